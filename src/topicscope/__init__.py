@@ -1,0 +1,3 @@
+"""topicscope: how transformers learn topic structure, checked against theory."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""Numbers from matrices and attention."""

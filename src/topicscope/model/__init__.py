@@ -1,0 +1,1 @@
+"""The transformer of eq. 6 and 7, and its switches."""

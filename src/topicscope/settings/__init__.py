@@ -1,0 +1,72 @@
+"""Settings: frozen dataclasses that validate themselves, and their TOML form."""
+
+from dataclasses import dataclass
+
+from topicscope.settings.checks import check_at_least, refuse
+from topicscope.settings.data import Data, Masking
+from topicscope.settings.model import BIASES, EXTRAS, PARTS, WEIGHTS, Model, Part
+from topicscope.settings.training import Training
+
+__all__ = ["BIASES", "EXTRAS", "PARTS", "WEIGHTS", "Data", "Masking", "Model", "Part", "Settings", "Training"]
+
+# Masks are redrawn until they can be used; a setting that would redraw for ever is refused.
+RAREST_USABLE_MASK = 1e-3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """All that determines a training run."""
+
+    seed: int = 0
+    """Seed of documents, masks, their order and the initial weights."""
+
+    data: Data = Data()
+    masking: Masking = Masking()
+    model: Model = Model()
+    training: Training = Training()
+
+    def __post_init__(self) -> None:
+        check_at_least("seed", self.seed, 0)
+        self._check_masks_can_be_drawn()
+        if not self.data.topic_words:
+            self.check_vocabulary(self.data.topics * self.data.words + 1)
+        if self.training.schedule != "joint":
+            self._check_stages_have_something_to_train()
+
+    def check_vocabulary(self, vocabulary: int) -> None:
+        """Refuse widths that do not fit a vocabulary of this size (known late with a topic-word file)."""
+        dimension = self.model.dimension or vocabulary
+        if self.model.embedding.start == "identity" and dimension != vocabulary:
+            raise refuse(
+                "model.dimension",
+                dimension,
+                f"one-hot embeddings need d = V = {vocabulary}; leave it out or set it to 0",
+            )
+        if dimension % self.model.heads:
+            raise refuse("model.heads", self.model.heads, f"it must divide d = {dimension}")
+
+    def _check_masks_can_be_drawn(self) -> None:
+        shortest = self.data.length[0]
+        some, all_masked = 1 - (1 - self.masking.mask) ** shortest, self.masking.mask**shortest
+        usable = some - all_masked if self.model.masked_keys == "hidden" else some
+        if usable < RAREST_USABLE_MASK:
+            condition = (
+                "has a masked position and a visible key"
+                if self.model.masked_keys == "hidden"
+                else "has a masked position"
+            )
+            raise refuse(
+                "masking.mask",
+                self.masking.mask,
+                f"a document of data.length = {shortest} words almost never {condition}; change masking.mask or lengthen documents",
+            )
+
+    def _check_stages_have_something_to_train(self) -> None:
+        attention = {"key", "query", "key_bias", "query_bias"}
+        trained = set(self.model.trained_parts)
+        if not trained & attention or not trained - attention:
+            raise refuse(
+                "training.schedule",
+                self.training.schedule,
+                'it needs both key or query and another part trained; use "joint"',
+            )

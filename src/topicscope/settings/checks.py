@@ -1,0 +1,50 @@
+"""Checks shared by the settings: each raises one sentence with the name, the value and what is allowed."""
+
+import math
+from collections.abc import Sequence
+
+from topicscope.errors import InputError
+
+
+def refuse(name: str, value: object, allowed: str) -> InputError:
+    """The error for a setting whose value is not allowed."""
+    return InputError(f"{name} = {shown(value)} is not allowed: {allowed}.")
+
+
+def shown(value: object) -> str:
+    """A value as a user would write it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(shown(item) for item in value) + "]"
+    return str(value)
+
+
+def check_at_least(name: str, value: int, low: int) -> None:
+    """Whole numbers from ``low`` up."""
+    if value < low:
+        raise refuse(name, value, f"give a whole number, {low} or more")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Numbers in [0, 1]; NaN fails."""
+    if not 0 <= value <= 1:
+        raise refuse(name, value, "give a probability between 0 and 1")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Finite numbers above zero."""
+    if not (value > 0 and math.isfinite(value)):
+        raise refuse(name, value, "give a finite number above 0")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Finite numbers from zero up."""
+    if not (value >= 0 and math.isfinite(value)):
+        raise refuse(name, value, "give a finite number, 0 or more")
+
+
+def check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    """One of a few words."""
+    if value not in allowed:
+        raise refuse(name, value, "give one of " + ", ".join(allowed))

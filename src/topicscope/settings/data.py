@@ -1,0 +1,114 @@
+"""Settings of the documents (§3.1, §6.1) and of the masking scheme (§3.2)."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from topicscope.settings.checks import (
+    check_at_least,
+    check_one_of,
+    check_positive,
+    check_probability,
+    refuse,
+)
+
+Sampler = Literal["dirichlet", "topics"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """The topic model that documents are drawn from, and how many are drawn."""
+
+    sampler: Sampler = "dirichlet"
+    """"dirichlet": topic proportions from a Dirichlet (LDA, §6.1); "topics": τ distinct topics, equally likely (§3.1)."""
+
+    topics: int = 10
+    """T, the number of topics."""
+
+    words: int = 10
+    """v, the number of words of a topic; word i belongs to topic ⌈i/v⌉."""
+
+    per_document: int = 2
+    """τ, the number of topics of a document, for the "topics" sampler."""
+
+    dirichlet: tuple[float, ...] = (0.1,)
+    """The Dirichlet's parameter: one number for all topics, or one a topic."""
+
+    topic_words: str = ""
+    """A topic-word matrix (.npy, .csv or .tsv; a row a topic, a column a word) instead of T equal topics of v words."""
+
+    length: tuple[int, int] = (100, 150)
+    """Shortest and longest document; lengths are uniform between them, both included."""
+
+    fresh: bool = False
+    """Draw new documents at every step instead of a fixed set."""
+
+    documents: int = 10_000
+    """How many documents the fixed set has."""
+
+    def __post_init__(self) -> None:
+        check_one_of("data.sampler", self.sampler, get_args(Sampler))
+        check_at_least("data.topics", self.topics, 1)
+        check_at_least("data.words", self.words, 1)
+        check_at_least("data.per_document", self.per_document, 1)
+        check_at_least("data.documents", self.documents, 1)
+        if self.sampler == "topics" and not self.topic_words and self.per_document > self.topics:
+            raise refuse(
+                "data.per_document",
+                self.per_document,
+                f"a document cannot have more than data.topics = {self.topics} distinct topics",
+            )
+        for parameter in self.dirichlet:
+            check_positive("data.dirichlet", parameter)
+        if not self.topic_words and len(self.dirichlet) not in (1, self.topics):
+            raise refuse(
+                "data.dirichlet",
+                self.dirichlet,
+                f"give one number, or one for each of the data.topics = {self.topics} topics",
+            )
+        shortest, longest = self.length
+        if not 1 <= shortest <= longest:
+            raise refuse(
+                "data.length",
+                self.length,
+                "give the shortest length, 1 or more, then the longest, not below it",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masking:
+    """The masking scheme of §3.2."""
+
+    mask: float = 0.15
+    """p_m, the probability that a position is masked (chosen to be predicted)."""
+
+    keep: float = 0.1
+    """p_c, the probability that a masked position keeps its word."""
+
+    random: float = 0.1
+    """p_r, the probability that a masked position gets a random word."""
+
+    fixed: bool = False
+    """Draw each document's mask once instead of afresh for each use (for a fixed set of documents)."""
+
+    def __post_init__(self) -> None:
+        check_probability("masking.mask", self.mask)
+        check_probability("masking.keep", self.keep)
+        check_probability("masking.random", self.random)
+        if self.mask == 0:
+            raise refuse(
+                "masking.mask",
+                self.mask,
+                "with no masked position there is nothing to predict; give a number above 0",
+            )
+        # Tolerates the rounding of a sum such as 0.7 + 0.3; what is left over for [MASK] is clipped at 0.
+        if self.keep + self.random > 1 + 1e-12:
+            raise refuse(
+                "masking.keep + masking.random",
+                self.keep + self.random,
+                "together they may be at most 1; lower one of them",
+            )
+
+    @property
+    def replaced(self) -> float:
+        """1 − p_c − p_r, the probability that a masked position becomes [MASK]."""
+        return max(0.0, 1.0 - self.keep - self.random)

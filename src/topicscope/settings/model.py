@@ -1,0 +1,175 @@
+"""Settings of the transformer (§3.3, eq. 5–7): its eight parts and the switches beyond the equations."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from topicscope.settings.checks import check_at_least, check_not_negative, check_one_of, refuse
+
+Start = Literal["normal", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
+Positions = Literal["none", "sinusoidal", "learned"]
+MaskedKeys = Literal["visible", "hidden"]
+
+WEIGHTS = ("embedding", "value", "key", "query")
+BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
+PARTS = WEIGHTS + BIASES
+# Parts that exist only when a switch is on; always trained.
+EXTRAS = ("positions", "output", "feed_forward", "layer_norm", "head", "prediction")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Where one part of the model starts, and whether it is trained or frozen there."""
+
+    start: Start = "normal"
+    """"normal": drawn from N(0, scale²); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "block", "diagonal": those members of Lemma 1's family; "file": the array in `file`."""
+
+    scale: float = 0.02
+    """Standard deviation of "normal"."""
+
+    file: str = ""
+    """A .npy or .safetensors array, for "file"."""
+
+    train: bool = True
+    """Trained, or frozen where it starts."""
+
+    def check(self, name: str) -> None:
+        """Validate under the name that the user gave (a part does not know which part it is)."""
+        check_one_of(f"{name}.start", self.start, get_args(Start))
+        check_not_negative(f"{name}.scale", self.scale)
+        if (self.start == "file") != bool(self.file):
+            raise refuse(f"{name}.file", self.file, f'give a file exactly when {name}.start is "file"')
+        allowed = STARTS[name.removeprefix("model.")]
+        if self.start not in allowed:
+            raise refuse(f"{name}.start", self.start, "give one of " + ", ".join(allowed))
+
+
+_ANY = ("normal", "zero", "file")
+STARTS: dict[str, tuple[str, ...]] = {
+    "embedding": (*_ANY, "identity", "theorem", "block", "diagonal"),
+    "value": (*_ANY, "identity", "theorem", "finite", "block", "diagonal"),
+    "key": (*_ANY, "identity"),
+    "query": (*_ANY, "identity"),
+    "key_bias": _ANY,
+    "query_bias": _ANY,
+    "value_bias": _ANY,
+    "prediction_bias": (*_ANY, "theorem"),
+}
+_ZERO = Part(start="zero")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """The transformer; the defaults are eq. 6 with the biases of §6.1, all parts trained."""
+
+    dimension: int = 0
+    """d, the width of the embeddings; 0 means V = Tv + 1, as one-hot embeddings need."""
+
+    attention_dimension: int = 0
+    """d_a, the width of a head's keys and queries; 0 means d / heads."""
+
+    heads: int = 1
+    """Attention heads a layer; they must divide d."""
+
+    layers: int = 1
+    """Attention layers."""
+
+    masked_keys: MaskedKeys = "visible"
+    """Whether masked positions can be attended to; the paper's released code hides them."""
+
+    positions: Positions = "none"
+    """Positional information added to the embeddings."""
+
+    residual: bool = False
+    """Add each block's input to its output."""
+
+    layer_norm: bool = False
+    """LayerNorm after each block (and after its residual connection)."""
+
+    output_projection: bool = False
+    """A linear map after attention, W^O with its bias."""
+
+    feed_forward: int = 0
+    """Width of a GELU feed-forward block after attention; 0 for none."""
+
+    head_transform: bool = False
+    """BERT's dense, GELU and LayerNorm before prediction."""
+
+    tied: bool = True
+    """W^pred = W^E⊤; untied, W^pred is a matrix of its own."""
+
+    embedding: Part = Part()
+    """W^E."""
+
+    value: Part = Part()
+    """W^V."""
+
+    key: Part = Part()
+    """W^K."""
+
+    query: Part = Part()
+    """W^Q."""
+
+    key_bias: Part = _ZERO
+    """b^K."""
+
+    query_bias: Part = _ZERO
+    """b^Q."""
+
+    value_bias: Part = _ZERO
+    """b^V."""
+
+    prediction_bias: Part = _ZERO
+    """b^pred."""
+
+    def __post_init__(self) -> None:
+        check_at_least("model.dimension", self.dimension, 0)
+        check_at_least("model.attention_dimension", self.attention_dimension, 0)
+        check_at_least("model.heads", self.heads, 1)
+        check_at_least("model.layers", self.layers, 1)
+        check_at_least("model.feed_forward", self.feed_forward, 0)
+        check_one_of("model.masked_keys", self.masked_keys, get_args(MaskedKeys))
+        check_one_of("model.positions", self.positions, get_args(Positions))
+        for name in PARTS:
+            self.part(name).check(f"model.{name}")
+        if self.dimension and self.dimension % self.heads:
+            raise refuse("model.heads", self.heads, f"it must divide model.dimension = {self.dimension}")
+        if not self.trained_parts:
+            raise refuse(
+                "model.*.train",
+                False,
+                "every part is frozen, so there is nothing to train; set train = true for at least one part",
+            )
+
+    def part(self, name: str) -> Part:
+        """One of the eight parts of the equations, by name."""
+        part = getattr(self, name)
+        assert isinstance(part, Part)
+        return part
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The parts that the switches add."""
+        switches = {
+            "positions": self.positions == "learned",
+            "output": self.output_projection,
+            "feed_forward": self.feed_forward > 0,
+            "layer_norm": self.layer_norm,
+            "head": self.head_transform,
+            "prediction": not self.tied,
+        }
+        return tuple(name for name in EXTRAS if switches[name])
+
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        """Names of all parts that are trained."""
+        return tuple(name for name in PARTS if self.part(name).train) + self.extras
+
+    @property
+    def uniform(self) -> bool:
+        """Whether attention is 1/N for certain: no key differs from another, or no query asks."""
+        still = [
+            name
+            for name in ("key", "query", "query_bias")
+            if not self.part(name).train and self.part(name).start == "zero"
+        ]
+        return "key" in still or {"query", "query_bias"} <= set(still)

@@ -1,0 +1,151 @@
+"""Settings from and to TOML; an unknown key is refused with the nearest known one."""
+
+import dataclasses
+import difflib
+import os
+import tomllib
+import typing
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from topicscope.errors import InputError
+from topicscope.settings import Settings
+from topicscope.settings.checks import shown
+
+# Settings that name a file; in a TOML file they are relative to its folder.
+FILE_SETTINGS = (
+    ("data", "topic_words"),
+    *(
+        ("model", part, "file")
+        for part in (
+            "embedding",
+            "value",
+            "key",
+            "query",
+            "key_bias",
+            "query_bias",
+            "value_bias",
+            "prediction_bias",
+        )
+    ),
+)
+
+
+def load_settings(path: Path) -> Settings:
+    """Read a TOML file; what it leaves out has its default."""
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}): give the path of a TOML file with settings."
+        ) from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text: give the path of a TOML file with settings.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not valid TOML: {error}; correct that line.") from None
+    for keys in FILE_SETTINGS:
+        _make_relative_to(path.parent, table, keys)
+    return settings_from_table(table)
+
+
+def settings_from_table(table: dict[str, Any]) -> Settings:
+    """Settings from nested dictionaries, every key and type checked."""
+    settings = _build(Settings, table, "")
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def dump_settings(settings: Settings) -> str:
+    """The complete settings as TOML, defaults written out."""
+    return tomli_w.dumps(to_table(settings))
+
+
+def to_table(settings: Any) -> dict[str, Any]:
+    """Nested dictionaries of plain values."""
+    return dataclasses.asdict(settings)
+
+
+def differences(ours: Settings, theirs: Settings) -> list[str]:
+    """One phrase for each setting that differs: ``data.topics (10 here, 12 there)``."""
+    left, right = _flat(to_table(ours)), _flat(to_table(theirs))
+    return [
+        f"{name} ({shown(right[name])} there, {shown(left[name])} here)" for name in left if left[name] != right[name]
+    ]
+
+
+def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
+    for key in keys[:-1]:
+        table = table.get(key) if isinstance(table, dict) else None
+    if isinstance(table, dict) and isinstance(name := table.get(keys[-1]), str) and name:
+        table[keys[-1]] = os.path.join(folder, name)
+
+
+def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in table:
+        if key not in fields:
+            nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
+            raise InputError(f"{prefix}{key} is not a setting: did you mean {prefix}{nearest}?")
+    values = {}
+    for key, value in table.items():
+        if dataclasses.is_dataclass(hints[key]):
+            if not isinstance(value, dict):
+                raise InputError(
+                    f"{prefix}{key} = {shown(value)} is not allowed: it is a table, write [{prefix}{key}]."
+                )
+            # What a table leaves out keeps the default of its place, not of its type: biases start at zero.
+            values[key] = _merge(fields[key].default, value, f"{prefix}{key}.")
+        else:
+            values[key] = _convert(hints[key], value, f"{prefix}{key}")
+    return kind(**values)
+
+
+def _merge(default: Any, table: dict[str, Any], prefix: str) -> Any:
+    complete = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
+    plain = {key: to_table(value) if dataclasses.is_dataclass(value) else value for key, value in complete.items()}
+    return _build(type(default), _overlay(plain, table), prefix)
+
+
+def _overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    both = {
+        key: _overlay(under[key], value)
+        for key, value in over.items()
+        if isinstance(value, dict) and isinstance(under.get(key), dict)
+    }
+    return under | over | both
+
+
+def _convert(hint: Any, value: Any, name: str) -> Any:
+    """A TOML value as the type of its setting, or one sentence on what is expected."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple and isinstance(value, list | tuple):
+        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
+        if len(kinds) == len(value):
+            return tuple(_convert(kind, item, name) for kind, item in zip(kinds, value, strict=True))
+    plain = str if origin is typing.Literal else hint
+    if plain is float and type(value) is int:
+        return float(value)
+    if isinstance(plain, type) and type(value) is plain:
+        return value
+    raise InputError(f"{name} = {shown(value)} is not allowed: give {_described(hint)}.")
+
+
+def _described(hint: Any) -> str:
+    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        arguments = typing.get_args(hint)
+        count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
+        return f"a list of {count}{words[arguments[0]].removeprefix('a ')}s"
+    return words[hint]

@@ -1,0 +1,138 @@
+"""Settings of training: objective (eq. 1–4), optimiser, schedule, and what is written when."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from topicscope.settings.checks import (
+    check_at_least,
+    check_not_negative,
+    check_one_of,
+    check_positive,
+    refuse,
+)
+from topicscope.settings.model import EXTRAS, PARTS
+
+Loss = Literal["cross_entropy", "squared"]
+Average = Literal["document", "batch"]
+Optimizer = Literal["sgd", "momentum", "adam", "adamw"]
+Decay = Literal["constant", "step", "cosine"]
+Schedule = Literal["joint", "two_stage", "alternating"]
+Precision = Literal["float32", "float64"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the model is trained, and what is recorded."""
+
+    loss: Loss = "cross_entropy"
+    """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
+
+    average: Average = "document"
+    """"document": each document's mean over its own masked positions, then over documents (eq. 1); "batch": one mean over all masked positions, which weighs a document by how many it has."""
+
+    l2: float = 0.0
+    """λ of eq. 2: adds λ‖θ‖² to the loss."""
+
+    l2_parts: tuple[str, ...] = PARTS
+    """The parts θ that L2 is taken of; of these only the trained ones count."""
+
+    optimizer: Optimizer = "adam"
+    """Plain SGD, SGD with momentum, Adam or AdamW."""
+
+    learning_rate: float = 0.01
+    """Learning rate at the first step; the paper's figures use 0.01."""
+
+    momentum: float = 0.9
+    """For "momentum"."""
+
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    """For "adam" and "adamw"."""
+
+    adam_epsilon: float = 1e-8
+    """For "adam" and "adamw"."""
+
+    weight_decay: float = 0.01
+    """For "adamw"."""
+
+    decay: Decay = "constant"
+    """The learning rate over steps: constant, multiplied every so often, or down to zero along a cosine."""
+
+    decay_every: int = 500
+    """For "step": steps between multiplications."""
+
+    decay_factor: float = 0.1
+    """For "step": what the rate is multiplied by."""
+
+    batch: int = 40
+    """Documents a step."""
+
+    steps: int = 1_500
+    """Training steps."""
+
+    schedule: Schedule = "joint"
+    """"joint": all parts at once; "two_stage": W^V under uniform attention, then W^K and W^Q with all else frozen (§5.1); "alternating": W^V with attention frozen, then W^K and W^Q with all else frozen, in turn (§8.1)."""
+
+    stage_steps: int = 0
+    """For "two_stage": steps of the first stage; 0 means half."""
+
+    rounds: int = 2
+    """For "alternating": how many times each of the two is trained."""
+
+    precision: Precision = "float32"
+    """Floating-point numbers of weights and activations."""
+
+    threads: int = 1
+    """Threads of one run; results repeat to the bit for the same number only."""
+
+    log_every: int = 10
+    """Steps between rows of metrics.jsonl."""
+
+    validate_every: int = 100
+    """Steps between losses on held-out documents; 0 for never."""
+
+    validation_documents: int = 1_000
+    """How many documents are held out."""
+
+    checkpoint_every: int = 500
+    """Steps between checkpoints; the last step has one too."""
+
+    snapshots: int = 40
+    """At how many steps, spaced logarithmically, matrices are kept for looking at; 0 for none."""
+
+    def __post_init__(self) -> None:
+        check_one_of("training.loss", self.loss, get_args(Loss))
+        check_one_of("training.average", self.average, get_args(Average))
+        check_one_of("training.optimizer", self.optimizer, get_args(Optimizer))
+        check_one_of("training.decay", self.decay, get_args(Decay))
+        check_one_of("training.schedule", self.schedule, get_args(Schedule))
+        check_one_of("training.precision", self.precision, get_args(Precision))
+        check_not_negative("training.l2", self.l2)
+        for name in self.l2_parts:
+            check_one_of("training.l2_parts", name, PARTS + EXTRAS)
+        check_positive("training.learning_rate", self.learning_rate)
+        for beta in (*self.adam_betas, self.momentum):
+            if not 0 <= beta < 1:
+                name = "training.momentum" if beta == self.momentum else "training.adam_betas"
+                raise refuse(name, beta, "give a number from 0 up to, but not including, 1")
+        check_positive("training.adam_epsilon", self.adam_epsilon)
+        check_not_negative("training.weight_decay", self.weight_decay)
+        check_positive("training.decay_factor", self.decay_factor)
+        for name in (
+            "batch",
+            "steps",
+            "rounds",
+            "decay_every",
+            "threads",
+            "log_every",
+            "validation_documents",
+            "checkpoint_every",
+        ):
+            check_at_least(f"training.{name}", getattr(self, name), 1)
+        for name in ("stage_steps", "validate_every", "snapshots"):
+            check_at_least(f"training.{name}", getattr(self, name), 0)
+        if self.stage_steps > self.steps:
+            raise refuse(
+                "training.stage_steps",
+                self.stage_steps,
+                f"the first stage cannot be longer than training.steps = {self.steps}",
+            )

@@ -1,0 +1,1 @@
+"""Synthetic documents: topic models and the masking scheme."""

@@ -1,0 +1,108 @@
+"""Batches of documents of different lengths, held end to end in one array, and their text form."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from topicscope.errors import InputError
+
+MASK_TEXT = "[MASK]"
+
+
+@dataclass(frozen=True, eq=False)
+class _Ragged:
+    """Documents of different lengths in one array."""
+
+    lengths: Int[np.ndarray, " document"]
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @cached_property
+    def offsets(self) -> Int[np.ndarray, " bound"]:
+        """Where each document begins in the array, and at the end where the last one stops."""
+        return np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
+
+    @cached_property
+    def document(self) -> Int[np.ndarray, " position"]:
+        """Which document each position belongs to."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def _positions_of(
+        self, chosen: Int[np.ndarray, " chosen"]
+    ) -> tuple[Int[np.ndarray, " position"], Int[np.ndarray, " chosen"]]:
+        """The positions of the chosen documents one after another, and their lengths."""
+        lengths = self.lengths[chosen]
+        starts_in_result = np.cumsum(lengths, dtype=np.int64) - lengths
+        positions = np.arange(lengths.sum()) + np.repeat(self.offsets[chosen] - starts_in_result, lengths)
+        return positions, lengths
+
+
+@dataclass(frozen=True, eq=False)
+class Documents(_Ragged):
+    """Documents of words, end to end."""
+
+    tokens: Int[np.ndarray, " position"]
+
+    def select(self, chosen: Int[np.ndarray, " chosen"]) -> "Documents":
+        """These documents, in this order (a document may be chosen twice)."""
+        positions, lengths = self._positions_of(chosen)
+        return Documents(lengths, self.tokens[positions])
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedDocuments(_Ragged):
+    """Documents after masking: what the model sees, where it must predict, and what."""
+
+    tokens: Int[np.ndarray, " position"]
+    """w̃: the tokens that the model sees."""
+
+    words: Int[np.ndarray, " position"]
+    """w: the words that were there."""
+
+    masked: Bool[np.ndarray, " position"]
+    """Whether a position is in M, to be predicted."""
+
+    def select(self, chosen: Int[np.ndarray, " chosen"]) -> "MaskedDocuments":
+        """These documents, in this order (a document may be chosen twice)."""
+        positions, lengths = self._positions_of(chosen)
+        return MaskedDocuments(lengths, self.tokens[positions], self.words[positions], self.masked[positions])
+
+    def span(self, first: int, last: int) -> "MaskedDocuments":
+        """Documents ``first`` up to, not including, ``last``, as views."""
+        here = slice(self.offsets[first], self.offsets[last])
+        return MaskedDocuments(self.lengths[first:last], self.tokens[here], self.words[here], self.masked[here])
+
+
+def write_documents(documents: Documents | MaskedDocuments, path: Path) -> None:
+    """Write one document a line: word numbers between spaces, [MASK] by its name."""
+    names = np.array([MASK_TEXT, *map(str, range(1, int(documents.tokens.max(initial=0)) + 1))])
+    texts = np.split(names[documents.tokens], documents.offsets[1:-1])
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("".join(" ".join(text) + "\n" for text in texts), encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_documents(path: Path, vocabulary: int) -> Documents:
+    """Read documents written by ``write_documents``; words must be 1 … vocabulary − 1."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read ({error}): give a text file with one document a line.") from None
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            tokens = np.array([0 if word == MASK_TEXT else int(word) for word in line.split()], dtype=np.int32)
+        except ValueError:
+            raise InputError(f"{path}, line {number}, is not a document: give word numbers between spaces.") from None
+        if not len(tokens) or tokens.min() < 0 or tokens.max() >= vocabulary:
+            raise InputError(
+                f"{path}, line {number}, is not a document: give at least one word, from 1 to {vocabulary - 1}."
+            )
+        parsed.append(tokens)
+    if not parsed:
+        raise InputError(f"{path} has no document: give at least one line.")
+    return Documents(np.array([len(tokens) for tokens in parsed], dtype=np.int32), np.concatenate(parsed))

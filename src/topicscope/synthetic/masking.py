@@ -1,0 +1,63 @@
+"""The masking scheme of §3.2, and the token frequencies that it leads to (eq. D.17)."""
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from topicscope.settings.data import Masking
+from topicscope.synthetic.documents import Documents, MaskedDocuments
+
+
+def mask_documents(
+    documents: Documents,
+    masking: Masking,
+    vocabulary: int,
+    *,
+    needs_visible_key: bool = False,
+    generator: np.random.Generator,
+) -> MaskedDocuments:
+    """Choose positions M with probability p_m; there keep the word (p_c), draw any word (p_r), or put [MASK].
+
+    A document with nothing masked is not used: its mask is drawn again. With ``needs_visible_key`` (masked
+    positions hidden as keys) a document that is masked altogether is drawn again too.
+    """
+    masked = _draw_masks(documents, masking.mask, needs_visible_key, generator)
+    where = np.flatnonzero(masked)
+    fate = generator.random(len(where))
+    tokens = documents.tokens.copy()
+    # Order of fates: keep, random word, [MASK]; a random word is never [MASK], and may be the word itself.
+    random = where[(fate >= masking.keep) & (fate < masking.keep + masking.random)]
+    tokens[where[fate >= 1.0 - masking.replaced]] = 0
+    tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
+    return MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
+
+
+def _draw_masks(
+    documents: Documents, probability: float, needs_visible_key: bool, generator: np.random.Generator
+) -> Bool[np.ndarray, " position"]:
+    masked = generator.random(len(documents.tokens), dtype=np.float32) < np.float32(probability)
+    while True:
+        counts = np.add.reduceat(masked, documents.offsets[:-1], dtype=np.int64)
+        unusable = counts == 0
+        if needs_visible_key:
+            unusable |= counts == documents.lengths
+        if not unusable.any():
+            return masked
+        again = unusable[documents.document]
+        masked[again] = generator.random(np.count_nonzero(again), dtype=np.float32) < np.float32(probability)
+
+
+def expected_frequencies(
+    words: Float[np.ndarray, " word"], masking: Masking, length: int | None = None
+) -> Float[np.ndarray, " token"]:
+    r"""Expected token frequencies of a masked document whose words have the given probabilities (eq. D.17).
+
+    .. math::
+        \tilde P(0) = p_m (1 - p_c - p_r), \qquad
+        \tilde P(i) = P(i) (1 - (1 - p_c) p_m) + p_m p_r / (V - 1)
+
+    For a document of finite ``length`` the mask is conditioned on not being empty, so p_m becomes
+    p_m / (1 − (1 − p_m)^length).
+    """
+    mask = masking.mask if length is None else masking.mask / (1 - (1 - masking.mask) ** length)
+    seen = words * (1 - (1 - masking.keep) * mask) + mask * masking.random / len(words)
+    return np.concatenate([[mask * masking.replaced], seen])

@@ -1,0 +1,192 @@
+"""Topic models and their documents (§3.1, §6.1).
+
+Token 0 is [MASK]; words are tokens 1 … V−1. Topics are numbered 1 … T, and 0 means "of no topic", which
+only [MASK] is. In the paper's model word i belongs to topic ⌈i/v⌉ and is as likely as its topic's others.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.errors import InputError
+from topicscope.settings.checks import refuse
+from topicscope.settings.data import Data, Sampler
+from topicscope.synthetic.documents import Documents
+
+MASK_TOKEN = 0
+# How far a row of a topic-word matrix may be from summing to one: text files carry rounded numbers.
+ROW_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class TopicModel:
+    """A distribution over documents: proportions of topics, then words of topics, then a length."""
+
+    topic_words: Float[np.ndarray, "topic word"]
+    """P(word | topic); column j is token j + 1, rows sum to one."""
+
+    sampler: Sampler
+    per_document: int
+    dirichlet: Float[np.ndarray, " topic"]
+    length: tuple[int, int]
+
+    @classmethod
+    def from_settings(cls, data: Data) -> "TopicModel":
+        """The topic model that the settings describe; reads the topic-word file if there is one."""
+        topic_words = (
+            load_topic_words(Path(data.topic_words)) if data.topic_words else equal_topics(data.topics, data.words)
+        )
+        topics = len(topic_words)
+        if len(data.dirichlet) not in (1, topics):
+            raise refuse(
+                "data.dirichlet",
+                data.dirichlet,
+                f"give one number, or one for each of the {topics} topics of data.topic_words",
+            )
+        if data.sampler == "topics" and data.per_document > topics:
+            raise refuse("data.per_document", data.per_document, f"data.topic_words has {topics} topics only")
+        dirichlet = np.broadcast_to(np.array(data.dirichlet, dtype=float), topics)
+        return cls(topic_words, data.sampler, data.per_document, dirichlet, data.length)
+
+    @property
+    def topics(self) -> int:
+        """T."""
+        return int(self.topic_words.shape[0])
+
+    @property
+    def vocabulary(self) -> int:
+        """V, [MASK] included."""
+        return int(self.topic_words.shape[1]) + 1
+
+    @cached_property
+    def word_topics(self) -> Int[np.ndarray, " token"]:
+        """Each token's topic: the one that makes it likeliest, 0 for [MASK]."""
+        return np.concatenate([[0], 1 + self.topic_words.argmax(axis=0)])
+
+    @cached_property
+    def disjoint(self) -> bool:
+        """Whether no two topics share a word, as the paper's theory needs."""
+        return bool(((self.topic_words > 0).sum(axis=0) <= 1).all())
+
+    @cached_property
+    def equal_words(self) -> int | None:
+        """v, if this is the paper's model of T disjoint topics of v equally likely words; else None."""
+        words, remainder = divmod(self.vocabulary - 1, self.topics)
+        alike = not remainder and np.array_equal(self.topic_words, equal_topics(self.topics, words))
+        return words if alike else None
+
+    @cached_property
+    def _cumulative_words(self) -> Float[np.ndarray, "topic word"]:
+        return _cumulative(self.topic_words)
+
+
+def equal_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
+    """The paper's topic-word matrix: topic t emits words (t−1)v+1 … tv with probability 1/v each."""
+    return np.kron(np.eye(topics), np.full((1, words), 1.0 / words))
+
+
+def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
+    """Read a topic-word matrix from .npy, .csv or .tsv and check that its rows are distributions."""
+    delimiters = {".csv": ",", ".tsv": "\t"}
+    try:
+        if path.suffix == ".npy":
+            matrix = np.load(path, allow_pickle=False)
+        elif path.suffix in delimiters:
+            matrix = np.loadtxt(path, delimiter=delimiters[path.suffix], ndmin=2)
+        else:
+            raise InputError(f"data.topic_words = {path} is not allowed: give a .npy, .csv or .tsv file.")
+        matrix = np.asarray(matrix, dtype=np.float64)
+    except OSError as error:
+        raise InputError(
+            f"data.topic_words = {path} cannot be read: {error.strerror or error}; give an existing file."
+        ) from None
+    except (ValueError, EOFError) as error:
+        raise InputError(
+            f"data.topic_words = {path} is not a matrix of numbers ({error}): give a row a topic, a column a word."
+        ) from None
+    return check_topic_words(matrix, f"data.topic_words = {path}")
+
+
+def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic word"]:
+    """Refuse a matrix whose rows are not distributions over words; make their sums exact."""
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise InputError(f"{name} has shape {matrix.shape}: give a matrix with a row a topic and a column a word.")
+    if not np.isfinite(matrix).all():
+        row, column = np.argwhere(~np.isfinite(matrix))[0]
+        raise InputError(f"{name} has {matrix[row, column]} in row {row + 1}, column {column + 1}: give probabilities.")
+    if (matrix < 0).any():
+        row, column = np.argwhere(matrix < 0)[0]
+        raise InputError(
+            f"{name} has {matrix[row, column]} in row {row + 1}, column {column + 1}: probabilities are 0 or more."
+        )
+    sums = matrix.sum(axis=1)
+    if (abs(sums - 1) > ROW_SUM_TOLERANCE).any():
+        row = int(abs(sums - 1).argmax())
+        raise InputError(
+            f"{name} has a row {row + 1} that sums to {sums[row]:.6g}: each row must sum to 1; divide it by its sum."
+        )
+    return matrix / sums[:, None]
+
+
+def sample_documents(model: TopicModel, count: int, *, generator: np.random.Generator) -> Documents:
+    """Draw documents: lengths, then each document's topics, then each position's topic and word."""
+    shortest, longest = model.length
+    lengths = generator.integers(shortest, longest, size=count, endpoint=True, dtype=np.int32)
+    document = np.repeat(np.arange(count), lengths)
+    topic = _position_topics(model, count, document, generator)
+    if model.equal_words is not None:
+        words = topic * model.equal_words + generator.integers(model.equal_words, size=len(topic))
+    else:
+        words = _categorical(model._cumulative_words, topic, generator)
+    return Documents(lengths, (words + 1).astype(np.int32))
+
+
+def sample_proportions(
+    model: TopicModel, count: int, *, generator: np.random.Generator
+) -> Float[np.ndarray, "document topic"]:
+    """Each document's topic proportions θ."""
+    if model.sampler == "dirichlet":
+        return generator.dirichlet(model.dirichlet, size=count)
+    proportions = np.zeros((count, model.topics))
+    np.put_along_axis(proportions, _topic_sets(model, count, generator), 1.0 / model.per_document, axis=1)
+    return proportions
+
+
+def _position_topics(
+    model: TopicModel, count: int, document: Int[np.ndarray, " position"], generator: np.random.Generator
+) -> Int[np.ndarray, " position"]:
+    """Each position's topic, counted from 0."""
+    if model.sampler == "topics":
+        chosen = _topic_sets(model, count, generator)
+        return chosen[document, generator.integers(model.per_document, size=len(document))]
+    return _categorical(_cumulative(sample_proportions(model, count, generator=generator)), document, generator)
+
+
+def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -> Int[np.ndarray, "document chosen"]:
+    """τ distinct topics for each document: those with the smallest of T random keys."""
+    keys = generator.random((count, model.topics), dtype=np.float32)
+    if model.per_document == model.topics:
+        return np.broadcast_to(np.arange(model.topics), keys.shape)
+    return np.argpartition(keys, model.per_document - 1, axis=1)[:, : model.per_document]
+
+
+def _cumulative(rows: Float[np.ndarray, "row outcome"]) -> Float[np.ndarray, "row outcome"]:
+    """Cumulative probabilities; every row ends in exactly one, so that no outcome of probability 0 is reached."""
+    cumulative = rows.cumsum(axis=1)
+    return cumulative / cumulative[:, -1:]
+
+
+def _categorical(
+    cumulative: Float[np.ndarray, "row outcome"],
+    row: Int[np.ndarray, " draw"],
+    generator: np.random.Generator,
+) -> Int[np.ndarray, " draw"]:
+    """One outcome for each draw from its row's distribution, by one search over all rows laid end to end."""
+    rows, outcomes = cumulative.shape
+    ladder = (cumulative + np.arange(rows)[:, None]).ravel()
+    # Below the row's top even after rounding: row + draw may not reach row + 1.
+    draw = np.minimum(row + generator.random(len(row)), np.nextafter(row + 1.0, 0.0))
+    return np.searchsorted(ladder, draw, side="right") - row * outcomes

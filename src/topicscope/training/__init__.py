@@ -1,0 +1,1 @@
+"""Training runs: objective, loop, what they record."""
