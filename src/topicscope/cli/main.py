@@ -1,0 +1,96 @@
+"""Choose the sub-command, parse its options with tyro, and turn every error into one line and an exit code."""
+
+import contextlib
+import difflib
+import importlib
+import io
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import topicscope
+from topicscope.errors import DivergedError, InputError
+
+T = TypeVar("T")
+
+# Name of the sub-command, which is also that of its module here, and what it does.
+COMMANDS = {
+    "reproduce": "train the paper's Figure 2 setting and lay it beside theory",
+    "train": "train one model into a run folder",
+}
+
+USAGE = """topicscope shows how transformers learn topic structure, and checks it against theory.
+
+usage: topicscope COMMAND [OPTIONS]        topicscope COMMAND --help for the options and examples
+
+{commands}
+
+  --version   print the version
+  --help      print this
+
+examples:
+  topicscope reproduce --out results
+  topicscope train --out runs/first --training.steps 300
+  topicscope train examples/figure2.toml --out runs/figure2 --seed 1
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code is 0, 2 for bad input, 3 for diverged training, 130 for Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except (InputError, DivergedError) as error:
+        sys.stderr.write(f"topicscope: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt:
+        sys.stderr.write("topicscope: stopped; what was finished is kept.\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
+        sys.stderr.close()
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("--help", "-h"):
+        sys.stdout.write(USAGE.format(commands=_command_table()))
+        return 0
+    if words[0] == "--version":
+        sys.stdout.write(f"topicscope {topicscope.__version__}\n")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.0)[0]
+        raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
+    # Imported only now: --help must answer at once, and torch takes seconds.
+    return int(importlib.import_module(f"topicscope.cli.{name}").main(rest) or 0)
+
+
+def _command_table() -> str:
+    width = max(map(len, COMMANDS))
+    return "\n".join(f"  {name:<{width}}   {text}" for name, text in COMMANDS.items())
+
+
+def parse(parser: Callable[[], T]) -> T:
+    """Run a tyro parser; its error boxes become one sentence, its help stays as it is."""
+    boxes = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(boxes):
+            return parser()
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise InputError(one_sentence(boxes.getvalue())) from None
+
+
+def one_sentence(box: str) -> str:
+    """Flatten a tyro error box: its first part, then the option it suggests, if any."""
+    lines = [re.sub(r"[│╭╮╰╯]", " ", line).strip() for line in box.splitlines()]
+    parts = [" ".join(part.split()) for part in re.split(r"─{3,}", "\n".join(lines))]
+    message = next((part for part in parts[1:] if part), "the options cannot be read")
+    suggestion = next((part for part in parts if part.startswith("Perhaps you meant")), "")
+    option = re.search(r"--[\w.-]+", suggestion)
+    hint = f"; did you mean {option.group()}?" if option else "; see --help for what is allowed."
+    return message.rstrip(".") + hint

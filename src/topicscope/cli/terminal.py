@@ -1,0 +1,48 @@
+"""What the terminal shows: JSON on standard output alone, tables, and progress bars that keep quiet when piped."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+# Called with how much is done, how much there is to do, and a few words on the state (such as the loss).
+Report = Callable[[int, int, str], None]
+
+
+def print_json(value: Any) -> None:
+    """Print strict JSON (no NaN, no Infinity) on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False) + "\n")
+
+
+def console(*, to_errors: bool = False) -> Console:
+    """A console that prints plain text when its output is not a terminal."""
+    return Console(stderr=to_errors, highlight=False, soft_wrap=not sys.stdout.isatty())
+
+
+@contextmanager
+def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Report]:
+    """A progress bar on standard error: its time left, its speed, a few words; nothing when piped or quiet."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda done, total, state: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[state]}"),
+        TextColumn("{task.fields[speed]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(title, total=None, state="", speed="")
+
+        def report(done: int, total: int, state: str) -> None:
+            speed = progress.tasks[task].speed
+            shown = f"{speed:,.0f}/s" if speed else ""
+            progress.update(task, completed=done, total=total, state=state, speed=shown)
+
+        yield report
