@@ -20,8 +20,9 @@ def print_json(value: Any) -> None:
 
 
 def console(*, to_errors: bool = False) -> Console:
-    """A console that prints plain text when its output is not a terminal."""
-    return Console(stderr=to_errors, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """A console that prints plain text, wide enough for our tables, when its output is not a terminal."""
+    stream = sys.stderr if to_errors else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
 
 
 def log_to_terminal(*, quiet: bool) -> None:

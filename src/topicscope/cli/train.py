@@ -72,8 +72,9 @@ def parse_options(words: list[str]) -> Options:
     if "--help" not in words and "-h" not in words and not _value_of(words, "--out"):
         raise InputError("--out is missing: give a folder to write the run to.")
     default = Options(out=Path("DIR"), settings=settings)
-    options = {"prog": "topicscope train", "description": DESCRIPTION}
-    return parse(lambda: tyro.cli(Options, args=words, default=default, **options))
+    return parse(
+        lambda: tyro.cli(Options, args=words, default=default, prog="topicscope train", description=DESCRIPTION)
+    )
 
 
 def _stored_settings(words: list[str]) -> Settings | None:

@@ -146,7 +146,7 @@ class Transformer(nn.Module):
         return scores.masked_fill(~visible[:, None, :, None], -math.inf).softmax(dim=2)
 
     def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document position head width"]:
-        return rows.unflatten(2, (self.settings.heads, -1))
+        return rows.reshape(*rows.shape[:2], self.settings.heads, -1)
 
     def _connect(
         self, before: Float[Tensor, "*row dimension"], after: Float[Tensor, "*row dimension"], norm: str, layer: int

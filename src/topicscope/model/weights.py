@@ -117,7 +117,7 @@ def _start(
     if part.start == "zero":
         return np.zeros(shape)
     if part.start == "identity":
-        return np.broadcast_to(np.eye(*shape[-2:]), shape).copy()
+        return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
     array = (
         load_array(Path(part.file), name) if part.start == "file" else _theory(name, part, shape, topic_model, masking)
     )
@@ -148,8 +148,10 @@ def _theory(
     if name == "prediction_bias":
         return theorem_1_bias(topics, words, masking)
     if name == "embedding":
-        pattern = "diagonal" if part.start == "diagonal" else "block"
-        return theorem_1_embedding(topics, words, masking, pattern=pattern, dimension=shape[1]).T
+        diagonal = part.start == "diagonal"
+        return theorem_1_embedding(
+            topics, words, masking, pattern="diagonal" if diagonal else "block", dimension=shape[1]
+        ).T
     value = {"theorem": theorem_2, "block": block_value, "diagonal": diagonal_value}[part.start]
     return value(topics, words, masking)
 

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError
+from topicscope.files import write_atomically
 
 MASK_TEXT = "[MASK]"
 
@@ -81,9 +82,7 @@ def write_documents(documents: Documents | MaskedDocuments, path: Path) -> None:
     """Write one document a line: word numbers between spaces, [MASK] by its name."""
     names = np.array([MASK_TEXT, *map(str, range(1, int(documents.tokens.max(initial=0)) + 1))])
     texts = np.split(names[documents.tokens], documents.offsets[1:-1])
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(" ".join(text) + "\n" for text in texts), encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(path, "".join(" ".join(text) + "\n" for text in texts))
 
 
 def read_documents(path: Path, vocabulary: int) -> Documents:

@@ -199,7 +199,7 @@ class Trainer:
         )
 
     def _save(self, folder: RunFolder, snapshots: dict[int, dict[str, np.ndarray]]) -> None:
-        weights = dict(self.model.named_parameters())
+        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         if not all(bool(weight.isfinite().all()) for weight in weights.values()):
             return  # the next loss will not be finite: keep the last good checkpoint
         folder.write_snapshots(snapshots)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,10 @@ class RunFolder:
             return
         remedy = "leave the settings out to go on, or choose another --out"
         if stored.training.threads != settings.training.threads:
-            remedy = f"results repeat to the bit for one thread count only, so give --training.threads {stored.training.threads}, or choose another --out"
+            remedy = (
+                "results repeat to the bit for one thread count only, so give "
+                f"--training.threads {stored.training.threads}, or choose another --out"
+            )
         raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy}.")
 
     def cut_back(self, step: int) -> None:
@@ -140,13 +143,22 @@ def _versions(settings: Settings) -> dict[str, Any]:
 
 def _with_files_inside(settings: Settings, folder: Path) -> Settings:
     """Copy every file that the settings name into the folder, and name the copies."""
-    data, model = settings.data, settings.model
+    return _map_files(settings, lambda file, stem: _copy_in(file, folder, stem))
+
+
+def _comparable(settings: Settings) -> Settings:
+    """The settings with files named by their content, since a run keeps copies under names of its own."""
+    return _map_files(settings, lambda file, stem: _digest(file))
+
+
+def _map_files(settings: Settings, change: Callable[[str, str], str]) -> Settings:
+    data, parts = settings.data, {}
     if data.topic_words:
-        data = dataclasses.replace(data, topic_words=_copy_in(data.topic_words, folder, "topic_words"))
+        data = dataclasses.replace(data, topic_words=change(data.topic_words, "topic_words"))
     for name in PARTS:
-        if file := model.part(name).file:
-            part = dataclasses.replace(model.part(name), file=_copy_in(file, folder, name))
-            model = dataclasses.replace(model, **{name: part})
+        part = settings.model.part(name)
+        parts[name] = dataclasses.replace(part, file=change(part.file, name)) if part.file else part
+    model: Any = dataclasses.replace(settings.model, **parts)  # type: ignore[arg-type]
     return dataclasses.replace(settings, data=data, model=model)
 
 
@@ -155,17 +167,6 @@ def _copy_in(file: str, folder: Path, stem: str) -> str:
     if Path(file).resolve() != (folder / name).resolve():
         write_atomically(folder / name, Path(file).read_bytes())
     return name
-
-
-def _comparable(settings: Settings) -> Settings:
-    """The settings with files named by their content, since a run keeps copies under names of its own."""
-    data, model = settings.data, settings.model
-    if data.topic_words:
-        data = dataclasses.replace(data, topic_words=_digest(data.topic_words))
-    for name in PARTS:
-        if file := model.part(name).file:
-            model = dataclasses.replace(model, **{name: dataclasses.replace(model.part(name), file=_digest(file))})
-    return dataclasses.replace(settings, data=data, model=model)
 
 
 def _digest(file: str) -> str:
