@@ -1,6 +1,7 @@
 """Figures from arrays: each function returns a Matplotlib figure; saving is apart."""
 
 import io
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,24 @@ COLOURS = "RdBu_r"
 
 
 def heat_maps(
-    panels: dict[str, Float[np.ndarray, "row column"]], *, words: int, columns: int = 3, title: str = ""
+    panels: dict[str, Float[np.ndarray, "row column"]],
+    *,
+    words: int,
+    columns: int = 4,
+    title: str = "",
+    same_scale: Collection[str] = (),
 ) -> Figure:
-    """Matrices over tokens side by side, with topic boundaries; each has its own scale, white is zero."""
+    """Matrices over tokens side by side, with topic boundaries; white is zero.
+
+    Panels named in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
+    """
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.9 * columns, 3.7 * rows + 0.4), layout="constrained")
+    figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
     figure.suptitle(title)
+    shared = max((_limit(panels[name]) for name in same_scale), default=1.0)
     for place, (name, matrix) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
-        # The largest entry off the diagonal sets the scale: a strong diagonal must not hide the blocks.
-        off_diagonal = matrix[~np.eye(len(matrix), dtype=bool)]
-        limit = float(np.abs(off_diagonal).max()) or 1.0
+        limit = shared if name in same_scale else _limit(matrix)
         image = axes.imshow(matrix, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
         for boundary in np.arange(0.5, len(matrix) - 1, words):
             axes.axhline(boundary, color="0.6", linewidth=0.3)
@@ -33,8 +41,14 @@ def heat_maps(
         axes.set_xlabel("token j (0 is [MASK])", fontsize=8)
         axes.set_ylabel("token i", fontsize=8)
         axes.tick_params(labelsize=7)
-        figure.colorbar(image, ax=axes, shrink=0.8, extend="both").ax.tick_params(labelsize=7)
+        figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=7)
     return figure
+
+
+def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
+    """End of the colour scale: the largest entry, but at most three times the largest off the diagonal."""
+    off_diagonal = np.abs(matrix[~np.eye(len(matrix), dtype=bool)]).max()
+    return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
