@@ -17,7 +17,7 @@ _PUBLIC = {
     "reproduce": "topicscope.commands.reproduce",
 }
 
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 (names, found lazily)
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:
