@@ -5,7 +5,7 @@ import pytest
 
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.moments import Average
+from topicscope.settings.training import Average
 from topicscope.theory.optima import theorem_2
 from topicscope.theory.population import finite_optimum, moments, population_loss
 
