@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 from rich.console import Console
@@ -59,39 +59,39 @@ class Options:
     layer: int | None = None
     """Which layer, from 0, where there are several."""
 
-    sampler: Sampler | None = None
-    """Finite documents from a "dirichlet" (LDA), or of τ "topics" (dirichlet)."""
+    sampler: Sampler = Data.sampler
+    """Finite documents from a Dirichlet (LDA), or of τ topics."""
 
-    topics: int | None = None
-    """T (10 if not given)."""
+    topics: int = Data.topics
+    """T, the number of topics."""
 
-    words: int | None = None
-    """v (10)."""
+    words: int = Data.words
+    """v, the number of words of a topic."""
 
-    per_document: int | None = None
-    """τ, the topics of a document under Assumption 1 (2)."""
+    per_document: int = Data.per_document
+    """τ, the topics of a document under Assumption 1."""
 
-    mask: float | None = None
-    """p_m (0.15)."""
+    mask: float = Masking.mask
+    """p_m, the probability that a position is masked."""
 
-    keep: float | None = None
-    """p_c (0.1)."""
+    keep: float = Masking.keep
+    """p_c, the probability that a masked position keeps its word."""
 
-    random: float | None = None
-    """p_r (0.1)."""
+    random: float = Masking.random
+    """p_r, the probability that a masked position gets a random word."""
 
-    dirichlet: tuple[float, ...] | None = None
-    """Dirichlet parameter of finite documents: one number, or one a topic (0.1)."""
+    dirichlet: tuple[float, ...] = Data.dirichlet
+    """Dirichlet parameter of finite documents: one number, or one a topic."""
 
-    length: tuple[int, int] | None = None
-    """Shortest and longest finite document (100 150)."""
+    length: tuple[int, int] = Data.length
+    """Shortest and longest finite document."""
 
     json: bool = False
     """Print JSON instead of tables."""
 
-    def given(self, *names: str) -> dict[str, Any]:
-        """The options that were given, of these."""
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+OF_DATA = ("sampler", "topics", "words", "per_document", "dirichlet", "length")
+OF_MASKING = ("mask", "keep", "random")
 
 
 def main(words: list[str]) -> int:
@@ -99,9 +99,7 @@ def main(words: list[str]) -> int:
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope check", description=DESCRIPTION))
     if not options.files:
         raise InputError("No file is given: name a run folder, a .npy or a .safetensors file.")
-    data = options.given("sampler", "topics", "words", "per_document", "dirichlet", "length")
-    masking = options.given("mask", "keep", "random")
-    results = [_check(path, options, data, masking) for path in options.files]
+    results = [_check(path, options) for path in options.files]
     if options.json:
         print_json([result.to_dict() for result in results])
         return 0
@@ -111,11 +109,15 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def _check(path: Path, options: Options, data: dict[str, Any], masking: dict[str, Any]) -> Check:
-    if path.is_dir() and (data or masking):
-        option = next(iter(data | masking)).replace("_", "-")
-        raise InputError(f"{path} is a run folder and has its own settings: leave --{option} out.")
-    return check(path, Data(**data), Masking(**masking), kind=options.kind, tensor=options.tensor, layer=options.layer)
+def _check(path: Path, options: Options) -> Check:
+    if path.is_dir():
+        for name in OF_DATA + OF_MASKING:
+            if getattr(options, name) != getattr(Options, name):
+                option = name.replace("_", "-")
+                raise InputError(f"{path} is a run folder and has its own settings: leave --{option} out.")
+    data = Data(**{name: getattr(options, name) for name in OF_DATA})
+    masking = Masking(**{name: getattr(options, name) for name in OF_MASKING})
+    return check(path, data, masking, kind=options.kind, tensor=options.tensor, layer=options.layer)
 
 
 def _show(screen: Console, result: Check) -> None:
