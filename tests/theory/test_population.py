@@ -192,3 +192,14 @@ def test_a_negative_ridge_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=r"ridge = -1.0"):
             call()
+
+
+@pytest.mark.parametrize("average", ["document", "batch"])
+def test_the_mask_column_of_the_finite_optimum_is_the_words_frequency(average: Average) -> None:
+    equal = moments(TopicModel.from_settings(Data(topics=3, words=2, length=(2, 9))), Masking(random=0.3), average)
+    np.testing.assert_allclose(finite_optimum(equal)[1:, 0], 1 / 6, atol=1e-12)
+    unequal = TopicModel.from_settings(Data(topics=3, words=2, dirichlet=(0.1, 0.5, 0.9), length=(2, 9)))
+    no_random = moments(unequal, Masking(random=0.0), average)
+    np.testing.assert_allclose(finite_optimum(no_random)[:, 0], no_random.label, atol=1e-12)
+    both = moments(unequal, Masking(random=0.3), average)
+    assert abs(finite_optimum(both)[:, 0] - both.label).max() > 1e-5
