@@ -15,6 +15,7 @@ _PUBLIC = {
     "RunFolder": "topicscope.training.runs",
     "train": "topicscope.commands.train",
     "reproduce": "topicscope.commands.reproduce",
+    "check": "topicscope.commands.check",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 # Name of the sub-command, which is also that of its module here, and what it does.
 COMMANDS = {
+    "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "reproduce": "train the paper's Figure 2 setting and lay it beside theory",
     "train": "train one model into a run folder",
 }
