@@ -18,6 +18,8 @@ CANDIDATES = 6
 NEWTON_STEPS = 100
 # The search reaches this many times beyond the weight at which a topic outside the document would fill attention.
 BEYOND = 1e3
+# Random words rarer than this are taken to be this rare when choosing how far to search.
+LEAST_NOISE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class _Search:
     @classmethod
     def over(cls, landscape: Landscape, *, free_mask_key: bool) -> "_Search":
         d, masking, value = landscape.documents, landscape.documents.masking, landscape.value
-        noise = masking.mask * masking.random
-        highest = BEYOND * d.words * (d.per_document + (d.topics / noise if noise > 0 else d.topics))
+        noise = max(masking.mask * masking.random, LEAST_NOISE)
+        highest = BEYOND * d.words * (d.per_document + d.topics / noise)
         axes = np.eye(3)
         no_word_queries = masking.keep == masking.random == 0
         if d.words == 1 or no_word_queries:
