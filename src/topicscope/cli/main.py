@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 # Name of the sub-command, which is also that of its module here, and what it does.
 COMMANDS = {
+    "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "reproduce": "train the paper's Figure 2 setting and lay it beside theory",
     "train": "train one model into a run folder",
 }
@@ -88,7 +89,8 @@ def parse(parser: Callable[[], T]) -> T:
 def one_sentence(box: str) -> str:
     """Flatten a tyro error box: its first part, then the option it suggests, if any."""
     lines = [re.sub(r"[│╭╮╰╯]", " ", line).strip() for line in box.splitlines()]
-    parts = [" ".join(part.split()) for part in re.split(r"─{3,}", "\n".join(lines))]
+    # Where the terminal has no box characters, tyro draws its rules with hyphens.
+    parts = [" ".join(part.split()) for part in re.split(r"[─-]{3,}", "\n".join(lines))]
     message = next((part for part in parts[1:] if part), "the options cannot be read")
     suggestion = next((part for part in parts if part.startswith("Perhaps you meant")), "")
     option = re.search(r"--[\w.-]+", suggestion)

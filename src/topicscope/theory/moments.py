@@ -11,15 +11,13 @@ and the expected numbers of masked and unmasked positions and pairs. docs/theory
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.settings.data import Masking
+from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-
-Average = Literal["document", "batch"]
 
 
 @dataclass(frozen=True, eq=False)
