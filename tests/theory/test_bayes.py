@@ -121,7 +121,7 @@ def our_floors(
         weights.append(probability[possible])
     losses, weight = DocumentLosses.joined(parts), np.concatenate(weights)
     everywhere = weight if average == "document" else weight * losses.size
-    at_mask = everywhere * losses.masks / losses.size
+    at_mask = everywhere * losses.mask_share
     everywhere = everywhere / everywhere.sum()
     return (
         everywhere @ losses.masked,

@@ -6,7 +6,7 @@ positions, |M| ≥ 1. Three floors: all masked positions, [MASK] queries alone, 
 document as a bag of tokens but not which of them is its own (all that uniform attention can use).
 
 Each document's posterior is exact (``posterior``, or ``topic_sets`` for topics that share words); Monte-Carlo is over
-documents only, and each document contributes its expected loss given what is seen, not that of one drawn word.
+documents only, and each document contributes its expected loss given what is seen, not that of one drawn word or mask.
 """
 
 from collections.abc import Callable
@@ -126,13 +126,13 @@ def _chunk(model: TopicModel, masking: Masking) -> int:
 
 
 def _summary(losses: DocumentLosses, average: Average, method: str) -> BayesFloors:
-    everywhere = np.ones(len(losses.masks)) if average == "document" else losses.size
-    at_mask = losses.masks / losses.size if average == "document" else losses.masks
+    everywhere = np.ones(len(losses.size)) if average == "document" else losses.size
+    at_mask = everywhere * losses.mask_share
     return BayesFloors(
         masked=_floor(losses.masked, everywhere),
         mask_queries=_floor(losses.mask_queries, at_mask) if at_mask.any() else None,
         query_blind=_floor(losses.query_blind, everywhere),
-        documents=len(losses.masks),
+        documents=len(losses.size),
         method=method,
     )
 

@@ -18,16 +18,16 @@ LOSSES = ("cross_entropy", "squared")
 
 @dataclass(frozen=True, eq=False)
 class DocumentLosses:
-    """The least expected losses of each document, given all that is seen."""
+    """The least expected losses of each document, given the tokens that are seen but not where M is."""
 
     masked: Float[np.ndarray, "document loss"]
-    """Mean over the masked positions."""
+    """Mean over the masked positions, over all that M may be: each token's loss by how likely the query holds it."""
     mask_queries: Float[np.ndarray, "document loss"]
     """At a [MASK] query; 0 where a document has none."""
     query_blind: Float[np.ndarray, "document loss"]
     """At any masked position, for the one prediction that does not know which token it is for."""
-    masks: Float[np.ndarray, " document"]
-    """How many [MASK] tokens a document has."""
+    mask_share: Float[np.ndarray, " document"]
+    """How likely the query holds [MASK]."""
     size: Float[np.ndarray, " document"]
     """|M|."""
 
@@ -59,19 +59,31 @@ def disjoint_losses(
     at_mask = _mask_losses(model, masses)
     at_word = _word_losses(model, masking, masses)
 
-    queries = _masked_word_topics(model, masked)
-    size = masks + queries.sum(axis=1)
-    ranked_queries = np.take_along_axis(queries, masses.ranked, axis=1)
-    # A padded rank has no query: its losses, of masses that are all zero, must not enter.
-    word_sum = np.einsum("dr,drl->dl", ranked_queries, np.where(ranked_queries[:, :, None] > 0, at_word, 0.0))
+    mask_share, word_share = _query_shares(model, masking, masses, topics, masks)
     blind = expected_losses(query_blind_predictions(model, masking, masses, counts, masks))
     return DocumentLosses(
-        masked=(masks[:, None] * at_mask + word_sum) / size[:, None],
+        masked=mask_share[:, None] * at_mask + np.einsum("dr,drl->dl", word_share, at_word),
         mask_queries=at_mask,
         query_blind=blind,
-        masks=masks.astype(float),
-        size=size.astype(float),
+        mask_share=mask_share,
+        size=np.add.reduceat(masked.masked, masked.offsets[:-1], dtype=float),
     )
+
+
+def _query_shares(
+    model: TopicModel,
+    masking: Masking,
+    masses: TopicMasses,
+    topics: Int[np.ndarray, "document topic"],
+    masks: Int[np.ndarray, " document"],
+) -> tuple[Float[np.ndarray, " document"], Float[np.ndarray, "document rank"]]:
+    """How likely a query holds [MASK], and a word of each ranked topic, given the tokens that are seen."""
+    random, kept = masking.mask * masking.random / model.topics, masking.mask * masking.keep
+    one_word = random * masses.word.sum(axis=2) + kept * _own_topic(masses)
+    word = np.take_along_axis(topics, masses.ranked, axis=1) * one_word
+    mask = masks * masses.mask.sum(axis=1)
+    total = mask + word.sum(axis=1)
+    return mask / total, word / total[:, None]
 
 
 def query_predictions(
@@ -148,11 +160,3 @@ def _token_counts(
     flat = np.bincount(masked.document * vocabulary + masked.tokens, minlength=len(masked) * vocabulary)
     table = flat.reshape(len(masked), vocabulary)
     return table[:, 1:].reshape(len(masked), model.topics, -1), table[:, 0]
-
-
-def _masked_word_topics(model: TopicModel, masked: MaskedDocuments) -> Int[np.ndarray, "document topic"]:
-    """How many masked positions of each document hold a (kept or random) word of each topic."""
-    here = masked.masked & (masked.tokens > 0)
-    topic = model.word_topics[masked.tokens[here]] - 1
-    flat = np.bincount(masked.document[here] * model.topics + topic, minlength=len(masked) * model.topics)
-    return flat.reshape(len(masked), model.topics)

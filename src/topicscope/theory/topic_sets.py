@@ -29,25 +29,24 @@ def listed_losses(
     pair, inverse = np.unique(flat, return_inverse=True)
     document, token = pair // vocabulary, pair % vocabulary
     seen = np.bincount(inverse)
-    queries = np.bincount(inverse, weights=masked.masked)
     joint = _joint_masses(model, masking, masked, pair, seen, average)
 
     total = joint.sum(axis=1, keepdims=True)
     losses = expected_losses(joint / np.where(total > 0, total, 1.0))
-    size = np.bincount(document, weights=queries, minlength=count)
-    masked_sum = np.zeros((count, 2))
-    np.add.at(masked_sum, document, queries[:, None] * losses)
+    share = seen * total[:, 0]
+    share = share / np.bincount(document, weights=share)[document]
+    masked_mean = np.zeros((count, 2))
+    np.add.at(masked_mean, document, share[:, None] * losses)
     at_mask = np.zeros((count, 2))
     at_mask[document[token == 0]] = losses[token == 0]
     blind = np.zeros((count, vocabulary - 1))
     np.add.at(blind, document, seen[:, None] * joint)
-    masks = np.bincount(document, weights=seen * (token == 0), minlength=count)
     return DocumentLosses(
-        masked=masked_sum / size[:, None],
+        masked=masked_mean,
         mask_queries=at_mask,
         query_blind=expected_losses(blind / blind.sum(axis=1, keepdims=True)),
-        masks=masks,
-        size=size,
+        mask_share=np.bincount(document, weights=share * (token == 0), minlength=count),
+        size=np.add.reduceat(masked.masked, masked.offsets[:-1], dtype=float),
     )
 
 
