@@ -1,0 +1,268 @@
+"""A claim of the paper: its source, a statement, a rule fixed beforehand, a measurement, and the verdict that follows.
+
+A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings(preset) -> tuple[Drawing, ...]``;
+``paper.registry`` gathers them. For example::
+
+    def claims(preset: Preset) -> tuple[Claim, ...]:
+        return (
+            Claim(
+                id="figure2/squared-adam/contrast",
+                source="Figure 2",
+                statement="W^V trained with squared loss and Adam is larger within topics than between them.",
+                expected="> 0",
+                rule=above(0),
+                needs=(SQUARED_ADAM,),
+                measure=lambda trained: over_seeds(trained[SQUARED_ADAM.name].contrasts["value"][:, -1]),
+                figure="figure2",
+            ),
+        )
+
+The verdict never looks at anything but the measurement and the rule: ``holds`` if the 95 % interval is inside the
+rule's, ``fails`` if it is outside on one side, ``undecided`` if it straddles an end (or a run diverged).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from topicscope.measure.uncertainty import (
+    CONFIDENCE,
+    Interval,
+    holm,
+    proportion_interval,
+    proportion_p,
+    student_interval,
+    student_p,
+)
+from topicscope.paper.experiments import Experiment, Trained
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Verdict = Literal["holds", "fails", "undecided", "not run"]
+Results = Mapping[str, Trained]
+"""Trained experiments by name."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much is run: ``quick`` for everyone, ``paper`` for a number to cite."""
+
+    name: str
+    seeds: int
+
+    @property
+    def full(self) -> bool:
+        """Whether grids are the fuller ones."""
+        return self.name == "paper"
+
+
+PRESETS = {"quick": Preset("quick", 5), "paper": Preset("paper", 20)}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The claim holds if the true number is strictly between these two."""
+
+    low: float = -np.inf
+    high: float = np.inf
+
+    def __post_init__(self) -> None:
+        assert self.low < self.high
+
+
+def above(low: float) -> Rule:
+    """Larger than ``low``."""
+    return Rule(low=low)
+
+
+def below(high: float) -> Rule:
+    """Smaller than ``high``."""
+    return Rule(high=high)
+
+
+def within(low: float, high: float) -> Rule:
+    """Between the two."""
+    return Rule(low, high)
+
+
+def near(target: float, tolerance: float) -> Rule:
+    """Less than ``tolerance`` from ``target``."""
+    return Rule(target - tolerance, target + tolerance)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A number and what its uncertainty comes from; make one with ``exact``, ``over_seeds`` or ``proportion``."""
+
+    values: tuple[float, ...]
+    """The number itself if exact; one a seed; ones and zeros for a proportion."""
+
+    kind: Literal["exact", "mean", "proportion"]
+
+    details: Mapping[str, float | str | None] = field(default_factory=dict)
+    """Numbers shown beside it, on which no verdict rests."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether all runs gave a number."""
+        return bool(np.isfinite(self.values).all())
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(np.mean(self.values))
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """The number with its confidence interval, of no width if exact."""
+        if self.kind == "exact":
+            return Interval(self.value, self.value, self.value)
+        if self.kind == "proportion":
+            return proportion_interval(round(sum(self.values)), len(self.values), confidence)
+        return student_interval(np.array(self.values), confidence)
+
+    def p_value(self, threshold: float) -> float:
+        """How well the measurement agrees with a true number exactly at the threshold."""
+        if self.kind == "exact":
+            return float(self.value == threshold)
+        if self.kind == "proportion":
+            return proportion_p(round(sum(self.values)), len(self.values), threshold)
+        return student_p(np.array(self.values), threshold)
+
+
+def exact(value: float, **details: float | str | None) -> Measurement:
+    """A number without uncertainty."""
+    return Measurement((float(value),), "exact", details)
+
+
+def over_seeds(values: Sequence[float] | np.ndarray, **details: float | str | None) -> Measurement:
+    """One number a seed; their mean is what the claim is about."""
+    return Measurement(tuple(float(value) for value in values), "mean", details)
+
+
+def proportion(outcomes: Sequence[bool] | np.ndarray, **details: float | str | None) -> Measurement:
+    """In how many of the runs (or cells of a map) something is so."""
+    return Measurement(tuple(float(outcome) for outcome in outcomes), "proportion", details)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One statement of the paper (or of ours beside it), and how it is decided."""
+
+    id: str
+    """Unique, with slashes, its first part the source in small letters: "figure2/squared-adam/same-topic"."""
+
+    source: str
+    """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"."""
+
+    statement: str
+    """One sentence that the measured number can show to be wrong."""
+
+    expected: float | str
+    """What the number should be, or the condition on it in words ("> 0")."""
+
+    rule: Rule
+
+    measure: Callable[[Results], Measurement]
+    """From the trained experiments in ``needs``, by name, to the number; an exact claim takes none."""
+
+    needs: tuple[Experiment, ...] = ()
+    unit: str = ""
+    figure: str = ""
+    """Name of the figure that shows it."""
+
+    ours: bool = False
+    """Not the paper's: a corrected or sharper statement that stands beside one of the paper's."""
+
+    @property
+    def cost(self) -> float:
+        """How long its training takes, relative to others; 0 without training."""
+        return sum(experiment.cost for experiment in self.needs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure of the paper's: drawn once what it needs is trained, into figures/NAME.png and .svg."""
+
+    name: str
+    draw: Callable[[Results], "Figure"]
+    needs: tuple[Experiment, ...] = ()
+
+
+def verdict(rule: Rule, measurement: Measurement) -> Verdict:
+    """What follows from rule and 95 % interval."""
+    return _decided(rule, measurement, decision_p(rule, measurement))
+
+
+def decision_p(rule: Rule, measurement: Measurement) -> float:
+    """The p-value of the side that the verdict takes: below 0.05 if and only if the interval straddles no end.
+
+    Inside the rule, both ends must be refuted, so the larger of their p-values counts; outside, the end that was
+    crossed. An exact number is certain.
+    """
+    if not measurement.finite:
+        return 1.0
+    if measurement.kind == "exact":
+        return 0.0
+    low, high = measurement.p_value(rule.low), measurement.p_value(rule.high)
+    if rule.low < measurement.value < rule.high:
+        return max(low, high)
+    return low if measurement.value <= rule.low else high
+
+
+def corrected_verdicts(decided: Sequence[tuple[Rule, Measurement]]) -> list[Verdict]:
+    """Verdicts that hold together: with probability 95 % none of those that say holds or fails is wrong (Holm).
+
+    Exact numbers have no uncertainty and do not count among the many.
+    """
+    uncertain = [place for place, (_, measurement) in enumerate(decided) if measurement.kind != "exact"]
+    p_values = np.zeros(len(decided))
+    p_values[uncertain] = holm(np.array([decision_p(*decided[place]) for place in uncertain], dtype=np.float64))
+    return [_decided(*pair, float(p)) for pair, p in zip(decided, p_values, strict=True)]
+
+
+def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
+    if not measurement.finite or p >= 1 - CONFIDENCE:
+        return "undecided"
+    return "holds" if rule.low < measurement.value < rule.high else "fails"
+
+
+def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, seconds: float) -> dict[str, Any]:
+    """One row of claims.json; ``measurement`` is None for a claim that was not run.
+
+    ``low`` and ``high`` are null where the number is exact, and where a single seed leaves it without an interval.
+    """
+    known = measurement is not None and measurement.finite
+    interval = measurement.interval() if measurement is not None and known else None
+    uncertain = interval is not None and measurement is not None and measurement.kind != "exact"
+    bounded = interval is not None and uncertain and bool(np.isfinite([interval.low, interval.high]).all())
+    seeds = 0 if measurement is None or not claim.needs else len(measurement.values)
+    return {
+        "id": claim.id,
+        "source": claim.source,
+        "statement": claim.statement,
+        "expected": claim.expected,
+        "measured": interval.value if interval else None,
+        "low": interval.low if interval and bounded else None,
+        "high": interval.high if interval and bounded else None,
+        "unit": claim.unit,
+        "verdict": verdict(claim.rule, measurement) if measurement else "not run",
+        "verdict_corrected": corrected if measurement else "not run",
+        "ours": claim.ours,
+        "rule": rule_text(claim.rule),
+        "seeds": seeds,
+        "seconds": round(seconds, 3),
+        "figure": claim.figure,
+        "details": dict(measurement.details) if measurement else {},
+    }
+
+
+def rule_text(rule: Rule) -> str:
+    """The rule as one reads it."""
+    if np.isinf(rule.low):
+        return f"< {rule.high:.6g}"
+    if np.isinf(rule.high):
+        return f"> {rule.low:.6g}"
+    return f"between {rule.low:.6g} and {rule.high:.6g}"

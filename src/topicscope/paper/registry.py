@@ -1,0 +1,47 @@
+"""All claims and drawings of a preset, in the order in which they are shown."""
+
+from dataclasses import dataclass
+
+from topicscope.errors import InputError
+from topicscope.paper.claims import Claim, Drawing, Preset
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Claims and drawings, their names unique."""
+
+    claims: tuple[Claim, ...]
+    drawings: tuple[Drawing, ...]
+
+    def __post_init__(self) -> None:
+        for names in ([claim.id for claim in self.claims], [drawing.name for drawing in self.drawings]):
+            assert len(set(names)) == len(names), "names must be unique"
+
+    def select(self, only: tuple[str, ...]) -> tuple[Claim, ...]:
+        """Claims whose id is one of ``only`` or begins with it, or whose source it is ("figure2", "Figure 2")."""
+        if not only:
+            return self.claims
+        chosen = [claim for claim in self.claims if any(matches(claim, word) for word in only)]
+        for word in only:
+            if not any(matches(claim, word) for claim in self.claims):
+                raise InputError(f'--only "{word}" is no claim: give an id, its beginning or a source; see --list.')
+        return tuple(chosen)
+
+
+def matches(claim: Claim, word: str) -> bool:
+    """Whether a word given to ``--only`` means this claim."""
+    source = claim.source.lower().replace(" ", "")
+    plain = word.lower().replace(" ", "")
+    return plain == source or claim.id == word or claim.id.startswith(word.rstrip("/") + "/")
+
+
+def registry(preset: Preset) -> Registry:
+    """Every module's claims; a new module of claims is added here."""
+    # Imported here so that naming a claim's type does not need what measures it.
+    from topicscope.paper import exact
+
+    modules = (exact,)
+    return Registry(
+        claims=tuple(claim for module in modules for claim in module.claims(preset)),
+        drawings=tuple(drawing for module in modules for drawing in module.drawings(preset)),
+    )
