@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         weights=_stack([member.weights for member in members], starts[0].shapes),
         steps=steps,
         loss=columns.of(lambda row: row["loss"]),
-        norms={name: columns.of(lambda row, name=name: _norm(row["norm"][name])) for name in starts[0].norms},
+        norms={name: columns.of(partial(_norm, name)) for name in starts[0].norms},
         rotation=columns.of(lambda row: row["rotation"][0] if row["rotation"] else np.nan),
         contrasts={
             "value": columns.of(lambda row: _number(row["contrast"]["value"][0])),
@@ -217,8 +218,9 @@ def _stack(
     }
 
 
-def _norm(layers: list[float]) -> float:
-    return float(np.linalg.norm(layers))
+def _norm(name: str, row: Row) -> float:
+    """Of a parameter's layers together."""
+    return float(np.linalg.norm(row["norm"][name]))
 
 
 def _number(value: Any) -> float:
