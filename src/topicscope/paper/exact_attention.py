@@ -112,7 +112,7 @@ def draw_landscapes(name: str, trained: Results) -> Figure:
     value, settings = FIGURES[name]
     return landscapes(
         [_panel(documents, value) for documents in settings],
-        title=f"Exact loss over attention's weights, {value} W^V",
+        title=f"Exact loss over attention's weights, {value} $W^V$",
     )
 
 

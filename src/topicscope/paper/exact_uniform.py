@@ -297,7 +297,7 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="theorem2/finite-ratio",
         source="Theorem 2",
-        statement="For the experiments' finite documents the optimum is another: the same word weighs more than its topic.",
+        statement="For the experiments' finite documents the optimum is another: a word weighs more than its topic.",
         expected="> 1",
         unit="same word / same topic",
         rule=above(1),

@@ -37,7 +37,7 @@ class LandscapePanel:
 
 
 def landscapes(panels: Sequence[LandscapePanel], *, title: str) -> Figure:
-    """Filled contours of the loss over logarithmic axes, each with its minimum, uniform attention and Theorem 3's bound."""
+    """Contours of the loss over logarithmic axes, each with its minimum, uniform attention and Theorem 3's bound."""
     figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
     figure.suptitle(title, fontsize=11)
     for place, panel in enumerate(panels, start=1):
