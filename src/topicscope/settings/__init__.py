@@ -28,6 +28,12 @@ class Settings:
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)
         self._check_masks_can_be_drawn()
+        if self.training.engine == "bag" and self.model.positions != "none":
+            raise refuse(
+                "training.engine",
+                self.training.engine,
+                f'it needs model.positions = "none", not "{self.model.positions}"; use "auto" or "reference"',
+            )
         if not self.data.topic_words:
             self.check_vocabulary(self.data.topics * self.data.words + 1)
         if self.training.schedule != "joint":
