@@ -119,7 +119,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     plain = str if origin is typing.Literal else hint
     if plain is float and type(value) is int:
         return float(value)
-    if isinstance(plain, type) and type(value) is plain:
+    if isinstance(plain, type) and type(value) is plain and (origin is not typing.Literal or value in arguments):
         return value
     raise InputError(f"{name} = {shown(value)} is not allowed: give {_described(hint)}.")
 

@@ -64,7 +64,8 @@ def checkpoint_steps(folder: Path) -> list[int]:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     """Write a checkpoint, then remove all but the newest two."""
     tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors().items()}
-    metadata = {"step": str(checkpoint.step), "checksum": _checksum(checkpoint.step, tensors)}
+    # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
+    metadata = {"checksum": _checksum(checkpoint.step, tensors)}
     write_atomically(checkpoint_path(folder, checkpoint.step), safetensors.torch.save(tensors, metadata))
     for step in checkpoint_steps(folder)[:-KEPT]:
         checkpoint_path(folder, step).unlink()

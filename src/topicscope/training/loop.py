@@ -116,8 +116,7 @@ class Trainer:
             self._enter_phase()
             if self.step in self.snapshot_steps:
                 snapshots[self.step] = self.snapshot()
-            if (self.step + dynamics.ROTATION_STEPS) % self.training.log_every == 0:
-                self.history[self.step] = self.model.parameter("value").detach().clone()
+            self._remember_value()
             loss = self.batch_loss(self.stream.batch(self.step))
             self._check_finite(loss, folder, flush)
             last = self.step == self.training.steps
@@ -149,12 +148,17 @@ class Trainer:
         for name, parameter in self.parameters.items():
             parameter.requires_grad_(part_of(name) in now.parts)
 
+    def _remember_value(self) -> None:
+        """Keep W^V where a row to come compares with it, and drop what no row needs any more."""
+        oldest = self.step - dynamics.ROTATION_STEPS
+        self.history = {step: value for step, value in self.history.items() if step >= oldest}
+        later = self.step + dynamics.ROTATION_STEPS
+        if later % self.training.log_every == 0 or later == self.training.steps:
+            self.history[self.step] = self.model.parameter("value").detach().clone()
+
     @torch.no_grad()
     def _row(self, loss: float) -> Row:
-        earlier = self.history.pop(self.step - dynamics.ROTATION_STEPS, None)
-        self.history = {
-            step: value for step, value in self.history.items() if step > self.step - dynamics.ROTATION_STEPS
-        }
+        earlier = self.history.get(self.step - dynamics.ROTATION_STEPS)
         due = self.validation is not None and (
             self.step % self.training.validate_every == 0 or self.step == self.training.steps
         )
