@@ -7,20 +7,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given
+from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
 from torch import Tensor
 
 from helpers import build_model, small_settings
 from topicscope.errors import InputError
-from topicscope.model import bag
-from topicscope.settings import Settings
+from topicscope.model.bag import LARGEST_TABLE
+from topicscope.model.weights import part_of
+from topicscope.settings import EXTRAS, Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.engines import BagEngine, ReferenceEngine, engine_name
 
 VOCABULARY = 7
 DOCUMENTS = 4
+Outcome = tuple[Tensor, dict[str, Tensor]]
 KINDS = ("any", "one word repeated", "all distinct", "length 1", "everything masked", "nothing but [MASK]")
 
 
@@ -118,6 +120,11 @@ def documents_of(kind: str, count: int, hidden: bool, generator: np.random.Gener
 def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]:
     """Both engines on the same weights."""
     models = [build_model(case.settings, seed=case.seed + place, dtype=dtype) for place in range(len(case.members))]
+    with torch.no_grad():
+        for model in models:
+            for name, parameter in model.named_parameters():
+                if part_of(name) in EXTRAS and "norm" not in name and "bias" not in name:
+                    parameter *= 20  # what the switches add starts so small that later layers would hardly count
     weights = {
         name: torch.stack([model.parameter(name).detach() for model in models]).requires_grad_(parameter.requires_grad)
         for name, parameter in models[0].named_parameters()
@@ -128,7 +135,7 @@ def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]
     return fast, slow
 
 
-def outcome(engine: Any, case: Case, step: int) -> tuple[Tensor, dict[str, Tensor]]:
+def outcome(engine: Any, case: Case, step: int) -> Outcome:
     values = engine.losses(engine.prepare(case.members, case.steps)[step])
     names = [name for name, weight in trained(engine).items() if weight.requires_grad]
     return values.detach(), engine.gradients(values, names)
@@ -138,53 +145,48 @@ def trained(engine: Any) -> dict[str, Tensor]:
     return engine.weights if isinstance(engine, BagEngine) else dict(engine.models[0].named_parameters())
 
 
-def worst(found: tuple[Tensor, dict[str, Tensor]], expected: tuple[Tensor, dict[str, Tensor]]) -> float:
+def worst(found: Outcome, expected: Outcome, tolerance: float) -> float:
     """The largest relative difference of a loss, or of a parameter's gradient in Frobenius norm.
 
-    A gradient that is nothing but rounding (that of b^K, which shifts all scores of a query) is measured against
-    the rounding of the whole gradient.
+    A gradient that is nothing but rounding (that of b^K, which shifts all scores of a query, is zero) is measured
+    against the rounding of the whole gradient.
     """
-    size = torch.stack([gradient.norm() for gradient in expected[1].values()]).max()
-    floor = 1e-3 * size
-    differences = [float(((found[0] - expected[0]) / expected[0].abs().clamp_min(1e-3)).abs().max())]
+    rounding = 16 * torch.finfo(expected[0].dtype).eps * max(float(gradient.norm()) for gradient in expected[1].values())
+    differences = [float(((found[0] - expected[0]) / expected[0]).abs().max())]
     for name, gradient in expected[1].items():
-        missing = torch.zeros_like(gradient)
-        difference = (found[1].get(name, missing) - gradient).norm()
-        differences.append(float(difference / torch.maximum(gradient.norm(), floor)))
+        difference = (found[1].get(name, torch.zeros_like(gradient)) - gradient).norm()
+        differences.append(float(difference / (gradient.norm() + rounding / tolerance)))
     return max(differences)
 
 
 def check_equal(case: Case) -> None:
-    original = bag.LARGEST_TABLE
-    try:
-        bag.LARGEST_TABLE = original if case.table else 0
-        step = case.steps - 1
+    largest = LARGEST_TABLE if case.table else 0
+    step = case.steps - 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)
-            assert worst(outcome(fast, case, step), expected) < tolerance
-            # The control: other values give other losses and gradients.
+            assert worst(outcome(fast, case, step), expected, tolerance) < tolerance
+            # The control: other weights give other losses and gradients.
             with torch.no_grad():
-                fast.weights["value"] += torch.linspace(-0.5, 0.5, fast.weights["value"].numel()).view_as(
-                    fast.weights["value"]
-                )
-            assert worst(outcome(fast, case, step), expected) > 10 * tolerance
-    finally:
-        bag.LARGEST_TABLE = original
+                for weight in fast.weights.values():
+                    weight += torch.linspace(-0.5, 0.5, weight.numel()).view_as(weight)
+            assert worst(outcome(fast, case, step), expected, tolerance) > 10 * tolerance
 
 
-QUIET = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck)}
+QUIET = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck), "phases": [Phase.generate]}
 
 
 @given(cases())
-@hypothesis_settings(max_examples=40, **QUIET)
+@hypothesis_settings(max_examples=12, **QUIET)
 def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check_equal(case)
 
 
 @pytest.mark.slow
 @given(cases())
-@hypothesis_settings(max_examples=400, **QUIET)
+@hypothesis_settings(max_examples=120, **QUIET)
 def test_losses_and_gradients_are_those_of_the_reference_for_many_architectures(case: Case) -> None:
     check_equal(case)
 
