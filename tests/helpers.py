@@ -1,12 +1,16 @@
 """What several test files use: small settings, a slow version of the equations, the command line in-process."""
 
 import copy
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+import topicscope
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes, initial_weights
 from topicscope.settings import Settings
@@ -49,6 +53,14 @@ def build_model(settings: Settings, *, seed: int = 0, dtype: torch.dtype = torch
     weights = initial_weights(settings.model, topic_model, settings.masking, generator=draw)
     sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
     return Transformer(settings.model, sizes, weights, dtype=dtype)
+
+
+def start_program(*words: str) -> subprocess.Popen[str]:
+    """The command line as a process of its own, on the code under test."""
+    source = str(Path(topicscope.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": source}
+    command = [sys.executable, "-m", "topicscope", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run_files(folder: Path) -> dict[str, bytes]:

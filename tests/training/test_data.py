@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from helpers import small_settings
+from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
@@ -69,8 +70,8 @@ def test_random_words_are_never_mask() -> None:
 def test_validation_documents_are_not_those_trained_on() -> None:
     settings = small_settings(data={"length": [30, 40]})
     batches = stream(settings)
-    held_out = batches.validation()
+    held_out = batches.held_out(50, Purpose.VALIDATION)
     trained = set(uses(settings, epochs=1))
     words = {tuple(part) for part in np.split(held_out.words, held_out.offsets[1:-1])}
     assert not words & trained
-    assert same(held_out, batches.validation())
+    assert same(held_out, batches.held_out(50, Purpose.VALIDATION))

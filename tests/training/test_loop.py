@@ -15,7 +15,8 @@ from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.population import finite_optimum, moments
 from topicscope.training.checkpoints import checkpoint_path, checkpoint_steps, newest_checkpoint
-from topicscope.training.loop import Trainer, snapshot_steps, train
+from topicscope.training.loop import Trainer, train
+from topicscope.training.snapshots import snapshot_steps
 
 ONE_HOT_UNIFORM: dict[str, Any] = {
     "embedding": {"start": "identity", "train": False},
@@ -274,7 +275,15 @@ def test_training_reaches_the_finite_document_optimum_of_a_small_setting(tmp_pat
     small = small_settings(
         data={"fresh": True, "length": [10, 10], "dirichlet": [0.1]},
         model=ONE_HOT_UNIFORM,
-        training={"loss": "squared", "decay": "cosine", "steps": 1500, "batch": 400, "log_every": 500, "snapshots": 0},
+        training={
+            "loss": "squared",
+            "decay": "cosine",
+            "steps": 1500,
+            "batch": 200,
+            "log_every": 500,
+            "snapshots": 0,
+            "checkpoint_every": 1500,
+        },
     )
     assert max(relative_errors(small, tmp_path / "run").values()) < 0.03
     # The control: the pooled mean has another optimum.

@@ -37,10 +37,9 @@ class BatchStream:
         size = self.settings.training.batch
         return self._chunk(chunk).span(place * size, (place + 1) * size)
 
-    def validation(self) -> MaskedDocuments:
-        """Held-out documents with masks drawn once, so that losses at different steps can be compared."""
-        draw = generator(self.settings.seed, Purpose.VALIDATION)
-        count = self.settings.training.validation_documents
+    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
+        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
+        draw = generator(self.settings.seed, purpose)
         return self._mask(sample_documents(self.topic_model, count, generator=draw), draw)
 
     def _draw_chunk(self, chunk: int) -> MaskedDocuments:

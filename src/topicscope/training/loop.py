@@ -6,12 +6,10 @@ import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from topicscope.errors import DivergedError
-from topicscope.measure.attention import attention_averages
 from topicscope.model.batch import padded_batch
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes, initial_weights, part_of
@@ -27,15 +25,11 @@ from topicscope.training.optimizers import make_optimizer, optimizer_tensors, re
 from topicscope.training.reference import reference_losses
 from topicscope.training.runs import Row, RunFolder, check_out, row_text
 from topicscope.training.schedule import learning_rate, phase
+from topicscope.training.snapshots import Snapshot, SnapshotTaker, snapshot_steps
 
 logger = logging.getLogger(__name__)
 
 Report = Callable[[int, int, str], None]
-
-# Snapshots keep V × V matrices for the page; larger vocabularies are not for looking at entry by entry.
-LARGEST_SNAPSHOT = 512
-# Documents that attention is averaged over in a snapshot.
-SNAPSHOT_DOCUMENTS = 50
 
 
 def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> RunFolder:
@@ -78,7 +72,12 @@ class Trainer:
         }
         self.optimizer = make_optimizer(self.parameters, self.training)
         self.stream = BatchStream(settings, topic_model)
-        self.validation = self.stream.validation() if self.training.validate_every else None
+        self.validation = (
+            self.stream.held_out(self.training.validation_documents, Purpose.VALIDATION)
+            if self.training.validate_every
+            else None
+        )
+        self.snapshot_taker = SnapshotTaker(self.stream)
         self.step = 0
         self.history: dict[int, Tensor] = {}
         self.snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
@@ -101,7 +100,7 @@ class Trainer:
             self._save(folder, snapshots)
 
     def _steps(
-        self, folder: RunFolder, snapshots: dict[int, dict[str, np.ndarray]], flush: Callable[[], None]
+        self, folder: RunFolder, snapshots: dict[int, Snapshot], flush: Callable[[], None]
     ) -> Iterator[Row | None]:
         """One row, or None where none is logged, for every step; the last one is observed but not trained."""
         first = self.step
@@ -115,7 +114,7 @@ class Trainer:
                 self._save(folder, snapshots)
             self._enter_phase()
             if self.step in self.snapshot_steps:
-                snapshots[self.step] = self.snapshot()
+                snapshots[self.step] = self.snapshot_taker.take(self.model)
             self._remember_value()
             loss = self.batch_loss(self.stream.batch(self.step))
             self._check_finite(loss, folder, flush)
@@ -174,23 +173,6 @@ class Trainer:
             "contrast": dynamics.contrasts(self.model, self.topic_model.word_topics),
         }
 
-    @torch.no_grad()
-    def snapshot(self) -> dict[str, np.ndarray]:
-        """W^V, W^E⊤ W^E and attention by class, for looking at."""
-        arrays = {"value": self.model.parameter("value").detach().float().numpy().copy()}
-        if self.topic_model.vocabulary <= LARGEST_SNAPSHOT:
-            arrays["embedding_products"] = dynamics.embedding_products(self.model).astype(np.float32)
-        if self.validation is not None:
-            few = self.validation.span(0, min(SNAPSHOT_DOCUMENTS, len(self.validation)))
-            batch = padded_batch(few, masked_keys=self.settings.model.masked_keys, average="document")
-            attention = self.model.attention(batch.tokens, batch.visible).numpy()
-            present = np.arange(batch.tokens.shape[1]) < few.lengths[:, None]
-            averages = attention_averages(attention, batch.tokens.numpy(), present, self.topic_model.word_topics)
-            arrays["attention"] = np.stack([averages.same_word, averages.same_topic, averages.different_topic]).astype(
-                np.float32
-            )
-        return arrays
-
     def _check_finite(self, loss: Tensor, folder: RunFolder, flush: Callable[[], None]) -> None:
         if math.isfinite(float(loss.detach())):
             return
@@ -202,7 +184,7 @@ class Trainer:
             f"{kept.step if kept else 0}."
         )
 
-    def _save(self, folder: RunFolder, snapshots: dict[int, dict[str, np.ndarray]]) -> None:
+    def _save(self, folder: RunFolder, snapshots: dict[int, Snapshot]) -> None:
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         if not all(bool(weight.isfinite().all()) for weight in weights.values()):
             return  # the next loss will not be finite: keep the last good checkpoint
@@ -218,14 +200,6 @@ class Trainer:
         restore_optimizer(self.optimizer, self.parameters, checkpoint.optimizer)
         self.history = dict(checkpoint.history)
         self.step = checkpoint.step
-
-
-def snapshot_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
-    if not count:
-        return frozenset()
-    spaced = np.geomspace(1, steps, num=max(count - 1, 1)).round().astype(int)
-    return frozenset({0, steps, *spaced.tolist()}) if count > 1 else frozenset({steps})
 
 
 @contextlib.contextmanager
