@@ -18,7 +18,7 @@ from topicscope.model.bag import LARGEST_TABLE
 from topicscope.model.weights import part_of
 from topicscope.settings import EXTRAS, Settings
 from topicscope.synthetic.documents import MaskedDocuments
-from topicscope.training.engines import BagEngine, ReferenceEngine, engine_name
+from topicscope.training.engines import BagEngine, ReferenceEngine
 
 VOCABULARY = 7
 DOCUMENTS = 4
@@ -151,7 +151,9 @@ def worst(found: Outcome, expected: Outcome, tolerance: float) -> float:
     A gradient that is nothing but rounding (that of b^K, which shifts all scores of a query, is zero) is measured
     against the rounding of the whole gradient.
     """
-    rounding = 16 * torch.finfo(expected[0].dtype).eps * max(float(gradient.norm()) for gradient in expected[1].values())
+    rounding = (
+        16 * torch.finfo(expected[0].dtype).eps * max(float(gradient.norm()) for gradient in expected[1].values())
+    )
     differences = [float(((found[0] - expected[0]) / expected[0]).abs().max())]
     for name, gradient in expected[1].items():
         difference = (found[1].get(name, torch.zeros_like(gradient)) - gradient).norm()
@@ -192,8 +194,8 @@ def test_losses_and_gradients_are_those_of_the_reference_for_many_architectures(
 
 
 def test_positions_need_the_reference_engine() -> None:
-    assert engine_name(small_settings()) == "bag"
-    assert engine_name(small_settings(training={"engine": "reference"})) == "reference"
-    assert engine_name(small_settings(model={"positions": "learned"})) == "reference"
+    assert small_settings().engine == "bag"
+    assert small_settings(training={"engine": "reference"}).engine == "reference"
+    assert small_settings(model={"positions": "learned"}).engine == "reference"
     with pytest.raises(InputError, match=r"training.engine"):
         small_settings(model={"positions": "learned"}, training={"engine": "bag"})

@@ -23,11 +23,6 @@ from topicscope.settings import Model
 LARGEST_TABLE = 512
 
 
-def bag_can_compute(settings: Model) -> bool:
-    """Whether a document is a bag to the model: not if it has positions."""
-    return settings.positions == "none"
-
-
 def uses_table(settings: Model, sizes: Sizes) -> bool:
     """Whether batches are to be counted over the whole vocabulary (``TableBatch``)."""
     return settings.layers == 1 and sizes.vocabulary <= LARGEST_TABLE
@@ -209,5 +204,3 @@ class BagTransformer:
     def _parameter(self, name: str, layer: int | None) -> Float[Tensor, "seed ..."]:
         parameter = self.weights[name]
         return parameter if layer is None else parameter[:, layer]
-
-

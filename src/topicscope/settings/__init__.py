@@ -39,6 +39,13 @@ class Settings:
         if self.training.schedule != "joint":
             self._check_stages_have_something_to_train()
 
+    @property
+    def engine(self) -> str:
+        """The engine that computes the model: without positions a document is a bag of tokens."""
+        if self.training.engine != "auto":
+            return self.training.engine
+        return "bag" if self.model.positions == "none" else "reference"
+
     def check_vocabulary(self, vocabulary: int) -> None:
         """Refuse widths that do not fit a vocabulary of this size (known late with a topic-word file)."""
         dimension = self.model.dimension or vocabulary

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.model.bag import BagTransformer, bag_can_compute, uses_table
+from topicscope.model.bag import BagTransformer, uses_table
 from topicscope.model.batch import padded_batch
 from topicscope.model.counts import slot_batches, table_batches
 from topicscope.model.transformer import Transformer
@@ -42,18 +42,9 @@ class Engine(Protocol):
         """Hold attention uniform, or compute it."""
 
 
-def engine_name(settings: Settings) -> str:
-    """The engine that the settings ask for, or that is fastest for them."""
-    if settings.training.engine != "auto":
-        return settings.training.engine
-    return "bag" if bag_can_compute(settings.model) else "reference"
-
-
 def make_engine(settings: Settings, sizes: Sizes, weights: Weights, models: Sequence[Transformer]) -> Engine:
     """The engine for these settings on these weights, of which ``models`` are the members' views."""
-    return (
-        BagEngine(settings, sizes, weights) if engine_name(settings) == "bag" else ReferenceEngine(settings, models)
-    )
+    return BagEngine(settings, sizes, weights) if settings.engine == "bag" else ReferenceEngine(settings, models)
 
 
 class BagEngine:
@@ -97,9 +88,7 @@ class ReferenceEngine:
     def __init__(self, settings: Settings, models: Sequence[Transformer]) -> None:
         self.loss = settings.training.loss
         self.models = models
-        self._batch = partial(
-            padded_batch, masked_keys=settings.model.masked_keys, average=settings.training.average
-        )
+        self._batch = partial(padded_batch, masked_keys=settings.model.masked_keys, average=settings.training.average)
 
     def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Pad each member's documents."""

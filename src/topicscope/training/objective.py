@@ -29,9 +29,7 @@ def losses(
     return scores.square().sum(dim=1) - 2 * chosen + 1
 
 
-def row_losses(
-    scores: Float[Tensor, "seed row token"], targets: Targets, kind: Loss
-) -> Float[Tensor, " seed"]:
+def row_losses(scores: Float[Tensor, "seed row token"], targets: Targets, kind: Loss) -> Float[Tensor, " seed"]:
     r"""Each seed's weighted sum of ``losses``, from one row of scores for all masked positions that share it.
 
     .. math::

@@ -41,7 +41,8 @@ class Optimizer:
         names = list(gradients)
         for number, group in enumerate(self._groups):
             parameters = [self.parameters[name][group] for name in names]
-            slopes = [gradients[name][group] for name in names]
+            # The fused update reads memory in order, whatever the strides.
+            slopes = [gradients[name][group].contiguous() for name in names]
             averages = [[self._state[quantity][name][group] for name in names] for quantity in self._averages]
             steps = [self._steps[name][number] for name in names]
             if self.training.optimizer in ("adam", "adamw"):
@@ -105,5 +106,3 @@ class Optimizer:
 
     def _group(self, seed: int) -> int:
         return 0 if len(self._groups) == 1 else seed
-
-
