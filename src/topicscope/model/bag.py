@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from topicscope.model.counts import SlotBatch, TableBatch, Targets
+from topicscope.model.counts import QueryRows, SlotBatch, TableBatch
 from topicscope.model.weights import Sizes
 from topicscope.settings import Model
 
@@ -42,15 +42,18 @@ class BagTransformer:
         # Adding a bias that is zero for ever would only take time.
         self._absent = {name for name in frozen if name.endswith("_bias") and settings.part(name).start == "zero"}
 
-    def predict_masked(self, batch: TableBatch | SlotBatch) -> tuple[Float[Tensor, "seed row token"], Targets]:
-        """Scores of every token at the distinct masked queries, and the targets laid out over these rows."""
+    def predict_masked(self, batch: TableBatch | SlotBatch) -> Float[Tensor, "seed row token"]:
+        """Scores of every token at the rows of the batch: its distinct masked queries."""
         if isinstance(batch, SlotBatch):
-            return self.predict(self._slot_rows(batch)), batch.by_row
-        if self.uniform_attention and not self.settings.residual:
-            # No query asks anything of its own: one row a document.
-            mixed = self._table_means(batch)
-            return self.predict(self._finish(mixed, None, 0)), batch.by_document
-        return self.predict(self._table_rows(batch)), batch.by_row
+            return self.predict(self._slot_rows(batch))
+        if batch.rows is None:
+            return self.predict(self._finish(self._table_means(batch), None, 0))
+        return self.predict(self._table_rows(batch, batch.rows))
+
+    @property
+    def queries_matter(self) -> bool:
+        """Whether a row depends on its query: under uniform attention only through a residual connection."""
+        return not self.uniform_attention or self.settings.residual
 
     def predict(self, state: Float[Tensor, "seed row dimension"]) -> Float[Tensor, "seed row token"]:
         """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
@@ -65,22 +68,22 @@ class BagTransformer:
             return state
         return state + self.weights["prediction_bias"][:, None]
 
-    def _table_rows(self, batch: TableBatch) -> Float[Tensor, "seed row dimension"]:
+    def _table_rows(self, batch: TableBatch, rows: QueryRows) -> Float[Tensor, "seed row dimension"]:
         """The state at each distinct query after the only layer, from the table of scores between all tokens."""
-        rows = len(batch.row_query)
+        shape = (self.seeds, len(rows.query) // self.seeds)
         if self.uniform_attention:
             means = self._table_means(batch)
-            mixed = means.flatten(0, 1).index_select(0, batch.row_document).unflatten(0, (self.seeds, -1))
+            mixed = means.flatten(0, 1).index_select(0, rows.document).unflatten(0, shape)
         else:
-            scores = functional.embedding(batch.row_query, self._score_table())
-            log_counts = batch.log_counts.index_select(0, batch.row_document)
-            scores = scores.view(self.seeds, rows // self.seeds, self.settings.heads, -1)
-            attention = (scores + log_counts.view(self.seeds, rows // self.seeds, 1, -1)).softmax(dim=-1)
+            scores = functional.embedding(rows.query, self._score_table())
+            log_counts = batch.log_counts.index_select(0, rows.document)
+            scores = scores.view(*shape, self.settings.heads, -1)
+            attention = (scores + log_counts.view(*shape, 1, -1)).softmax(dim=-1)
             mixed = self._mix_table(attention)
         if not self.settings.residual:
             return self._finish(mixed, None, 0)
-        before = self.weights["embedding"].flatten(0, 1).index_select(0, batch.row_query)
-        return self._finish(mixed, before.unflatten(0, (self.seeds, -1)), 0)
+        before = self.weights["embedding"].flatten(0, 1).index_select(0, rows.query)
+        return self._finish(mixed, before.unflatten(0, shape), 0)
 
     def _score_table(self) -> Float[Tensor, "seed_query head_key"]:
         """Scores between all tokens: a row a query token (of each seed), its keys head after head."""

@@ -8,6 +8,7 @@ step and within a step seed after seed, so that a step's batch is a few slices. 
 rows or targets, the shorter ones are filled up with entries of weight zero that read their own seed's first ones.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,13 +44,19 @@ class TableBatch:
     log_counts: Float[Tensor, "documents token"]
     """log n of each token as a key, −∞ where it is absent; documents of all seeds, one after another."""
 
-    row_document: Int[Tensor, " row"]
-    row_query: Int[Tensor, " row"]
-    """seed · V + token."""
+    rows: "QueryRows | None"
+    """The distinct queries; None where every query of a document gets the same scores: one row a document."""
 
-    by_row: Targets
-    by_document: Targets
-    """The same targets where every query of a document gets the same scores: one row a document."""
+    targets: Targets
+
+
+@dataclass(frozen=True, eq=False)
+class QueryRows:
+    """The rows that are predicted: a document and one of its distinct masked tokens each."""
+
+    document: Int[Tensor, " row"]
+    query: Int[Tensor, " row"]
+    """seed · V + token."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +71,7 @@ class SlotBatch:
     row_place: Int[Tensor, " row"]
     """document · queries + slot."""
 
-    by_row: Targets
+    targets: Targets
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +88,17 @@ class _Positions:
     """document · V + token; documents counted over steps and seeds."""
 
     masked: Bool[np.ndarray, " position"]
+    targets: Int[np.ndarray, " target"]
+    """``code`` at the masked positions."""
+
     words: Int[np.ndarray, " target"]
-    """The words at masked positions."""
+    """The words that were there."""
 
     weights: Float[np.ndarray, " target"]
+
+    @property
+    def documents_a_step(self) -> int:
+        return self.seeds * self.documents
 
     @property
     def total_documents(self) -> int:
@@ -111,15 +125,19 @@ class _Layout:
     """Places of one seed in a step."""
 
 
-def _lay_out(group: Int[np.ndarray, " item"], steps: int, seeds: int) -> _Layout:
-    sizes = np.bincount(group, minlength=steps * seeds).reshape(steps, seeds)
+def _lay_out(sizes: Int[np.ndarray, "step seed"]) -> _Layout:
+    seeds = sizes.shape[1]
     width = sizes.max(axis=1)
     bounds = np.concatenate([[0], np.cumsum(width * seeds)])
-    starts_in_step = width[:, None] * np.arange(seeds)
-    first_item = (np.cumsum(sizes) - sizes.ravel())[group]
-    local = np.arange(len(group)) - first_item + starts_in_step.ravel()[group]
-    seed = np.repeat(np.tile(np.arange(seeds), steps), np.repeat(width, seeds))
-    return _Layout(local + bounds[:-1][group // seeds], local, bounds, seed, width)
+    first_item = np.cumsum(sizes) - sizes.ravel()
+    first_local = (width[:, None] * np.arange(seeds)).ravel()
+    item, size = np.arange(sizes.sum()), sizes.ravel()
+    local = item + np.repeat(first_local - first_item, size)
+    if seeds == 1:
+        return _Layout(item, local, bounds, np.zeros_like(item), width)
+    place = local + np.repeat(np.repeat(bounds[:-1], seeds), size)
+    seed = np.repeat(np.tile(np.arange(seeds), len(sizes)), np.repeat(width, seeds))
+    return _Layout(place, local, bounds, seed, width)
 
 
 def table_batches(
@@ -129,36 +147,36 @@ def table_batches(
     vocabulary: int,
     masked_keys: MaskedKeys,
     average: Average,
+    by_document: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> list[TableBatch]:
-    """Count the documents of some steps, for each member of an ensemble, over the whole vocabulary."""
+    """Count the documents of some steps, for each member of an ensemble, over the whole vocabulary.
+
+    ``by_document`` says that queries do not matter, so that one row a document is enough.
+    """
     found = _positions(members, steps, vocabulary, average)
-    seeds, vocabulary = found.seeds, found.vocabulary
     cells = found.total_documents * vocabulary
     keys = found.code[~found.masked] if masked_keys == "hidden" else found.code
     log_counts = _log(np.bincount(keys, minlength=cells), dtype)
-    target_code = found.code[found.masked]
-    row_of_code = np.zeros(cells, dtype=np.int64)
-    row_of_code[target_code] = 1
+    all_counts = log_counts.view(steps, found.documents_a_step, vocabulary)
+    if by_document:
+        document = (found.targets // vocabulary) % found.documents_a_step
+        targets = _targets(found, document, np.full(steps, found.documents), dtype)
+        return [TableBatch(all_counts[step], None, targets[step]) for step in range(steps)]
+
+    row_of_code = np.zeros(cells, dtype=np.int32)
+    row_of_code[found.targets] = 1
     row_code = np.flatnonzero(row_of_code)
     row_document, row_token = np.divmod(row_code, vocabulary)
-    rows = _lay_out(row_document // found.documents, steps, seeds)
+    rows = _lay_out(_group_sizes(found, row_code))
     row_of_code[row_code] = rows.local
-
-    documents_a_step = seeds * found.documents
-    document = rows.seed * found.documents
-    document[rows.place] = row_document % documents_a_step
-    query = rows.seed * vocabulary
+    targets = _targets(found, row_of_code[found.targets], rows.width, dtype)
+    document, query = rows.seed * found.documents, rows.seed * vocabulary
+    document[rows.place] = row_document % found.documents_a_step
     query[rows.place] += row_token
-    by_row = _targets(found, row_of_code[target_code], rows.width, target_code, dtype)
-    local_document = (target_code // vocabulary) % documents_a_step
-    one_a_document = np.full(steps, found.documents)
-    by_document = _targets(found, local_document, one_a_document, target_code, dtype)
-
-    all_counts = torch.from_numpy(log_counts.reshape(steps, documents_a_step, vocabulary))
     document_tensor, query_tensor = torch.from_numpy(document), torch.from_numpy(query)
     return [
-        TableBatch(all_counts[step], document_tensor[here], query_tensor[here], by_row[step], by_document[step])
+        TableBatch(all_counts[step], QueryRows(document_tensor[here], query_tensor[here]), targets[step])
         for step, here in enumerate(_slices(rows.bounds))
     ]
 
@@ -181,23 +199,19 @@ def slot_batches(
     total = np.diff(np.append(begins, len(ordered)))
     masked = np.add.reduceat(ordered & 1, begins)
     document, token = np.divmod(code, vocabulary)
-    slot, is_query = _slots(document, masked > 0, found.total_documents), masked > 0
-
-    documents_a_step = found.seeds * found.documents
-    counts = _log(total - masked if masked_keys == "hidden" else total, dtype)
-    target_code = found.code[found.masked]
-    query_document = document[is_query]
-    rows = _lay_out(query_document // found.documents, steps, found.seeds)
-    step_of = document // documents_a_step
-    slots = np.zeros(steps, dtype=np.int64)
+    is_query = masked > 0
+    slot = _slots(document, is_query, found.total_documents)
+    counts = _log(total - masked if masked_keys == "hidden" else total, dtype).numpy()
+    step_of = document // found.documents_a_step
+    slots, queries = np.zeros(steps, dtype=np.int64), np.zeros(steps, dtype=np.int64)
     np.maximum.at(slots, step_of, slot + 1)
-    queries = np.zeros(steps, dtype=np.int64)
     np.maximum.at(queries, step_of[is_query], slot[is_query] + 1)
 
+    row_code, documents_a_step = code[is_query], found.documents_a_step
+    rows = _lay_out(_group_sizes(found, row_code))
     row_place = rows.seed * found.documents * np.repeat(queries, np.diff(rows.bounds))
-    row_place[rows.place] = (query_document % documents_a_step) * queries[step_of[is_query]] + slot[is_query]
-    target_row = rows.local[np.searchsorted(code[is_query], target_code)]
-    by_row = _targets(found, target_row, rows.width, target_code, dtype)
+    row_place[rows.place] = (document[is_query] % documents_a_step) * queries[step_of[is_query]] + slot[is_query]
+    targets = _targets(found, rows.local[np.searchsorted(row_code, found.targets)], rows.width, dtype)
     place_tensor = torch.from_numpy(row_place)
     batches = []
     for step, here in enumerate(_slices(rows.bounds)):
@@ -211,7 +225,7 @@ def slot_batches(
                 torch.from_numpy(log_counts),
                 int(queries[step]),
                 place_tensor[here],
-                by_row[step],
+                targets[step],
             )
         )
     return batches
@@ -228,9 +242,18 @@ def _positions(members: Sequence[MaskedDocuments], steps: int, vocabulary: int, 
         _joined([getattr(part, name) for part in parts]) for name in ("lengths", "tokens", "words", "masked")
     )
     document = np.repeat(np.arange(0, len(lengths) * vocabulary, vocabulary), lengths)
-    together = MaskedDocuments(lengths, tokens, words, masked)
-    weights = target_weights(together, average, batches=steps * seeds)
-    return _Positions(seeds, steps, documents, vocabulary, document + tokens, masked, words[masked], weights)
+    code, where = document + tokens, np.flatnonzero(masked)
+    weights = target_weights(MaskedDocuments(lengths, tokens, words, masked), average, batches=steps * seeds)
+    return _Positions(
+        seeds, steps, documents, vocabulary, code, masked, code[where], words[where].astype(np.int64), weights
+    )
+
+
+def _group_sizes(found: _Positions, code: Int[np.ndarray, " item"]) -> Int[np.ndarray, "step seed"]:
+    """How many of these (in order) each step and seed has."""
+    groups = found.steps * found.seeds
+    document_edges = np.arange(groups + 1) * (found.documents * found.vocabulary)
+    return np.diff(np.searchsorted(code, document_edges)).reshape(found.steps, found.seeds)
 
 
 def _joined(arrays: list[np.ndarray]) -> np.ndarray:
@@ -251,39 +274,33 @@ def _slots(
 
 
 def _targets(
-    found: _Positions,
-    row: Int[np.ndarray, " target"],
-    rows_a_seed: Int[np.ndarray, " step"],
-    code: Int[np.ndarray, " target"],
-    dtype: torch.dtype,
+    found: _Positions, row: Int[np.ndarray, " target"], rows_a_seed: Int[np.ndarray, " step"], dtype: torch.dtype
 ) -> list[Targets]:
     """A step's targets, by the rows (counted from the beginning of the step) that they are predicted from."""
-    seeds, steps = found.seeds, found.steps
-    group = code // (found.vocabulary * found.documents)
-    layout = _lay_out(group, steps, seeds)
-    size = np.diff(layout.bounds)
-    place = layout.seed * np.repeat(rows_a_seed, size) * found.vocabulary
-    place[layout.place] = row * found.vocabulary + found.words
+    seeds = found.seeds
+    # Positions of a document are in no order, but documents are.
+    sizes = _group_sizes(found, found.targets // found.vocabulary * found.vocabulary)
+    layout = _lay_out(sizes)
+    place = layout.seed * np.repeat(rows_a_seed * found.vocabulary, np.diff(layout.bounds))
+    place[layout.place] = row * np.int64(found.vocabulary) + found.words
     weight = np.zeros(len(layout.seed))
     weight[layout.place] = found.weights
     row_bounds = np.concatenate([[0], np.cumsum(rows_a_seed * seeds)])
-    row_weight = np.bincount(row + row_bounds[group // seeds], weights=found.weights, minlength=row_bounds[-1])
-    places, weights, row_weights = torch.from_numpy(place), _tensor(weight, dtype), _tensor(row_weight, dtype)
+    flat_row = row + np.repeat(row_bounds[:-1], sizes.sum(axis=1))
+    row_weight = np.bincount(flat_row, weights=found.weights, minlength=row_bounds[-1])
+    places, weights, row_weights = (torch.from_numpy(array) for array in (place, weight, row_weight))
+    weights, row_weights = weights.to(dtype), row_weights.to(dtype)
     return [
         Targets(places[here], weights[here].view(seeds, -1), row_weights[rows])
         for here, rows in zip(_slices(layout.bounds), _slices(row_bounds), strict=True)
     ]
 
 
+def _log(counts: Int[np.ndarray, " item"], dtype: torch.dtype) -> Float[Tensor, " item"]:
+    """log n, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
+    logarithms = torch.arange(int(counts.max()) + 1, dtype=torch.float64).log().to(dtype)
+    return torch.from_numpy(logarithms.numpy()[counts])
+
+
 def _slices(bounds: Int[np.ndarray, " bound"]) -> list[slice]:
-    edges = bounds.tolist()
-    return [slice(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)]
-
-
-def _tensor(array: Float[np.ndarray, " item"], dtype: torch.dtype) -> Float[Tensor, " item"]:
-    return torch.from_numpy(array).to(dtype)
-
-
-def _log(counts: Int[np.ndarray, "..."], dtype: torch.dtype) -> Float[np.ndarray, "..."]:
-    with np.errstate(divide="ignore"):
-        return np.log(counts, dtype=np.float64 if dtype == torch.float64 else np.float32)
+    return [slice(first, last) for first, last in itertools.pairwise(bounds.tolist())]

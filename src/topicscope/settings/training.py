@@ -85,7 +85,7 @@ class Training:
     """Floating-point numbers of weights and activations."""
 
     engine: Engine = "auto"
-    """"bag": one row a distinct token, for models without positions; "reference": position by position; "auto": "bag" where it can be, with the same results up to rounding."""
+    """"bag": a row a distinct token (needs no positions); "reference": a row a position; "auto": the first that can."""
 
     threads: int = 1
     """Threads of one run; results repeat to the bit for the same number only."""

@@ -30,7 +30,10 @@ class Engine(Protocol):
     """What training needs of a way of computing."""
 
     def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
-        """Each step's batch for all members, from each member's documents of these steps."""
+        """Each step's batch for all members, from each member's documents of these steps.
+
+        A batch is for attention as it is then: computed, or held uniform.
+        """
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """The loss of eq. 1 on a batch, without L2, for each member."""
@@ -54,8 +57,9 @@ class BagEngine:
         self.loss = settings.training.loss
         self.weights = weights
         self.model = BagTransformer(settings.model, sizes, weights)
-        self._batches = partial(
-            table_batches if uses_table(settings.model, sizes) else slot_batches,
+        self._table = uses_table(settings.model, sizes)
+        self._count = partial(
+            table_batches if self._table else slot_batches,
             vocabulary=sizes.vocabulary,
             masked_keys=settings.model.masked_keys,
             average=settings.training.average,
@@ -64,12 +68,12 @@ class BagEngine:
 
     def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Count the documents."""
-        return list(self._batches(members, steps=steps))
+        rows = {"by_document": not self.model.queries_matter} if self._table else {}
+        return list(self._count(members, steps=steps, **rows))
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From one row of scores for each distinct masked query."""
-        scores, targets = self.model.predict_masked(batch)
-        return row_losses(scores, targets, self.loss)
+        return row_losses(self.model.predict_masked(batch), batch.targets, self.loss)
 
     def gradients(self, values: Float[Tensor, " seed"], names: Iterable[str]) -> Gradients:
         """One backward pass for all members: no member's loss depends on another's weights."""

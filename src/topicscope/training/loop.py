@@ -85,10 +85,10 @@ class Trainer:
         self._chunk = -1
         self._batches: list[Any] = []
         self._validation: Any = None
-        if self.training.validate_every:
-            count = self.training.validation_documents
-            held_out = [member.stream.held_out(count, Purpose.VALIDATION) for member in self.members]
-            self._validation = self.engine.prepare(held_out)[0]
+        count = self.training.validation_documents
+        self._held_out = [
+            member.stream.held_out(count, Purpose.VALIDATION) for member in self.members if self.training.validate_every
+        ]
 
     def run(self, folders: Sequence[RunFolder], report: Report) -> None:
         """Train to the last step, from the newest checkpoints if there are any."""
@@ -132,7 +132,7 @@ class Trainer:
             raise DivergedError(" ".join(diverged))
 
     def _batch(self) -> Any:
-        """This step's documents; those of some steps are drawn and laid out at once."""
+        """The documents of this step; those of some steps are drawn and laid out at once."""
         chunk, place = divmod(self.step, STEPS_PER_CHUNK)
         if chunk != self._chunk:
             drawn = [member.stream.chunk(chunk) for member in self.members]
@@ -146,6 +146,8 @@ class Trainer:
             return
         self._phase = now
         self.engine.hold_uniform(now.uniform)
+        self._chunk = -1
+        self._validation = self.engine.prepare(self._held_out)[0] if self._held_out else None
         for member in self.members:
             member.model.uniform_attention = now.uniform
             for name, parameter in member.model.named_parameters():
