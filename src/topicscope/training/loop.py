@@ -47,8 +47,9 @@ def train(settings: Settings, out: Path, *, resume: bool = False, report: Report
     with torch_threads(settings.training.threads):
         trainer = Trainer(settings, topic_model)
         if not folder.settings_path.exists():
-            folder.create(settings, reference_losses(settings, topic_model))
+            folder.create(settings)
         with folder.locked():
+            folder.describe(settings, lambda: reference_losses(settings, topic_model))
             trainer.run(folder, report or (lambda done, total, state: None))
     return folder
 
@@ -91,11 +92,13 @@ class Trainer:
             self._restore(checkpoint)
         folder.cut_back(self.step)
         snapshots = folder.snapshots()
+        state = ""
         with folder.metrics_path.open("a", encoding="utf-8") as metrics:
             for row in self._steps(folder, snapshots, metrics.flush):
                 if row is not None:
                     metrics.write(row_text(row))
-                    report(self.step, self.training.steps, f"loss {row['loss']:.4f}")
+                    state = f"loss {row['loss']:.4f}"
+                report(self.step, self.training.steps, state)
             metrics.flush()
             self._save(folder, snapshots)
 
