@@ -42,6 +42,8 @@ def train(settings: Settings, out: Path, *, resume: bool = False, report: Report
     if resume and folder.settings_path.exists():
         folder.check_can_resume(settings)
         settings = folder.settings()
+    elif resume:
+        logger.info("%s holds no run yet: starting one.", out)
     topic_model = TopicModel.from_settings(settings.data)
     settings.check_vocabulary(topic_model.vocabulary)
     with torch_threads(settings.training.threads):

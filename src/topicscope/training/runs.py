@@ -132,9 +132,9 @@ def check_out(path: Path, *, resume: bool) -> None:
             f"--out {path} is not empty: choose another folder, or add --resume to go on with the run in it."
         )
     if resume and path.is_dir() and not (path / "settings.toml").exists():
-        others = [
-            item.name for item in path.iterdir() if item.suffix not in (".tmp", ".npy", ".csv", ".tsv", ".safetensors")
-        ]
+        # A run killed before its settings were written leaves copies of the files they name.
+        ours = ("topic_words", *PARTS)
+        others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
         if others:
             raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
 
