@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from helpers import build_model, small_settings
 from safetensors.numpy import load_file
 
+from helpers import build_model, small_settings
 from topicscope.commands.check import check
 from topicscope.commands.check_run import read_run
 from topicscope.commands.train import train
