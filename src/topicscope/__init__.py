@@ -15,9 +15,10 @@ _PUBLIC = {
     "RunFolder": "topicscope.training.runs",
     "train": "topicscope.commands.train",
     "reproduce": "topicscope.commands.reproduce",
+    "check": "topicscope.commands.check",
 }
 
-__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 (names, found lazily)
+__all__ = ["__version__", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

@@ -57,7 +57,11 @@ def topic_gain(masking: Masking) -> float:
 
 def require_topic_sets(topics: int, per_document: int) -> None:
     """Refuse T = τ: every document then has the same topics, and more matrices than Lemma 1's are optimal."""
-    if topics <= per_document:
+    if topics < per_document:
+        raise refuse(
+            "per_document", per_document, f"a document cannot have more than topics = {topics} distinct topics"
+        )
+    if topics == per_document:
         raise InputError(
             f"topics = {topics} with per_document = {per_document} is not allowed for Lemma 1 and Theorem 2: "
             "there is only one set of topics, every infinite document has the same frequencies, and any matrix "

@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.settings.checks import check_not_negative
-from topicscope.theory.moments import Average, Moments, infinite_moments, moments
+from topicscope.theory.moments import Moments, infinite_moments, moments
 
 __all__ = [
-    "Average",
     "Moments",
     "embedding_loss",
     "finite_optimum",
     "gradient_descent",
+    "gradient_descent_with_bias",
     "infinite_moments",
     "moments",
     "optimum_with_bias",
@@ -89,20 +89,24 @@ def ridge_path(
 
 
 def optimum_with_bias(
-    moments: Moments, ridge: float = 0.0
+    moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
 ) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:
-    r"""The W and b^pred that together minimise the loss plus λ‖W‖² (b is not penalised).
+    r"""The W and b^pred that together minimise the loss plus λ‖W‖² + μ‖b‖² (μ is ``bias_ridge``).
 
-    .. math:: W = (R - r s^\top)(S - s s^\top + \lambda I)^{-1}, \qquad b = r - W s
+    .. math:: W = \Big(R - \frac{r s^\top}{1+\mu}\Big)\Big(S - \frac{s s^\top}{1+\mu} + \lambda I\Big)^{-1},
+        \qquad b = \frac{r - W s}{1 + \mu}
 
-    Frequencies sum to one, so S − ss⊤ is always singular: at λ = 0 many pairs (W, b) have the same loss, and this
-    is the one with the smallest ‖W‖.
+    Frequencies sum to one, so with λ = μ = 0 many pairs (W, b) have the same loss; this is then the one with the
+    smallest ‖W‖.
     """
     check_not_negative("ridge", ridge)
+    check_not_negative("bias_ridge", bias_ridge)
     r, s = moments.label, moments.mean
-    values, vectors = _spectrum(moments.second - np.outer(s, s), scale=float(np.trace(moments.second)))
-    matrix = ((moments.cross - np.outer(r, s)) @ vectors * _inverse(values + ridge)) @ vectors.T
-    return matrix, r - matrix @ s
+    centred = moments.second - np.outer(s, s) / (1 + bias_ridge)
+    values, vectors = _spectrum(centred, scale=float(np.trace(moments.second)))
+    target = (moments.cross - np.outer(r, s) / (1 + bias_ridge)) @ vectors
+    matrix = (target * _inverse(values + ridge)) @ vectors.T
+    return matrix, (r - matrix @ s) / (1 + bias_ridge)
 
 
 def gradient_descent(
@@ -118,15 +122,50 @@ def gradient_descent(
     .. math:: W_k = W_0 (I - 2\eta H)^k + (R - b s^\top) H^{-1} (I - (I - 2\eta H)^k), \qquad H = S + \lambda I
 
     Along a null direction of H the second factor is its limit 2ηk. From zero, without bias and ridge, this is
-    R S⁻¹(I − (I − 2ηS)^k).
+    R S⁻¹(I − (I − 2ηS)^k). The bias, if given, is frozen.
     """
     check_not_negative("ridge", ridge)
     values, vectors = _spectrum(moments.second)
-    curvature = values + ridge
-    decay = (1 - 2 * rate * curvature) ** steps
-    with np.errstate(divide="ignore", invalid="ignore"):
-        reached = np.where(curvature > 0, (1 - decay) / curvature, 2 * rate * steps)
-    return (start @ vectors * decay + _target(moments, bias) @ vectors * reached) @ vectors.T
+    return _descend(start, _target(moments, bias), values + ridge, vectors, rate, steps)
+
+
+def gradient_descent_with_bias(
+    start: Float[np.ndarray, "token token"],
+    start_bias: Float[np.ndarray, " token"],
+    moments: Moments,
+    rate: float,
+    steps: int,
+    ridge: float = 0.0,
+    bias_ridge: float = 0.0,
+) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:
+    """W and b^pred after this many steps when both are trained: b is the column of an input that is always 1."""
+    check_not_negative("ridge", ridge)
+    check_not_negative("bias_ridge", bias_ridge)
+    s = moments.mean[:, None]
+    hessian = np.block([[moments.second, s], [s.T, np.ones((1, 1))]])
+    hessian += np.diag(np.append(np.full(moments.vocabulary, ridge), bias_ridge))
+    values, vectors = _spectrum(hessian)
+    target = np.column_stack([moments.cross, moments.label])
+    both = _descend(np.column_stack([start, start_bias]), target, values, vectors, rate, steps)
+    return both[:, :-1], both[:, -1]
+
+
+def _descend(
+    start: Float[np.ndarray, "token input"],
+    target: Float[np.ndarray, "token input"],
+    curvature: Float[np.ndarray, " input"],
+    vectors: Float[np.ndarray, "input input"],
+    rate: float,
+    steps: int,
+) -> Float[np.ndarray, "token input"]:
+    """Gradient descent along each eigenvector of the Hessian on its own."""
+    shrink = 1 - 2 * rate * curvature
+    # 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
+    progress = np.where(
+        shrink > 0, -np.expm1(steps * np.log1p(-np.minimum(2 * rate * curvature, 1 - 1e-16))), 1 - shrink**steps
+    )
+    reached = np.divide(progress, curvature, out=np.full_like(curvature, 2 * rate * steps), where=curvature > 0)
+    return (start @ vectors * shrink**steps + target @ vectors * reached) @ vectors.T
 
 
 def _target(moments: Moments, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:

@@ -53,14 +53,17 @@ def train_together(
         if resume and folder.settings_path.exists():
             folder.check_can_resume(settings[place], together=members)
             settings[place] = folder.settings()
+        elif resume:
+            logger.info("%s holds no run yet: starting one.", folder.path)
     topic_model = TopicModel.from_settings(settings[0].data)
     settings[0].check_vocabulary(topic_model.vocabulary)
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
         trainer = Trainer(settings, topic_model)
         for mine, folder in zip(settings, folders, strict=True):
             if not folder.settings_path.exists():
-                folder.create(mine, reference_losses(mine, topic_model), together=members)
+                folder.create(mine)
             stack.enter_context(folder.locked())
+            folder.describe(mine, lambda: reference_losses(settings[0], topic_model), together=members)
         trainer.run(folders, report or (lambda done, total, state: None))
     return folders
 
@@ -110,23 +113,24 @@ class Trainer:
 
     def _steps(self, report: Report) -> None:
         """Train all members that have not diverged; the last step is observed but not trained."""
-        first, going, diverged = self.step, list(self.members), []
+        first, going, diverged, state = self.step, list(self.members), [], ""
         while going:
             last = self.step == self.training.steps
             if first < self.step and not last and self.step % self.training.checkpoint_every == 0:
                 self._save(going)
-            self._enter_phase()
+            self.enter_phase()
             for member in going:
                 member.observe(self.step)
             losses = self.engine.losses(self._batch())
             if not math.isfinite(float(losses.detach().sum())):
                 diverged += self._diverged(going, losses.detach())
             if last or self.step % self.training.log_every == 0:
-                self._log(going, losses.detach(), report)
+                state = self._log(going, losses.detach())
+            report(self.step, self.training.steps, state)
             if last:
                 self._save(going)
                 break
-            self._update(losses)
+            self.update(losses)
             self.step += 1
         if diverged:
             raise DivergedError(" ".join(diverged))
@@ -139,7 +143,7 @@ class Trainer:
             self._chunk, self._batches = chunk, self.engine.prepare(drawn, STEPS_PER_CHUNK)
         return self._batches[place]
 
-    def _enter_phase(self) -> None:
+    def enter_phase(self) -> None:
         """Freeze what this step does not train."""
         now = phase(self.settings, self.step)
         if now == self._phase:
@@ -155,7 +159,7 @@ class Trainer:
         for name, weight in self.weights.items():
             weight.requires_grad_(part_of(name) in now.parts)
 
-    def _update(self, losses: Float[Tensor, " seed"]) -> None:
+    def update(self, losses: Float[Tensor, " seed"]) -> None:
         """One step of the optimiser on the losses and L2; 2λθ is L2's gradient."""
         moving = [name for name, weight in self.weights.items() if weight.requires_grad]
         gradients = self.engine.gradients(losses, moving)
@@ -169,7 +173,8 @@ class Trainer:
         self.optimizer.step(gradients, [learning_rate(member.training, self.step) for member in self.members])
 
     @torch.no_grad()
-    def _log(self, going: list[Member], losses: Float[Tensor, " seed"], report: Report) -> None:
+    def _log(self, going: list[Member], losses: Float[Tensor, " seed"]) -> str:
+        """Write a row for each member; their mean loss, in words."""
         validation: list[float] | None = None
         every = self.training.validate_every
         if every and (self.step % every == 0 or self.step == self.training.steps):
@@ -178,9 +183,8 @@ class Trainer:
         for seed, member in enumerate(self.members):
             if member in going:
                 member.log(self.step, found[seed], validation[seed] if validation else None)
-        if going:
-            mean = math.fsum(loss for loss, member in zip(found, self.members, strict=True) if member in going)
-            report(self.step, self.training.steps, f"loss {mean / len(going):.4f}")
+        kept = [loss for loss, member in zip(found, self.members, strict=True) if member in going]
+        return f"loss {math.fsum(kept) / max(len(kept), 1):.4f}"
 
     def _diverged(self, going: list[Member], losses: Float[Tensor, " seed"]) -> list[str]:
         """Take members whose loss is not finite out of training; what is to be said of each."""

@@ -1,0 +1,121 @@
+r"""The best W of the form W^E⊤W^E: what embedding-only training (W^V = I, uniform attention) can reach.
+
+The loss is convex in E = W^E⊤W^E, which ranges over the positive semi-definite matrices (of any rank, for d ≥ V):
+
+.. math:: \min_{E \succeq 0} \; 1 - 2\langle E, B\rangle + \langle ES, E\rangle,
+    \qquad B = \tfrac12 (C + C^\top) - \tfrac{\lambda}{2} I, \quad C = R - b s^\top
+
+with λ tr E = λ‖W^E‖² for eq. 2. In the eigenbasis of S, and with E_ij = F_ij / (s_i s_j)^{1/4}, the objective is
+Σ h_ij F_ij² − 2⟨F, b⟩ with h_ij = (s_i + s_j) / (2√(s_i s_j)) ≥ 1: its condition number is about half the square
+root of that of S, and F ⪰ 0 exactly when E ⪰ 0. Accelerated projected gradient then needs few steps.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import InputError
+from topicscope.settings.checks import check_not_negative, refuse
+from topicscope.theory.moments import Moments
+from topicscope.theory.population import population_loss
+
+# Below this share of its largest eigenvalue S counts as singular, and the minimum may not be attained.
+SINGULAR = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class SemidefiniteOptimum:
+    """The optimal E = W^E⊤W^E and the proof of how good it is."""
+
+    matrix: Float[np.ndarray, "token token"]
+    """E, symmetric and positive semi-definite."""
+
+    loss: float
+    """Its expected loss, without the penalty."""
+
+    gap: float
+    """A proven bound: the penalised loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
+
+    iterations: int
+
+    def embedding(self, dimension: int | None = None) -> Float[np.ndarray, "dimension token"]:
+        """A W^E with W^E⊤W^E = E; of d rows (V if not given)."""
+        values, vectors = np.linalg.eigh(self.matrix)
+        rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]
+        rank = int((values > SINGULAR * values[-1]).sum())
+        dimension = len(values) if dimension is None else dimension
+        if dimension < rank:
+            raise refuse("dimension", dimension, f"the optimal W^E⊤W^E has rank {rank}; give {rank} or more")
+        extra = np.zeros((max(0, dimension - len(rows)), len(rows)))
+        return np.vstack([rows[:dimension], extra])
+
+
+def semidefinite_optimum(
+    moments: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+    ridge: float = 0.0,
+    tolerance: float = 1e-14,
+    limit: int = 20_000,
+) -> SemidefiniteOptimum:
+    """The E ⪰ 0 with the least loss plus λ tr E, with b held fixed; stops once the duality gap is below tolerance.
+
+    S must be invertible, as it is for finite documents in which every token occurs.
+    """
+    check_not_negative("ridge", ridge)
+    values, vectors = np.linalg.eigh(moments.second)
+    if values[0] < SINGULAR * values[-1]:
+        raise InputError(
+            "The moments' S is singular, so the best W^E⊤W^E is not unique: give finite documents in which every token "
+            "can occur, or see Theorem 1 for infinite ones."
+        )
+    target = moments.cross if bias is None else moments.cross - np.outer(bias, moments.mean)
+    target = (target + target.T) / 2 - ridge / 2 * np.eye(len(values))
+    scale = np.outer(values, values) ** 0.25
+    weight = (values[:, None] + values[None, :]) / (2 * scale**2)
+    scaled, gap, iterations = _minimise(weight, vectors.T @ target @ vectors / scale, tolerance, limit)
+    matrix = vectors @ (scaled / scale) @ vectors.T
+    matrix = (matrix + matrix.T) / 2
+    return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap, iterations)
+
+
+def _minimise(
+    weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"], tolerance: float, limit: int
+) -> tuple[Float[np.ndarray, "token token"], float, int]:
+    """Minimise Σ h_ij F_ij² − 2⟨F, b⟩ over F ⪰ 0 by Nesterov's method for condition number max h / min h, min h = 1."""
+    step = 1 / (2 * weight.max())
+    root = np.sqrt(weight.max())
+    momentum = (root - 1) / (root + 1)
+    current = _positive_part(target / weight)
+    ahead, gap = current, np.inf
+    for iteration in range(limit):
+        gap = _duality_gap(current, weight, target)
+        if gap <= tolerance:
+            return current, gap, iteration
+        following = _positive_part(ahead - step * 2 * (weight * ahead - target))
+        ahead = following + momentum * (following - current)
+        current = following
+    return current, gap, limit
+
+
+def _duality_gap(
+    point: Float[np.ndarray, "token token"],
+    weight: Float[np.ndarray, "token token"],
+    target: Float[np.ndarray, "token token"],
+) -> float:
+    r"""Value minus a lower bound of the minimum.
+
+    For every Z ⪰ 0 the minimum is at least min_F Σ h F² − ⟨F, 2b + Z⟩ = −¼ Σ (2b + Z)² / h. With G the gradient, N
+    the positive part of −G and Z = G + N, the difference to the value at F is ⟨F, Z⟩ + ¼ Σ N² / h.
+    """
+    gradient = 2 * (weight * point - target)
+    negative = _positive_part(-gradient)
+    # Both F and Z are positive semi-definite, so a negative product is rounding.
+    slackness = max(0.0, float(np.vdot(point, gradient + negative)))
+    return slackness + 0.25 * float((negative**2 / weight).sum())
+
+
+def _positive_part(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:
+    """The nearest positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

@@ -1,0 +1,232 @@
+"""``check``: a matrix or a run folder beside the optimum that its own settings tend to."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from topicscope.commands.check import check
+from topicscope.errors import InputError
+from topicscope.settings import Data, Masking, Model, Part, Settings, Training
+from topicscope.settings.toml import dump_settings
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.optima import theorem_1_bias, theorem_1_embedding, theorem_2
+from topicscope.theory.population import finite_optimum, moments, optimum_with_bias
+from topicscope.theory.semidefinite import semidefinite_optimum
+
+DATA = Data(topics=3, words=2, length=(5, 9))
+MASKING = Masking(mask=0.3)
+POPULATION = moments(TopicModel.from_settings(DATA), MASKING)
+FROZEN_ZERO = Part(start="zero", train=False)
+UNIFORM: dict[str, Any] = {"key": FROZEN_ZERO, "query": FROZEN_ZERO, "query_bias": FROZEN_ZERO}
+ONE_HOT: dict[str, Any] = {**UNIFORM, "embedding": Part(start="identity", train=False)}
+NO_BIAS: dict[str, Any] = {"value_bias": FROZEN_ZERO, "prediction_bias": FROZEN_ZERO}
+
+
+def run_folder(
+    folder: Path,
+    model: Model,
+    weights: dict[str, np.ndarray],
+    training: Training = Training(loss="squared"),  # noqa: B008
+    data: Data = DATA,
+    step: int = 300,
+) -> Path:
+    folder.mkdir(exist_ok=True)
+    settings = Settings(data=data, masking=MASKING, model=model, training=training)
+    (folder / "settings.toml").write_text(dump_settings(settings), encoding="utf-8")
+    tensors = {f"weights/{name}": np.ascontiguousarray(array) for name, array in weights.items()}
+    save_file(tensors, folder / f"checkpoint-{step}.safetensors")
+    return folder
+
+
+def test_the_finite_optimum_itself_is_at_no_distance_from_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "w.npy", finite_optimum(POPULATION))
+    found = check(tmp_path / "w.npy", DATA, MASKING)
+    assert found.finite is not None
+    assert found.finite.distance < 1e-12
+    assert found.theorem_2 is not None
+    assert found.theorem_2.relative_distance > 0.1
+    assert found.lemma_1 is not None
+    assert found.lemma_1.excess_loss > 1e-4
+
+
+def test_theorem_2_itself_is_at_no_distance_from_theorem_2(tmp_path: Path) -> None:
+    save_file({"w": theorem_2(3, 2, MASKING)}, tmp_path / "w.safetensors")
+    found = check(tmp_path / "w.safetensors", DATA, MASKING)
+    assert found.theorem_2 is not None
+    assert found.theorem_2.distance == 0
+    assert found.finite is not None
+    assert found.finite.excess_loss > 1e-4
+
+
+def test_an_embedding_is_compared_with_theorem_1_and_the_semidefinite_optimum(tmp_path: Path) -> None:
+    np.save(tmp_path / "block.npy", theorem_1_embedding(3, 2, MASKING, "block", 4).T)
+    found = check(tmp_path / "block.npy", DATA, MASKING, kind="embedding")
+    assert found.lemma_1 is None
+    assert found.theorem_1 is not None
+    assert found.theorem_1.distance < 1e-14
+    best = semidefinite_optimum(POPULATION, theorem_1_bias(3, 2, MASKING))
+    np.save(tmp_path / "best.npy", best.embedding().T)
+    reached = check(tmp_path / "best.npy", DATA, MASKING, kind="embedding")
+    assert reached.finite is not None
+    assert found.finite is not None
+    assert reached.finite.distance < 1e-10 < found.finite.distance
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-2])
+def test_a_one_hot_run_is_compared_with_the_optimum_at_its_own_ridge(tmp_path: Path, ridge: float) -> None:
+    weights = {"embedding": np.eye(7), "value": finite_optimum(POPULATION, ridge)[None]}
+    folder = run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights, Training(loss="squared", l2=ridge))
+    found = check(folder)
+    assert found.matrix == "W^V"
+    assert found.notes == ()
+    assert found.theorem_1 is None
+    assert found.finite is not None
+    assert found.finite.distance < 1e-12
+    run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights, Training(loss="squared", l2=ridge + 1e-3))
+    other = check(folder)
+    assert other.finite is not None
+    assert other.finite.distance > 1e-3
+
+
+def test_the_newest_checkpoint_counts(tmp_path: Path) -> None:
+    optimum = finite_optimum(POPULATION)[None]
+    for step, value in ((900, optimum), (1000, optimum + 1)):
+        run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), {"embedding": np.eye(7), "value": value}, step=step)
+    found = check(tmp_path)
+    assert found.source.endswith("checkpoint-1000.safetensors")
+    assert found.finite is not None
+    assert found.finite.distance == pytest.approx(7)
+
+
+def test_trained_biases_with_l2_are_moved_into_the_matrix(tmp_path: Path) -> None:
+    ridge = 1e-2
+    # Two biases share their sum, which halves what it costs.
+    value, bias = optimum_with_bias(POPULATION, ridge, ridge / 2)
+    weights = {"embedding": np.eye(7), "value": value[None], "prediction_bias": bias / 2, "value_bias": bias[None] / 2}
+    found = check(run_folder(tmp_path, Model(**ONE_HOT), weights, Training(loss="squared", l2=ridge)))
+    assert found.matrix == "W^V + b1⊤"
+    assert found.finite is not None
+    assert found.finite.distance < 1e-12
+    weights["prediction_bias"] = bias
+    moved = check(run_folder(tmp_path, Model(**ONE_HOT), weights, Training(loss="squared", l2=ridge)))
+    assert moved.finite is not None
+    assert moved.finite.distance > 1e-3
+
+
+def test_an_embedding_trained_alone_is_compared_with_the_semidefinite_optimum(tmp_path: Path) -> None:
+    bias = theorem_1_bias(3, 2, MASKING)
+    embedding = semidefinite_optimum(POPULATION, bias, 1e-3).embedding().T
+    parts: dict[str, Any] = {
+        **UNIFORM,
+        "value": Part(start="identity", train=False),
+        "value_bias": FROZEN_ZERO,
+        "prediction_bias": Part(start="theorem", train=False),
+    }
+    weights = {"embedding": embedding, "value": np.eye(7)[None], "prediction_bias": bias}
+    found = check(run_folder(tmp_path, Model(**parts), weights, Training(loss="squared", l2=1e-3)))
+    assert found.finite is not None
+    assert found.finite.distance < 1e-10
+    assert found.theorem_1 is not None
+    assert found.theorem_1.distance > 1e-2
+
+
+def test_with_all_parts_trained_the_product_is_compared_with_the_best_of_all_matrices(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    embedding = random.normal(size=(7, 7))
+    value = np.linalg.solve(embedding, np.linalg.solve(embedding, finite_optimum(POPULATION).T).T)
+    weights = {"embedding": embedding, "value": value[None]}
+    found = check(run_folder(tmp_path, Model(), weights, Training(loss="cross_entropy", l2=1e-3)))
+    assert found.matrix == "W^E⊤W^V W^E"
+    assert found.finite is not None
+    assert found.finite.distance < 1e-9
+    assert [note.split(":")[0] for note in found.notes] == [
+        "trained with cross-entropy",
+        "attention is not frozen to uniform",
+        "L2 acts on W^E and W^V, not on their product",
+    ]
+
+
+def test_a_run_outside_lemma_1_says_why_and_keeps_the_finite_optimum(tmp_path: Path) -> None:
+    data = Data(topics=2, words=3, length=(5, 9))
+    weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
+    found = check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights, data=data))
+    assert found.lemma_1 is None
+    assert "only one set of topics" in found.notes[0]
+    assert found.finite is not None
+    assert found.finite.excess_loss > 1e-2
+
+
+def test_a_run_with_its_own_topic_word_matrix_has_a_finite_optimum(tmp_path: Path) -> None:
+    rows = np.array([[0.5, 0.3, 0.2, 0], [0, 0.1, 0.2, 0.7]])
+    np.save(tmp_path / "topics.npy", rows)
+    data = Data(topic_words=str(tmp_path / "topics.npy"), length=(5, 9))
+    optimum = finite_optimum(moments(TopicModel.from_settings(data), MASKING))
+    weights = {"embedding": np.eye(5), "value": optimum[None]}
+    found = check(run_folder(tmp_path / "run", Model(**ONE_HOT, **NO_BIAS), weights, data=data))
+    assert found.finite is not None
+    assert found.finite.distance < 1e-12
+    assert found.theorem_2 is None
+    assert "not disjoint" in found.notes[0]
+
+
+def test_hidden_keys_have_no_known_optimum(tmp_path: Path) -> None:
+    weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
+    found = check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS, masked_keys="hidden"), weights))
+    assert found.finite is None
+    assert "hidden as keys" in found.notes[0]
+
+
+def test_a_checkpoint_without_the_part_asked_for_is_refused(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), {"embedding": np.eye(7)})
+    with pytest.raises(InputError, match=r"no tensor weights/value: it has weights/embedding"):
+        check(folder)
+
+
+def test_a_folder_without_settings_or_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no settings.toml"):
+        check(tmp_path)
+    (tmp_path / "settings.toml").write_text("")
+    with pytest.raises(InputError, match=r"has no checkpoint-STEP.safetensors"):
+        check(tmp_path)
+
+
+def test_a_run_whose_files_do_not_belong_together_is_refused(tmp_path: Path) -> None:
+    weights = {"embedding": np.eye(5), "value": np.zeros((1, 5, 5))}
+    with pytest.raises(InputError, match=r"has 5 tokens, but its settings.toml asks for 7"):
+        check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights))
+    weights["value"] = np.zeros((1, 7, 7))
+    with pytest.raises(InputError, match="they must be V × d and d × d"):
+        check(run_folder(tmp_path, Model(**ONE_HOT, **NO_BIAS), weights))
+
+
+def test_files_that_hold_no_matrix_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "bad.npy").write_bytes(b"nothing")
+    (tmp_path / "bad.safetensors").write_bytes(b"nothing")
+    (tmp_path / "w.txt").write_text("1")
+    np.save(tmp_path / "line.npy", np.zeros(4))
+    np.save(tmp_path / "text.npy", np.array([["a"]]))
+    np.save(tmp_path / "nan.npy", np.full((7, 7), np.nan))
+    np.save(tmp_path / "layers.npy", np.zeros((2, 7, 7)))
+    save_file({"a": np.eye(7), "b": np.eye(7)}, tmp_path / "two.safetensors")
+    for name, message in {
+        "bad.npy": "cannot be read",
+        "bad.safetensors": "cannot be read",
+        "none.npy": "cannot be read",
+        "none.safetensors": "cannot be read",
+        "none": "does not exist",
+        "w.txt": "give a run folder, a .npy or a .safetensors file",
+        "line.npy": r"has shape \(4,\)",
+        "text.npy": "give real numbers",
+        "nan.npy": "not finite",
+        "layers.npy": "has 2 layers",
+        "two.safetensors": "has 2 tensors .* --tensor",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            check(tmp_path / name, DATA, MASKING)
+    with pytest.raises(InputError, match="layer = 2 is not allowed"):
+        check(tmp_path / "layers.npy", DATA, MASKING, layer=2)
+    assert check(tmp_path / "layers.npy", DATA, MASKING, layer=1).finite is not None
+    assert check(tmp_path / "two.safetensors", DATA, MASKING, tensor="b").finite is not None

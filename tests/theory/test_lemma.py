@@ -1,0 +1,170 @@
+"""Lemma 1: the family is exactly the set of minimisers, under a loss computed topic set by topic set."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topicscope.errors import InputError
+from topicscope.settings.data import Masking
+from topicscope.synthetic.masking import expected_frequencies
+from topicscope.theory.hessian import hessian_null_rows, hessian_rank
+from topicscope.theory.lemma import constants, lemma_1, require_topic_sets, theorem_1
+from topicscope.theory.optima import theorem_1_bias, theorem_2
+
+
+@st.composite
+def small_settings(draw: st.DrawFn, most_topics: int = 5) -> tuple[int, int, int, Masking]:
+    """T, v, τ < T and a masking in which [MASK] and the document's words both occur."""
+    topics = draw(st.integers(2, most_topics))
+    keep, random = draw(st.floats(0, 0.45)), draw(st.floats(0, 0.45))
+    masking = Masking(mask=draw(st.floats(0.05, 0.95)), keep=keep, random=random)
+    return topics, draw(st.integers(1, 4)), draw(st.integers(1, topics - 1)), masking
+
+
+def documents(topics: int, words: int, per_document: int, masking: Masking) -> tuple[np.ndarray, np.ndarray]:
+    """Word probabilities and masked frequencies of every infinite document."""
+    sets = list(combinations(range(topics), per_document))
+    inside = np.array([[t in chosen for t in range(topics)] for chosen in sets], dtype=float)
+    p = np.repeat(inside / (per_document * words), words, axis=1)
+    return np.hstack([np.zeros((len(p), 1)), p]), np.array([expected_frequencies(row, masking) for row in p])
+
+
+def listed_loss(matrix: np.ndarray, y: np.ndarray, x: np.ndarray, bias: float | np.ndarray = 0.0) -> float:
+    """E‖Wx̃ + b − e_w‖² with the word w drawn from the document."""
+    prediction = x @ matrix.T + bias
+    return float(((prediction**2).sum(axis=1) - 2 * (prediction * y).sum(axis=1) + 1).mean())
+
+
+def listed_gradient(matrix: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return 2 * (x @ matrix.T - y).T @ x / len(x)
+
+
+def check_family_is_exactly_the_minimisers(setting: tuple[int, int, int, Masking], seed: int) -> None:
+    topics, words, _, masking = setting
+    y, x = documents(*setting)
+    family = lemma_1(topics, words, masking)
+    random = np.random.default_rng(seed)
+    tokens = family.vocabulary
+    members = [family.member(random.normal(size=tokens), random.normal(size=(tokens, tokens - 1))) for _ in range(2)]
+    least = listed_loss(theorem_2(topics, words, masking), y, x)
+    size = max(abs(member).max() for member in members) ** 2
+    for member in members:
+        assert abs(listed_gradient(member, y, x)).max() < 1e-12 * size
+        assert listed_loss(member, y, x) == pytest.approx(least, abs=1e-12 * size)
+        np.testing.assert_allclose(family.project(member), member, atol=1e-12 * size)
+    # Off the family a nudge costs at least the smallest curvature times its squared distance to the family.
+    nudged = members[0] + random.normal(size=(tokens, tokens))
+    distance = np.linalg.norm(nudged - family.project(nudged))
+    curvature = np.linalg.svd(x / np.sqrt(len(x)), compute_uv=False)[topics - 1] ** 2
+    assert distance > 0
+    assert listed_loss(nudged, y, x) - least >= curvature * distance**2 * (1 - 1e-6) - 1e-12 * size
+    assert curvature > 1e-7
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(small_settings(), st.integers(0, 2**32 - 1))
+def test_lemma_1_family_is_exactly_the_set_of_minimisers(setting: tuple[int, int, int, Masking], seed: int) -> None:
+    check_family_is_exactly_the_minimisers(setting, seed)
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=400)
+@given(small_settings(7), st.integers(0, 2**32 - 1))
+def test_lemma_1_family_is_exactly_the_set_of_minimisers_over_many_settings(
+    setting: tuple[int, int, int, Masking], seed: int
+) -> None:
+    check_family_is_exactly_the_minimisers(setting, seed)
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(small_settings(), st.integers(0, 2**32 - 1))
+def test_the_projection_is_the_nearest_member(setting: tuple[int, int, int, Masking], seed: int) -> None:
+    topics, words, _, masking = setting
+    family = lemma_1(topics, words, masking)
+    random = np.random.default_rng(seed)
+    matrix, other = random.normal(size=(2, family.vocabulary, family.vocabulary))
+    nearest = family.project(matrix)
+    away = family.project(other) - nearest
+    assert abs(np.vdot(matrix - nearest, away)) < 1e-9 * (1 + family.c2) * np.linalg.norm(away)
+    assert np.linalg.norm(matrix - nearest) <= np.linalg.norm(matrix - nearest - away)
+    assert abs(np.vdot(matrix - nearest, matrix)) > 1e-9
+
+
+def test_lemma_1_clauses_hold_as_printed() -> None:
+    masking = Masking(mask=0.3, keep=0.2, random=0.15)
+    random = np.random.default_rng(0)
+    u = random.normal(size=13)
+    member = lemma_1(4, 3, masking).member(u, random.normal(size=(13, 12)))
+    p_m, p_c, p_r = masking.mask, masking.keep, masking.random
+    sums = member[:, 1:].reshape(13, 4, 3).sum(axis=2)
+    own = np.arange(12) // 3
+    ratio = 1 / (p_m * (1 - p_c - p_r)) - 1
+    assert member[0, 0] == pytest.approx(-ratio * u[0])
+    np.testing.assert_allclose(sums[0], 3 * u[0])
+    np.testing.assert_allclose(
+        member[1:, 0], -p_r / ((1 - p_c - p_r) * (1 - (1 - p_c) * p_m) * 12) - ratio * u[1:], atol=1e-12
+    )
+    np.testing.assert_allclose(sums[1:][np.arange(12), own], 1 / (1 - (1 - p_c) * p_m) + 3 * u[1:], atol=1e-12)
+    others = np.arange(4) != own[:, None]
+    np.testing.assert_allclose(sums[1:][others], np.repeat(3 * u[1:], 3), atol=1e-12)
+    assert np.ptp(member[1, 1:4]) > 0.1
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(small_settings(), st.integers(0, 2**32 - 1))
+def test_theorem_1_is_lemma_1_with_the_bias_moved_into_the_matrix(
+    setting: tuple[int, int, int, Masking], seed: int
+) -> None:
+    topics, words, _, masking = setting
+    y, x = documents(*setting)
+    family, bias = theorem_1(topics, words, masking), theorem_1_bias(topics, words, masking)
+    tokens = family.vocabulary
+    random = np.random.default_rng(seed)
+    member = family.member(random.normal(size=tokens), random.normal(size=(tokens, tokens - 1)))
+    size = abs(member).max()
+    moved = member + bias[:, None]
+    np.testing.assert_allclose(lemma_1(topics, words, masking).project(moved), moved, atol=1e-12 * size)
+    least = listed_loss(theorem_2(topics, words, masking), y, x)
+    assert listed_loss(member, y, x, bias) == pytest.approx(least, abs=1e-12 * size**2)
+    assert listed_loss(member, y, x, bias + 0.1) > least + 1e-3
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(small_settings(4))
+def test_the_hessian_has_rank_t_times_vocabulary_and_not_one(setting: tuple[int, int, int, Masking]) -> None:
+    topics, words, per_document, masking = setting
+    x = documents(*setting)[1]
+    hessian = 2 * np.kron(np.eye(x.shape[1]), x.T @ x / len(x))
+    rank = np.linalg.matrix_rank(hessian, tol=1e-10, hermitian=True)
+    assert rank == hessian_rank(*setting) == topics * (topics * words + 1) > 1
+    null = hessian_null_rows(topics, words, per_document, masking)
+    np.testing.assert_allclose(x @ null.T, 0, atol=1e-13)
+    np.testing.assert_allclose(null @ null.T, np.eye(x.shape[1] - topics), atol=1e-12)
+
+
+def test_with_all_topics_in_every_document_the_rank_falls_and_lemma_1_is_refused() -> None:
+    masking = Masking()
+    x = documents(3, 2, 3, masking)[1]
+    assert hessian_rank(3, 2, 3, masking) == 7 * np.linalg.matrix_rank(x) == 7
+    null = hessian_null_rows(3, 2, 3, masking)
+    assert null.shape == (6, 7)
+    np.testing.assert_allclose(x @ null.T, 0, atol=1e-15)
+    with pytest.raises(InputError, match=r"topics = 3 with per_document = 3 .* only one set of topics"):
+        require_topic_sets(3, 3)
+    with pytest.raises(InputError, match=r"per_document = 4 .* more than topics = 3"):
+        require_topic_sets(3, 4)
+    require_topic_sets(3, 2)
+
+
+@pytest.mark.parametrize("masking", [Masking(keep=0.4, random=0.6), Masking(keep=1.0, random=0.0)])
+def test_a_masking_without_mask_tokens_is_refused(masking: Masking) -> None:
+    with pytest.raises(InputError, match=r"masking.keep \+ masking.random = 1.0 .* divide by"):
+        constants(10, 10, masking)
+
+
+def test_a_masking_that_hides_every_word_is_refused() -> None:
+    with pytest.raises(InputError, match=r"masking.mask = 1.0 .* no word of the document is seen"):
+        constants(10, 10, Masking(mask=1.0, keep=0.0))

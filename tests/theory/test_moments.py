@@ -1,0 +1,201 @@
+"""The moments S, R, s, r against enumeration of every document, mask and token, and against sampling."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import gammaln
+
+from topicscope.randomness import Purpose, generator
+from topicscope.settings.data import Data, Masking
+from topicscope.settings.training import Average
+from topicscope.synthetic.masking import expected_frequencies, mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.moments import Moments, infinite_moments, moments
+
+ARRAYS = ("second", "cross", "mean", "label")
+
+
+@st.composite
+def maskings(draw: st.DrawFn) -> Masking:
+    keep = draw(st.floats(0, 1))
+    return Masking(mask=draw(st.floats(0.05, 1)), keep=keep, random=draw(st.floats(0, 1)) * (1 - keep))
+
+
+@st.composite
+def tiny_models(draw: st.DrawFn) -> TopicModel:
+    """Two or three topics over two or three words, overlapping and unequal, documents of up to three words."""
+    topics, words = draw(st.integers(1, 3)), draw(st.integers(2, 3))
+    weights = np.array(draw(st.lists(st.floats(0.05, 1), min_size=topics * words, max_size=topics * words)))
+    rows = weights.reshape(topics, words)
+    shortest = draw(st.integers(1, 2))
+    return TopicModel(
+        topic_words=rows / rows.sum(axis=1, keepdims=True),
+        sampler=draw(st.sampled_from(["dirichlet", "topics"])),
+        per_document=draw(st.integers(1, topics)),
+        dirichlet=np.array(draw(st.lists(st.floats(0.05, 3), min_size=topics, max_size=topics))),
+        length=(shortest, draw(st.integers(shortest, 3 if words == 2 else 2))),
+    )
+
+
+def topic_sequences(model: TopicModel, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Every sequence of topics and its probability: θ integrated out, document by document."""
+    sequences = np.indices((model.topics,) * length).reshape(length, -1).T
+    if model.sampler == "topics":
+        sets = [set(chosen) for chosen in combinations(range(model.topics), model.per_document)]
+        inside = np.array([[set(sequence) <= chosen for chosen in sets] for sequence in sequences.tolist()])
+        return sequences, inside.mean(axis=1) / model.per_document**length
+    counts = (sequences[:, :, None] == np.arange(model.topics)).sum(axis=1)
+    a = model.dirichlet
+    rising = (gammaln(a + counts) - gammaln(a)).sum(axis=1)
+    return sequences, np.exp(rising - gammaln(a.sum() + length) + gammaln(a.sum()))
+
+
+def enumerated(model: TopicModel, masking: Masking, average: Average) -> Moments:
+    """Moments by listing all (word, masked or not, token seen) at every position, for every length."""
+    words = model.vocabulary - 1
+    # Fates of a position: not masked; masked and the token is [MASK] (0) or word 1 … W.
+    total, sums = 0.0, dict.fromkeys(ARRAYS, 0.0)
+    lengths = range(model.length[0], model.length[1] + 1)
+    for n in lengths:
+        word, fate = (part.reshape(n, -1).T for part in np.split(np.indices((words,) * n + (words + 2,) * n), 2))
+        topics, chance = topic_sequences(model, n)
+        emitted = np.array([model.topic_words[topics, sequence].prod(axis=1) @ chance for sequence in word])
+        masked = fate > 0
+        token = np.where(masked, fate - 1, word + 1)
+        replaced = np.where(token == 0, masking.replaced, masking.random / words + masking.keep * (token == word + 1))
+        probability = emitted * np.where(masked, masking.mask * replaced, 1 - masking.mask).prod(axis=1)
+        some = masked.any(axis=1)
+        probability = np.where(some, probability, 0.0) / probability[some].sum() / len(lengths)
+        size = np.maximum(masked.sum(axis=1), 1)
+        weight = probability * (size if average == "batch" else 1)
+        seen = (token[:, :, None] == np.arange(words + 1)).mean(axis=1)
+        label = ((word[:, :, None] + 1 == np.arange(words + 1)) * masked[:, :, None]).sum(axis=1) / size[:, None]
+        total += weight.sum()
+        sums["second"] += np.einsum("d,di,dj->ij", weight, seen, seen)
+        sums["cross"] += np.einsum("d,di,dj->ij", weight, label, seen)
+        sums["mean"] += weight @ seen
+        sums["label"] += weight @ label
+    return Moments(**{name: np.asarray(value) / total for name, value in sums.items()})
+
+
+def check_moments_equal_enumeration(model: TopicModel, masking: Masking, average: Average) -> None:
+    found, listed = moments(model, masking, average), enumerated(model, masking, average)
+    for name in ARRAYS:
+        np.testing.assert_allclose(getattr(found, name), getattr(listed, name), atol=1e-13)
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(tiny_models(), maskings(), st.sampled_from(["document", "batch"]))
+def test_moments_equal_enumeration(model: TopicModel, masking: Masking, average: Average) -> None:
+    check_moments_equal_enumeration(model, masking, average)
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(tiny_models(), maskings(), st.sampled_from(["document", "batch"]))
+def test_moments_equal_enumeration_over_many_settings(model: TopicModel, masking: Masking, average: Average) -> None:
+    check_moments_equal_enumeration(model, masking, average)
+
+
+def test_enumeration_tells_the_two_averages_apart() -> None:
+    model = TopicModel.from_settings(Data(topics=2, words=1, length=(1, 3)))
+    masking = Masking(mask=0.5)
+    apart = abs(enumerated(model, masking, "batch").second - moments(model, masking, "document").second).max()
+    assert apart > 1e-2
+
+
+def sampled_statistics(
+    model: TopicModel, masking: Masking, average: Average, documents: int, probes: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and standard errors of x̃⊤Ax̃ and ȳ⊤Ax̃ over sampled documents, for each probe A."""
+    random = generator(seed, Purpose.THEORY)
+    drawn = sample_documents(model, documents, generator=random)
+    seen = mask_documents(drawn, masking, model.vocabulary, generator=random)
+    tokens = np.arange(model.vocabulary)
+    count = np.zeros((documents, len(tokens)))
+    np.add.at(count, (seen.document, seen.tokens), 1.0)
+    label = np.zeros_like(count)
+    np.add.at(label, (seen.document[seen.masked], seen.words[seen.masked]), 1.0)
+    size = label.sum(axis=1, keepdims=True)
+    x, y = count / count.sum(axis=1, keepdims=True), label / size
+    values = np.column_stack([((side @ probe) * x).sum(axis=1) for side in (x, y) for probe in probes])
+    weight = size / size.mean() if average == "batch" else np.ones_like(size)
+    mean = (weight * values).mean(axis=0)
+    # The ratio of two means: its error is that of the residuals weight · (value − mean).
+    return mean, (weight * (values - mean)).std(axis=0) / np.sqrt(documents)
+
+
+def exact_statistics(found: Moments, probes: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.einsum("pij,ij->p", probes, part) for part in (found.second, found.cross)])
+
+
+def check_moments_agree_with_sampling(data: Data, masking: Masking, average: Average, documents: int) -> None:
+    model = TopicModel.from_settings(data)
+    random = np.random.default_rng(7)
+    probes = random.normal(size=(6, model.vocabulary, model.vocabulary))
+    probes[0, :, :] = np.eye(model.vocabulary)
+    probes[1:3] = 0
+    probes[1, :, 0] = probes[2, 0, 0] = 1
+    mean, error = sampled_statistics(model, masking, average, documents, probes, seed=1)
+    exact = exact_statistics(moments(model, masking, average), probes)
+    # A statistic without variance is exact but for rounding.
+    assert (abs(mean - exact) <= 5 * error + 1e-12).all()
+    other: Average = "batch" if average == "document" else "document"
+    assert (abs(mean - exact_statistics(moments(model, masking, other), probes)) > 5 * error + 1e-12).any()
+
+
+@pytest.mark.parametrize("average", ["document", "batch"])
+@pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
+def test_moments_agree_with_sampling(average: Average, sampler: str) -> None:
+    data = Data(sampler=sampler, topics=4, words=3, dirichlet=(0.1, 0.2, 0.4, 0.8), length=(2, 12))  # type: ignore[arg-type]
+    check_moments_agree_with_sampling(data, Masking(mask=0.2), average, documents=40_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("average", ["document", "batch"])
+@pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
+def test_moments_of_the_papers_setting_agree_with_sampling(average: Average, sampler: str) -> None:
+    data = Data(sampler=sampler, length=(10, 150))  # type: ignore[arg-type]
+    check_moments_agree_with_sampling(data, Masking(), average, documents=60_000)
+
+
+def listed_sets(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
+    """Infinite documents one topic set at a time."""
+    sets = list(combinations(range(topics), per_document))
+    inside = np.array([[t in chosen for t in range(topics)] for chosen in sets], dtype=float)
+    p = np.repeat(inside / (per_document * words), words, axis=1)
+    x = np.array([expected_frequencies(row, masking) for row in p])
+    y = np.hstack([np.zeros((len(sets), 1)), p])
+    return Moments(x.T @ x / len(sets), y.T @ x / len(sets), x.mean(axis=0), y.mean(axis=0))
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(1, 6), st.integers(1, 4), st.data(), maskings())
+def test_infinite_moments_equal_the_sum_over_all_topic_sets(
+    topics: int, words: int, data: st.DataObject, masking: Masking
+) -> None:
+    per_document = data.draw(st.integers(1, topics))
+    model = TopicModel.from_settings(Data(sampler="topics", topics=topics, words=words, per_document=per_document))
+    found, listed = infinite_moments(model, masking), listed_sets(topics, words, per_document, masking)
+    for name in ARRAYS:
+        np.testing.assert_allclose(getattr(found, name), getattr(listed, name), atol=1e-14)
+
+
+def test_infinite_moments_are_the_limit_of_long_documents() -> None:
+    masking, errors = Masking(), []
+    for length in (100, 10_000, 1_000_000):
+        model = TopicModel.from_settings(Data(sampler="topics", length=(length, length)))
+        apart = moments(model, masking).second - infinite_moments(model, masking).second
+        errors.append(abs(apart).max())
+    np.testing.assert_allclose(np.divide(errors[:-1], errors[1:]), 100, rtol=0.05)
+
+
+def test_frequencies_sum_to_one_in_every_moment() -> None:
+    found = moments(TopicModel.from_settings(Data()), Masking())
+    np.testing.assert_allclose(found.second.sum(axis=1), found.mean, atol=1e-15)
+    np.testing.assert_allclose(found.cross.sum(axis=1), found.label, atol=1e-15)
+    assert found.mean.sum() == pytest.approx(1, abs=1e-12)
+    assert abs(found.second.sum(axis=1) - found.label).max() > 1e-3

@@ -1,0 +1,113 @@
+"""Residuals: zero on the theorems' matrices, and equal to what was added off them."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topicscope.errors import InputError
+from topicscope.settings.data import Masking
+from topicscope.theory.lemma import constants, lemma_1
+from topicscope.theory.optima import block_value, paper_diagonal_embedding, theorem_1_embedding, theorem_2
+from topicscope.theory.population import population_loss
+from topicscope.theory.residuals import (
+    check_size,
+    class_statistics,
+    embedding_residuals,
+    equal_word_topics,
+    infinite_topic_moments,
+    residuals,
+)
+
+MASKING = Masking()
+CLAUSES = ("1a", "1b", "2a", "3a", "3b")
+
+
+def test_theorem_2_has_no_residual_and_the_block_member_is_in_the_family_alone() -> None:
+    found = residuals(theorem_2(10, 10, MASKING), 10, 10, MASKING)
+    assert max(found.lemma_1.clauses[name].worst for name in CLAUSES) < 1e-14
+    assert found.theorem_2.distance == 0
+    assert found.theorem_2.loss == pytest.approx(0.95, abs=1e-12)
+    block = residuals(block_value(10, 10, MASKING), 10, 10, MASKING)
+    assert block.lemma_1.distance < 1e-13
+    assert block.lemma_1.excess_loss < 1e-20
+    assert max(map(abs, block.lemma_1.u)) < 1e-15
+    assert block.theorem_2.distance > 0.5
+    assert block.theorem_2.clauses["different_topic"].worst == pytest.approx(0.0075867, abs=5e-8)
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(st.integers(2, 4), st.integers(1, 4), st.integers(0, 2**32 - 1))
+def test_the_distance_and_the_excess_loss_are_those_of_the_projection(topics: int, words: int, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    matrix = random.normal(size=(topics * words + 1,) * 2)
+    found = residuals(matrix, topics, words, MASKING, per_document=1).lemma_1
+    nearest = lemma_1(topics, words, MASKING).project(matrix)
+    assert found.distance == pytest.approx(np.linalg.norm(matrix - nearest))
+    population = infinite_topic_moments(topics, words, 1, MASKING)
+    excess = population_loss(matrix, population) - population_loss(nearest, population)
+    assert found.excess_loss == pytest.approx(excess, abs=1e-12)
+    # Clauses add up to the distance: a topic's sum off by s moves each of its v entries by s/v.
+    squares = {name: deviation.rms**2 for name, deviation in found.clauses.items()}
+    tokens = topics * words
+    total = squares["1a"] + tokens * squares["2a"]
+    total += (topics * squares["1b"] + tokens * squares["3a"] + tokens * (topics - 1) * squares["3b"]) / words
+    assert total == pytest.approx(found.distance**2)
+    assert found.distance > 1e-3
+
+
+def test_a_nudge_shows_in_its_own_class_and_clause() -> None:
+    topic = equal_word_topics(10, 10)
+    matrix = theorem_2(10, 10, MASKING)
+    matrix[5, 5] += 0.3
+    found = residuals(matrix, 10, 10, MASKING)
+    assert found.theorem_2.clauses["same_word"].worst == pytest.approx(0.3)
+    assert found.theorem_2.clauses["same_word"].rms == pytest.approx(0.3 / 10)
+    assert found.theorem_2.clauses["same_topic"].worst == 0
+    # u takes up a share 1/(c₂² + Tv) of the nudge, v times.
+    c2 = constants(10, 10, MASKING).c2
+    assert found.lemma_1.clauses["3a"].worst == pytest.approx(0.3 * (1 - 10 / (c2**2 + 100)))
+    average = class_statistics(matrix, topic)["same_word"]
+    assert average is not None
+    assert average.mean == pytest.approx(matrix[1, 1] + 0.003)
+    assert average.spread == pytest.approx(0.3 * np.sqrt(0.01 * 0.99))
+    assert average.count == 100
+
+
+def test_classes_without_entries_are_none() -> None:
+    single = class_statistics(np.ones((4, 4)), equal_word_topics(3, 1))
+    assert single["same_topic"] is None
+    assert single["different_topic"] is not None
+    assert class_statistics(np.ones((4, 4)), equal_word_topics(1, 3))["different_topic"] is None
+
+
+def test_theorem_1_residuals_single_out_the_papers_example() -> None:
+    right = theorem_1_embedding(10, 10, MASKING, "diagonal", 100)
+    found = embedding_residuals(right.T @ right, 10, 10, MASKING)
+    assert max(deviation.worst for deviation in found.clauses.values()) < 1e-14
+    wrong = paper_diagonal_embedding(10, 10, MASKING)
+    printed = embedding_residuals(wrong.T @ wrong, 10, 10, MASKING)
+    assert printed.clauses["1a"].worst > 0.5
+    assert printed.excess_loss == pytest.approx(0.01925, abs=5e-6)
+
+
+def test_residuals_become_json() -> None:
+    table = residuals(np.zeros((5, 5)), 2, 2, MASKING, per_document=1).to_dict()
+    again = json.loads(json.dumps(table, allow_nan=False))
+    assert again["lemma_1"]["clauses"]["3a"]["rms"] > 0.1
+    assert len(again["lemma_1"]["u"]) == 5
+
+
+def test_a_matrix_of_the_wrong_size_is_told_what_it_would_fit() -> None:
+    with pytest.raises(InputError, match=r"61 × 61, but .* need 101 × 101: it fits .*topics = 10 and words = 6"):
+        residuals(np.zeros((61, 61)), 10, 10, MASKING)
+    with pytest.raises(InputError, match="give a square matrix"):
+        check_size(np.zeros((101, 100)), 10, 10)
+    check_size(np.zeros((101, 101)), 10, 10)
+
+
+def test_all_topics_in_every_document_is_refused() -> None:
+    with pytest.raises(InputError, match="only one set of topics"):
+        residuals(np.zeros((101, 101)), 10, 10, MASKING, per_document=10)

@@ -1,0 +1,129 @@
+"""The best W^E⊤W^E: certified by its duality gap, and found again by training W^E itself."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from topicscope.errors import InputError
+from topicscope.settings.data import Data, Masking
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.optima import theorem_1_bias, theorem_1_embedding
+from topicscope.theory.population import (
+    Moments,
+    embedding_loss,
+    finite_optimum,
+    infinite_moments,
+    moments,
+    population_gradient,
+    population_loss,
+)
+from topicscope.theory.semidefinite import semidefinite_optimum
+
+PAPER = moments(TopicModel.from_settings(Data()), Masking())
+BIAS = theorem_1_bias(10, 10, Masking())
+
+
+def positive_part(matrix: np.ndarray) -> np.ndarray:
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)
+
+
+def trained_embedding_loss(population: Moments, bias: np.ndarray, ridge: float, seed: int) -> float:
+    """The penalised loss that L-BFGS on W^E reaches; a square W^E has no bad local minima."""
+    tokens = population.vocabulary
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        embedding = flat.reshape(tokens, tokens)
+        gradient = population_gradient(embedding.T @ embedding, population, bias)
+        slope = embedding @ (gradient + gradient.T) + 2 * ridge * embedding
+        return embedding_loss(embedding, population, bias) + ridge * float(flat @ flat), slope.ravel()
+
+    start = np.random.default_rng(seed).normal(size=tokens**2) / np.sqrt(tokens)
+    found = minimize(
+        objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 20_000, "ftol": 0, "gtol": 1e-9}
+    )
+    return float(found.fun)
+
+
+def check_certificate(data: Data, masking: Masking, ridge: float, seed: int) -> None:
+    population = moments(TopicModel.from_settings(data), masking)
+    bias = np.random.default_rng(seed).normal(size=population.vocabulary) * 0.1
+    best = semidefinite_optimum(population, bias, ridge)
+    assert 0 <= best.gap <= 1e-14
+    scale = abs(best.matrix).max()
+    assert np.linalg.eigvalsh(best.matrix)[0] >= -1e-12 * scale
+    # KKT: the symmetric gradient is positive semi-definite and orthogonal to E.
+    gradient = population_gradient(best.matrix, population, bias)
+    gradient = (gradient + gradient.T) / 2 + ridge * np.eye(len(gradient))
+    assert np.linalg.eigvalsh(gradient)[0] >= -1e-6
+    assert abs(np.vdot(gradient, best.matrix)) <= 1e-7 * max(1.0, scale)
+    value = best.loss + ridge * np.trace(best.matrix)
+    assert value == pytest.approx(trained_embedding_loss(population, bias, ridge, seed), abs=1e-7)
+    # The nearest semi-definite matrix to the free optimum is not the answer, and the free optimum is out of reach.
+    free = finite_optimum(population, bias=bias)
+    clipped = positive_part(free)
+    assert value <= population_loss(clipped, population, bias) + ridge * np.trace(clipped) + best.gap
+    assert best.loss > population_loss(free, population, bias)
+
+
+@st.composite
+def tiny_data(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of ``Data``, not one: the type checker draws random numbers, which strategies may not."""
+    topics = draw(st.integers(2, 3))
+    dirichlet = tuple(draw(st.lists(st.floats(0.05, 2), min_size=topics, max_size=topics)))
+    shortest = draw(st.integers(2, 20))
+    length = (shortest, shortest + 5)
+    return {"topics": topics, "words": draw(st.integers(1, 3)), "dirichlet": dirichlet, "length": length}
+
+
+@settings(derandomize=True, deadline=None, max_examples=8)
+@given(tiny_data(), st.floats(0.1, 0.6), st.floats(0, 0.01), st.integers(0, 1000))
+def test_the_semidefinite_optimum_is_certified_and_is_what_training_reaches(
+    data: dict[str, Any], mask: float, ridge: float, seed: int
+) -> None:
+    check_certificate(Data(**data), Masking(mask=mask), ridge, seed)
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(tiny_data(), st.floats(0.1, 0.6), st.floats(0, 0.01), st.integers(0, 1000))
+def test_the_semidefinite_optimum_is_certified_over_many_settings(
+    data: dict[str, Any], mask: float, ridge: float, seed: int
+) -> None:
+    check_certificate(Data(**data), Masking(mask=mask), ridge, seed)
+
+
+def test_in_the_papers_setting_an_embedding_alone_comes_close_to_any_matrix() -> None:
+    best = semidefinite_optimum(PAPER, BIAS)
+    free = population_loss(finite_optimum(PAPER, bias=BIAS), PAPER, BIAS)
+    block = embedding_loss(theorem_1_embedding(10, 10, Masking(), "block", 10), PAPER, BIAS)
+    diagonal = embedding_loss(theorem_1_embedding(10, 10, Masking(), "diagonal", 100), PAPER, BIAS)
+    assert free < best.loss < block < diagonal
+    assert best.loss - free == pytest.approx(1.00e-5, abs=5e-8)
+    assert best.gap < 1e-13
+
+
+def test_the_gap_is_large_away_from_the_optimum() -> None:
+    early = semidefinite_optimum(PAPER, BIAS, limit=1)
+    best = semidefinite_optimum(PAPER, BIAS)
+    assert early.gap > 1e-7
+    assert early.loss - best.loss <= early.gap
+
+
+def test_an_optimal_embedding_gives_back_its_matrix() -> None:
+    best = semidefinite_optimum(PAPER, BIAS)
+    for dimension in (None, 100, 120):
+        embedding = best.embedding(dimension)
+        assert embedding.shape == (dimension or 101, 101)
+        np.testing.assert_allclose(embedding.T @ embedding, best.matrix, atol=1e-12)
+    with pytest.raises(InputError, match=r"dimension = 99 .* rank 100"):
+        best.embedding(99)
+
+
+def test_a_singular_second_moment_is_refused() -> None:
+    with pytest.raises(InputError, match="singular"):
+        semidefinite_optimum(infinite_moments(TopicModel.from_settings(Data()), Masking()))
