@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 # Name of the sub-command, which is also that of its module here, and what it does.
 COMMANDS = {
+    "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "reproduce": "train the paper's Figure 2 setting and lay it beside theory",
@@ -55,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # A folder that cannot be written, a full disk: the system's own words, without a traceback.
+        sys.stderr.write(f"topicscope: {error.filename or 'a file'} cannot be used: {error.strerror or error}.\n")
+        return InputError.exit_code
 
 
 def _dispatch(words: list[str]) -> int:
