@@ -1,3 +1,31 @@
-"""topicscope: how transformers learn topic structure, checked against theory."""
+"""topicscope: how transformers learn topic structure, checked against theory.
+
+``import topicscope as ts`` offers what the command line does, by the same names; nothing heavy is imported until used.
+"""
+
+import importlib
+from typing import Any
 
 __version__ = "0.1.0"
+
+# Public name → module that has it.
+_PUBLIC = {
+    "Settings": "topicscope.settings",
+    "load_settings": "topicscope.settings.toml",
+    "RunFolder": "topicscope.training.runs",
+    "train": "topicscope.commands.train",
+    "reproduce": "topicscope.commands.reproduce",
+    "check": "topicscope.commands.check",
+}
+
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604 (names, found lazily)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'topicscope' has no attribute '{name}'")
+    return getattr(importlib.import_module(_PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

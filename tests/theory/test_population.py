@@ -70,19 +70,19 @@ def check_trajectory_equals_iterated_steps(case: dict[str, Any], steps: int) -> 
     found, found_bias = gradient_descent_with_bias(start, bias, population, rate, steps, ridge, ridge)
     np.testing.assert_allclose(found, both, atol=1e-10)
     np.testing.assert_allclose(found_bias, moving, atol=1e-10)
-    one_more = gradient_descent(start, population, rate, steps + 1, ridge, bias)
-    assert abs(one_more - stepped).max() > 1e-9
+    without_bias = gradient_descent(start, population, rate, steps, ridge)
+    assert abs(without_bias - stepped).max() > 1e-4
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
-@given(small_cases(), st.integers(0, 40))
+@given(small_cases(), st.integers(1, 40))
 def test_the_gradient_descent_path_equals_iterated_steps(case: dict[str, Any], steps: int) -> None:
     check_trajectory_equals_iterated_steps(case, steps)
 
 
 @pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=300)
-@given(small_cases(), st.integers(0, 300))
+@given(small_cases(), st.integers(1, 150))
 def test_the_gradient_descent_path_equals_iterated_steps_over_many_settings(case: dict[str, Any], steps: int) -> None:
     check_trajectory_equals_iterated_steps(case, steps)
 
@@ -192,3 +192,14 @@ def test_a_negative_ridge_is_refused() -> None:
     ):
         with pytest.raises(InputError, match=r"ridge = -1.0"):
             call()
+
+
+@pytest.mark.parametrize("average", ["document", "batch"])
+def test_the_mask_column_of_the_finite_optimum_is_the_words_frequency(average: Average) -> None:
+    equal = moments(TopicModel.from_settings(Data(topics=3, words=2, length=(2, 9))), Masking(random=0.3), average)
+    np.testing.assert_allclose(finite_optimum(equal)[1:, 0], 1 / 6, atol=1e-12)
+    unequal = TopicModel.from_settings(Data(topics=3, words=2, dirichlet=(0.1, 0.5, 0.9), length=(2, 9)))
+    no_random = moments(unequal, Masking(random=0.0), average)
+    np.testing.assert_allclose(finite_optimum(no_random)[:, 0], no_random.label, atol=1e-12)
+    both = moments(unequal, Masking(random=0.3), average)
+    assert abs(finite_optimum(both)[:, 0] - both.label).max() > 1e-5

@@ -14,7 +14,7 @@ from topicscope.theory.optima import block_value, paper_diagonal_embedding, theo
 from topicscope.theory.population import population_loss
 from topicscope.theory.residuals import (
     check_size,
-    class_averages,
+    class_statistics,
     embedding_residuals,
     equal_word_topics,
     infinite_topic_moments,
@@ -69,7 +69,7 @@ def test_a_nudge_shows_in_its_own_class_and_clause() -> None:
     # u takes up a share 1/(c₂² + Tv) of the nudge, v times.
     c2 = constants(10, 10, MASKING).c2
     assert found.lemma_1.clauses["3a"].worst == pytest.approx(0.3 * (1 - 10 / (c2**2 + 100)))
-    average = class_averages(matrix, topic)["same_word"]
+    average = class_statistics(matrix, topic)["same_word"]
     assert average is not None
     assert average.mean == pytest.approx(matrix[1, 1] + 0.003)
     assert average.spread == pytest.approx(0.3 * np.sqrt(0.01 * 0.99))
@@ -77,10 +77,10 @@ def test_a_nudge_shows_in_its_own_class_and_clause() -> None:
 
 
 def test_classes_without_entries_are_none() -> None:
-    single = class_averages(np.ones((4, 4)), equal_word_topics(3, 1))
+    single = class_statistics(np.ones((4, 4)), equal_word_topics(3, 1))
     assert single["same_topic"] is None
     assert single["different_topic"] is not None
-    assert class_averages(np.ones((4, 4)), equal_word_topics(1, 3))["different_topic"] is None
+    assert class_statistics(np.ones((4, 4)), equal_word_topics(1, 3))["different_topic"] is None
 
 
 def test_theorem_1_residuals_single_out_the_papers_example() -> None:

@@ -92,8 +92,8 @@ def parse(parser: Callable[[], T]) -> T:
 def one_sentence(box: str) -> str:
     """Flatten a tyro error box: its first part, then the option it suggests, if any."""
     lines = [re.sub(r"[│╭╮╰╯]", " ", line).strip() for line in box.splitlines()]
-    # Where the terminal has no box characters, tyro draws its rules with hyphens.
-    parts = [" ".join(part.split()) for part in re.split(r"[─-]{3,}", "\n".join(lines))]
+    # Rules between parts are drawn with ─, or with - where standard output is not UTF-8.
+    parts = [" ".join(part.split()) for part in re.split(r"[─-]{5,}", "\n".join(lines))]
     message = next((part for part in parts[1:] if part), "the options cannot be read")
     suggestion = next((part for part in parts if part.startswith("Perhaps you meant")), "")
     option = re.search(r"--[\w.-]+", suggestion)

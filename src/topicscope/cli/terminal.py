@@ -1,6 +1,7 @@
 """What the terminal shows: JSON on standard output alone, tables, and progress bars that keep quiet when piped."""
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,8 +20,18 @@ def print_json(value: Any) -> None:
 
 
 def console(*, to_errors: bool = False) -> Console:
-    """A console that prints plain text when its output is not a terminal."""
-    return Console(stderr=to_errors, highlight=False, soft_wrap=not sys.stdout.isatty())
+    """A console that prints plain text, wide enough for our tables, when its output is not a terminal."""
+    stream = sys.stderr if to_errors else sys.stdout
+    return Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
+
+
+def log_to_terminal(*, quiet: bool) -> None:
+    """Print what the package logs on standard error; warnings even when quiet."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("topicscope: %(message)s"))
+    logger = logging.getLogger("topicscope")
+    logger.handlers = [handler]
+    logger.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
 @contextmanager

@@ -58,7 +58,8 @@ class Settings:
             raise refuse(
                 "masking.mask",
                 self.masking.mask,
-                f"a document of data.length = {shortest} words almost never {condition}; change masking.mask or lengthen documents",
+                f"a document of data.length = {shortest} words almost never {condition}; "
+                "change masking.mask or lengthen documents",
             )
 
     def _check_stages_have_something_to_train(self) -> None:

@@ -19,7 +19,8 @@ class Data:
     """The topic model that documents are drawn from, and how many are drawn."""
 
     sampler: Sampler = "dirichlet"
-    """"dirichlet": topic proportions from a Dirichlet (LDA, §6.1); "topics": τ distinct topics, equally likely (§3.1)."""
+    """A document's topics. "dirichlet": proportions from a Dirichlet (LDA, §6.1); "topics": τ distinct topics, equally
+    likely (§3.1)."""
 
     topics: int = 10
     """T, the number of topics."""

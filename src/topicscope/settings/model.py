@@ -21,7 +21,9 @@ class Part:
     """Where one part of the model starts, and whether it is trained or frozen there."""
 
     start: Start = "normal"
-    """"normal": drawn from N(0, scale²); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "block", "diagonal": those members of Lemma 1's family; "file": the array in `file`."""
+    """"normal": drawn from N(0, scale²); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value
+    matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "block", "diagonal": those members of
+    Lemma 1's family; "file": the array in `file`. Which of these a part can have, its error message says."""
 
     scale: float = 0.02
     """Standard deviation of "normal"."""

@@ -2,7 +2,6 @@
 
 import dataclasses
 import difflib
-import os
 import tomllib
 import typing
 from pathlib import Path
@@ -11,26 +10,11 @@ from typing import Any
 import tomli_w
 
 from topicscope.errors import InputError
-from topicscope.settings import Settings
+from topicscope.settings import PARTS, Settings
 from topicscope.settings.checks import shown
 
 # Settings that name a file; in a TOML file they are relative to its folder.
-FILE_SETTINGS = (
-    ("data", "topic_words"),
-    *(
-        ("model", part, "file")
-        for part in (
-            "embedding",
-            "value",
-            "key",
-            "query",
-            "key_bias",
-            "query_bias",
-            "value_bias",
-            "prediction_bias",
-        )
-    ),
-)
+FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))
 
 
 def load_settings(path: Path) -> Settings:
@@ -86,7 +70,7 @@ def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
     for key in keys[:-1]:
         table = table.get(key) if isinstance(table, dict) else None
     if isinstance(table, dict) and isinstance(name := table.get(keys[-1]), str) and name:
-        table[keys[-1]] = os.path.join(folder, name)
+        table[keys[-1]] = str(folder / name)
 
 
 def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
@@ -135,7 +119,7 @@ def _convert(hint: Any, value: Any, name: str) -> Any:
     plain = str if origin is typing.Literal else hint
     if plain is float and type(value) is int:
         return float(value)
-    if isinstance(plain, type) and type(value) is plain:
+    if isinstance(plain, type) and type(value) is plain and (origin is not typing.Literal or value in arguments):
         return value
     raise InputError(f"{name} = {shown(value)} is not allowed: give {_described(hint)}.")
 

@@ -28,7 +28,8 @@ class Training:
     """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
 
     average: Average = "document"
-    """"document": each document's mean over its own masked positions, then over documents (eq. 1); "batch": one mean over all masked positions, which weighs a document by how many it has."""
+    """"document": each document's mean over its own masked positions, then over documents (eq. 1); "batch": one mean
+    over all masked positions, which weighs a document by how many it has."""
 
     l2: float = 0.0
     """λ of eq. 2: adds λ‖θ‖² to the loss."""
@@ -70,7 +71,8 @@ class Training:
     """Training steps."""
 
     schedule: Schedule = "joint"
-    """"joint": all parts at once; "two_stage": W^V under uniform attention, then W^K and W^Q with all else frozen (§5.1); "alternating": W^V with attention frozen, then W^K and W^Q with all else frozen, in turn (§8.1)."""
+    """"joint": all parts at once; "two_stage": W^V under uniform attention, then W^K and W^Q with all else frozen
+    (§5.1); "alternating": W^V with attention frozen, then W^K and W^Q with all else frozen, in turn (§8.1)."""
 
     stage_steps: int = 0
     """For "two_stage": steps of the first stage; 0 means half."""

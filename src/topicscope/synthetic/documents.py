@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError
+from topicscope.files import write_atomically
 
 MASK_TEXT = "[MASK]"
 
@@ -81,13 +82,11 @@ def write_documents(documents: Documents | MaskedDocuments, path: Path) -> None:
     """Write one document a line: word numbers between spaces, [MASK] by its name."""
     names = np.array([MASK_TEXT, *map(str, range(1, int(documents.tokens.max(initial=0)) + 1))])
     texts = np.split(names[documents.tokens], documents.offsets[1:-1])
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(" ".join(text) + "\n" for text in texts), encoding="utf-8")
-    temporary.replace(path)
+    write_atomically(path, "".join(" ".join(text) + "\n" for text in texts))
 
 
 def read_documents(path: Path, vocabulary: int) -> Documents:
-    """Read documents written by ``write_documents``; words must be 1 … vocabulary − 1."""
+    """Read documents written by ``write_documents``; words are 1 … vocabulary − 1, or [MASK]."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -95,8 +94,9 @@ def read_documents(path: Path, vocabulary: int) -> Documents:
     parsed = []
     for number, line in enumerate(lines, start=1):
         try:
-            tokens = np.array([0 if word == MASK_TEXT else int(word) for word in line.split()], dtype=np.int32)
-        except ValueError:
+            # [MASK] is written by its name alone: a 0 is no word, and becomes −1 here.
+            tokens = np.array([0 if word == MASK_TEXT else int(word) or -1 for word in line.split()], dtype=np.int32)
+        except (ValueError, OverflowError):
             raise InputError(f"{path}, line {number}, is not a document: give word numbers between spaces.") from None
         if not len(tokens) or tokens.min() < 0 or tokens.max() >= vocabulary:
             raise InputError(

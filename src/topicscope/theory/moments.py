@@ -43,7 +43,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class _Shares:
+class Shares:
     """Expected shares of positions and of ordered pairs of positions, by whether they are masked."""
 
     masked: float
@@ -70,23 +70,12 @@ def moments(model: TopicModel, masking: Masking, average: Average = "document") 
     ``average``: "document" is eq. 1, the mean over each document's own masked positions; "batch" is the mean over
     all masked positions of a large batch, so that documents count in proportion to |M|.
     """
-    return _assemble(model, masking, _finite_shares(model.length, masking.mask, average))
+    return _assemble(model, masking, finite_shares(model.length, masking.mask, average))
 
 
 def infinite_moments(model: TopicModel, masking: Masking) -> Moments:
     """Moments of infinitely long documents (Assumption 1; eq. A.8): word frequencies equal their probabilities."""
-    mask = masking.mask
-    shares = _Shares(
-        masked=mask,
-        pair_masked=mask**2,
-        pair_mixed=mask * (1 - mask),
-        pair_seen=(1 - mask) ** 2,
-        self_masked=0.0,
-        self_seen=0.0,
-        own=0.0,
-        other_masked=mask,
-    )
-    return _assemble(model, masking, shares)
+    return _assemble(model, masking, infinite_shares(masking.mask))
 
 
 def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float[np.ndarray, "topic topic"]]:
@@ -107,7 +96,7 @@ def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float
     return np.full(topics, 1 / topics), second
 
 
-def _finite_shares(length: tuple[int, int], mask: float, average: Average) -> _Shares:
+def finite_shares(length: tuple[int, int], mask: float, average: Average) -> Shares:
     """The shares for N uniform on ``length``, m binomial given m ≥ 1, documents weighted equally or by m."""
     n = np.arange(length[0], length[1] + 1, dtype=float)
     with np.errstate(divide="ignore"):
@@ -119,7 +108,7 @@ def _finite_shares(length: tuple[int, int], mask: float, average: Average) -> _S
     cube = (falling[2] + 3 * falling[1] + falling[0]) / some_masked
     powers = (np.ones_like(n), first, square) if average == "document" else (first, square, cube)
     weight, m, m2 = (power / powers[0].sum() for power in powers)
-    return _Shares(
+    return Shares(
         masked=float((m / n).sum()),
         pair_masked=float(((m2 - m) / n**2).sum()),
         pair_mixed=float(((n * m - m2) / n**2).sum()),
@@ -131,7 +120,21 @@ def _finite_shares(length: tuple[int, int], mask: float, average: Average) -> _S
     )
 
 
-def _assemble(model: TopicModel, masking: Masking, shares: _Shares) -> Moments:
+def infinite_shares(mask: float) -> Shares:
+    """Their limit for N → ∞: a position with itself no longer counts."""
+    return Shares(
+        masked=mask,
+        pair_masked=mask**2,
+        pair_mixed=mask * (1 - mask),
+        pair_seen=(1 - mask) ** 2,
+        self_masked=0.0,
+        self_seen=0.0,
+        own=0.0,
+        other_masked=mask,
+    )
+
+
+def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:
     vocabulary, keep = model.vocabulary, masking.keep
     theta, theta_second = topic_moments(model)
     p = np.concatenate([[0.0], theta @ model.topic_words])

@@ -102,7 +102,7 @@ def class_masks(topic: Int[np.ndarray, " token"]) -> dict[str, Bool[np.ndarray, 
     }
 
 
-def class_averages(
+def class_statistics(
     matrix: Float[np.ndarray, "token token"], topic: Int[np.ndarray, " token"]
 ) -> dict[str, ClassAverage | None]:
     """Mean and spread over same word, same topic (other word), different topic, [MASK] column and 0-th row.
@@ -125,7 +125,7 @@ def residuals(
     population = infinite_topic_moments(topics, words, per_document, masking)
     topic = equal_word_topics(topics, words)
     return Residuals(
-        classes=class_averages(matrix, topic),
+        classes=class_statistics(matrix, topic),
         lemma_1=family_residuals(matrix, lemma_1(topics, words, masking), population),
         theorem_2=optimum_residuals(matrix, theorem_2(topics, words, masking), topic, population),
     )

@@ -110,7 +110,9 @@ def _duality_gap(
     """
     gradient = 2 * (weight * point - target)
     negative = _positive_part(-gradient)
-    return float(np.vdot(point, gradient + negative) + 0.25 * (negative**2 / weight).sum())
+    # Both F and Z are positive semi-definite, so a negative product is rounding.
+    slackness = max(0.0, float(np.vdot(point, gradient + negative)))
+    return slackness + 0.25 * float((negative**2 / weight).sum())
 
 
 def _positive_part(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:

@@ -1,0 +1,63 @@
+"""Average attention between words by what they have in common (Table 3)."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+
+@dataclass(frozen=True, eq=False)
+class PairClasses:
+    """Which pairs of positions hold the same word, the same topic, different topics.
+
+    [MASK] positions are left out, as keys and as queries, and so is a position's pair with itself.
+    """
+
+    same_word: Bool[np.ndarray, "document key query"]
+    same_topic: Bool[np.ndarray, "document key query"]
+    """The same topic, but another word."""
+
+    different_topic: Bool[np.ndarray, "document key query"]
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionAverages:
+    """Average attention over all pairs of a class in all documents; NaN for a class without a pair."""
+
+    same_word: Float[np.ndarray, "layer head"]
+    same_topic: Float[np.ndarray, "layer head"]
+    different_topic: Float[np.ndarray, "layer head"]
+
+
+def pair_classes(
+    tokens: Int[np.ndarray, "document position"],
+    present: Bool[np.ndarray, "document position"],
+    word_topics: Int[np.ndarray, " token"],
+) -> PairClasses:
+    """Sort pairs of positions by what their words have in common."""
+    topics = word_topics[tokens]
+    usable = present & (tokens != 0)
+    pair = usable[:, :, None] & usable[:, None, :] & ~np.eye(tokens.shape[1], dtype=bool)
+    alike = tokens[:, :, None] == tokens[:, None, :]
+    related = topics[:, :, None] == topics[:, None, :]
+    return PairClasses(same_word=pair & alike, same_topic=pair & related & ~alike, different_topic=pair & ~related)
+
+
+def attention_averages(
+    attention: Float[np.ndarray, "layer document head key query"], classes: PairClasses
+) -> AttentionAverages:
+    """Average attention over the pairs of each class."""
+    return AttentionAverages(
+        same_word=_mean(attention, classes.same_word),
+        same_topic=_mean(attention, classes.same_topic),
+        different_topic=_mean(attention, classes.different_topic),
+    )
+
+
+def _mean(
+    attention: Float[np.ndarray, "layer document head key query"], pairs: Bool[np.ndarray, "document key query"]
+) -> Float[np.ndarray, "layer head"]:
+    document, key, query = np.nonzero(pairs)
+    if not len(document):
+        return np.full((attention.shape[0], attention.shape[2]), np.nan)
+    return attention[:, document, :, key, query].mean(axis=0, dtype=np.float64)

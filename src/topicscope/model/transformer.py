@@ -1,0 +1,171 @@
+"""The paper's transformer, position by position: eq. 6 and 7 by default, and the switches beyond them.
+
+This is the reference: it computes attention between all positions, as the equations are written. States are rows
+here (a row a position) where the paper has columns, so the paper's W z is written ``state @ W.T``.
+"""
+
+import math
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from topicscope.model.batch import Batch
+from topicscope.model.weights import Sizes, Weights, part_of
+from topicscope.settings import Model
+
+
+class Transformer(nn.Module):
+    r"""A transformer without residual connection, normalisation and positions, unless switched on.
+
+    .. math::
+        f(\tilde X) = W^{E\top} W^V W^E \tilde X \, A(W^E \tilde X) + b^{pred}   \qquad (6)
+
+        A(Z) = \sigma\left( (W^K Z + b^K)^\top (W^Q Z + b^Q) / \sqrt{d_a} \right)   \qquad (5)
+
+    with b^V added to the values. With one-hot embeddings, W^E = I, this is eq. 7. The paper prints eq. 6 without
+    the transpose; the dimensions and Theorem 1 require it.
+    """
+
+    def __init__(self, settings: Model, sizes: Sizes, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.settings = settings
+        self.sizes = sizes
+        trained = settings.trained_parts
+        for name, array in weights.items():
+            tensor = torch.from_numpy(array).to(dtype, copy=True)
+            self.register_parameter(name, nn.Parameter(tensor, requires_grad=part_of(name) in trained))
+        # Two-stage training holds attention uniform for a while, whatever W^K and W^Q are.
+        self.uniform_attention = settings.uniform
+
+    def parameter(self, name: str) -> Tensor:
+        """One parameter by name, for instance ``value``."""
+        parameter = getattr(self, name)
+        assert isinstance(parameter, Tensor)
+        return parameter
+
+    def forward(
+        self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
+    ) -> Float[Tensor, "document position token"]:
+        """f(X̃): a score for every token at every position."""
+        return self.predict(self.states(tokens, visible)[-1])
+
+    def predict_masked(self, batch: Batch) -> Float[Tensor, "target token"]:
+        """Scores at the masked positions alone."""
+        return self.predict(self.states(batch.tokens, batch.visible)[-1][batch.masked])
+
+    def attention(
+        self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
+    ) -> Float[Tensor, "layer document head key query"]:
+        """A of every layer; each column (a query) sums to one over the keys (eq. 5)."""
+        visible = torch.ones_like(tokens, dtype=torch.bool) if visible is None else visible
+        states = self.states(tokens, visible)
+        return torch.stack([self._attention(state, visible, layer) for layer, state in enumerate(states[:-1])])
+
+    def states(
+        self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
+    ) -> list[Float[Tensor, "document position dimension"]]:
+        """The embeddings, then the output of each layer."""
+        visible = torch.ones_like(tokens, dtype=torch.bool) if visible is None else visible
+        states = [self._embed(tokens)]
+        for layer in range(self.settings.layers):
+            states.append(self._layer(states[-1], visible, layer))
+        return states
+
+    def predict(self, state: Float[Tensor, "*row dimension"]) -> Float[Tensor, "*row token"]:
+        """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
+        if self.settings.head_transform:
+            state = functional.gelu(functional.linear(state, self.parameter("head"), self.parameter("head_bias")))
+            state = self._normalise(state, "head_norm")
+        table = self.parameter("embedding" if self.settings.tied else "prediction")
+        return functional.linear(state, table, self.parameter("prediction_bias"))
+
+    def _embed(self, tokens: Int[Tensor, "document position"]) -> Float[Tensor, "document position dimension"]:
+        state = functional.embedding(tokens, self.parameter("embedding"))
+        length = tokens.shape[1]
+        if self.settings.positions == "learned":
+            return state + self.parameter("positions")[:length]
+        if self.settings.positions == "sinusoidal":
+            return state + sinusoids(length, self.sizes.dimension).to(state)
+        return state
+
+    def _layer(
+        self,
+        state: Float[Tensor, "document position dimension"],
+        visible: Bool[Tensor, "document position"],
+        layer: int,
+    ) -> Float[Tensor, "document position dimension"]:
+        mixed = self._mix(state, visible, layer)
+        if self.settings.output_projection:
+            mixed = functional.linear(mixed, self.parameter("output")[layer], self.parameter("output_bias")[layer])
+        state = self._connect(state, mixed, "attention_norm", layer)
+        if not self.settings.feed_forward:
+            return state
+        inner = functional.linear(
+            state, self.parameter("feed_forward_in")[layer], self.parameter("feed_forward_in_bias")[layer]
+        )
+        outer = functional.linear(
+            functional.gelu(inner),
+            self.parameter("feed_forward_out")[layer],
+            self.parameter("feed_forward_out_bias")[layer],
+        )
+        return self._connect(state, outer, "feed_forward_norm", layer)
+
+    def _mix(
+        self,
+        state: Float[Tensor, "document position dimension"],
+        visible: Bool[Tensor, "document position"],
+        layer: int,
+    ) -> Float[Tensor, "document position dimension"]:
+        """W^V Z A, heads side by side."""
+        value, bias = self.parameter("value")[layer], self.parameter("value_bias")[layer]
+        if self.uniform_attention:
+            # A = 1/N: every query gets the mean over the keys, so the mean is taken first.
+            shares = visible.to(state) / visible.sum(dim=1, keepdim=True)
+            mean = torch.einsum("dk,dkw->dw", shares, state)
+            return functional.linear(mean, value, bias)[:, None, :].expand_as(state)
+        values = self._heads(functional.linear(state, value, bias))
+        mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, visible, layer), values)
+        return mixed.flatten(start_dim=2)
+
+    def _attention(
+        self,
+        state: Float[Tensor, "document position dimension"],
+        visible: Bool[Tensor, "document position"],
+        layer: int,
+    ) -> Float[Tensor, "document head key query"]:
+        if self.uniform_attention:
+            shares = visible.to(state) / visible.sum(dim=1, keepdim=True)
+            documents, positions = visible.shape
+            return shares[:, None, :, None].expand(documents, self.settings.heads, positions, positions)
+        keys = functional.linear(state, self.parameter("key")[layer], self.parameter("key_bias")[layer])
+        queries = functional.linear(state, self.parameter("query")[layer], self.parameter("query_bias")[layer])
+        scores = torch.einsum("dkhw,dqhw->dhkq", self._heads(keys), self._heads(queries))
+        scores = scores / math.sqrt(self.sizes.attention_dimension)
+        return scores.masked_fill(~visible[:, None, :, None], -math.inf).softmax(dim=2)
+
+    def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document position head width"]:
+        return rows.reshape(*rows.shape[:2], self.settings.heads, -1)
+
+    def _connect(
+        self, before: Float[Tensor, "*row dimension"], after: Float[Tensor, "*row dimension"], norm: str, layer: int
+    ) -> Float[Tensor, "*row dimension"]:
+        state = before + after if self.settings.residual else after
+        return self._normalise(state, norm, layer) if self.settings.layer_norm else state
+
+    def _normalise(
+        self, state: Float[Tensor, "*row dimension"], norm: str, layer: int | None = None
+    ) -> Float[Tensor, "*row dimension"]:
+        gain, bias = self.parameter(norm), self.parameter(norm + "_bias")
+        if layer is not None:
+            gain, bias = gain[layer], bias[layer]
+        return functional.layer_norm(state, (self.sizes.dimension,), gain, bias)
+
+
+def sinusoids(length: int, dimension: int) -> Float[Tensor, "position dimension"]:
+    """The fixed positional encoding of Vaswani et al. (2017): sines, then cosines, of falling frequency."""
+    half = (dimension + 1) // 2
+    frequency = torch.exp(torch.arange(half, dtype=torch.float64) * (-math.log(10_000.0) / half))
+    angle = torch.arange(length, dtype=torch.float64)[:, None] * frequency
+    return torch.cat([angle.sin(), angle.cos()], dim=1)[:, :dimension]

@@ -1,0 +1,184 @@
+"""Where weights start: one NumPy array a parameter, shared by all ways of computing the model.
+
+Parameters have a leading ``layer`` axis where each layer has its own. ``embedding`` is stored as W^E⊤, a row a
+token; the other matrices are as in the equations and act on columns: W^V z.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import InputError
+from topicscope.settings import Masking, Model, Part
+from topicscope.settings.checks import refuse
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.optima import block_value, diagonal_value, theorem_1_bias, theorem_1_embedding, theorem_2
+from topicscope.theory.population import finite_optimum, moments
+
+Weights = dict[str, Float[np.ndarray, "..."]]
+
+# Scale of weights that the equations do not have (as in Hugging Face's BERT).
+EXTRA_SCALE = 0.02
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Widths that follow from the settings and the vocabulary."""
+
+    vocabulary: int
+    dimension: int
+    head_dimension: int
+    attention_dimension: int
+    longest: int
+
+    @classmethod
+    def of(cls, model: Model, vocabulary: int, longest: int) -> "Sizes":
+        """Fill in what the settings leave to the vocabulary: d = V, d_a = d / heads."""
+        dimension = model.dimension or vocabulary
+        head_dimension = dimension // model.heads
+        return cls(vocabulary, dimension, head_dimension, model.attention_dimension or head_dimension, longest)
+
+
+def shapes(model: Model, sizes: Sizes) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter that the settings ask for, in the order in which they are drawn."""
+    layers, width, inner = model.layers, sizes.dimension, model.feed_forward
+    scores = model.heads * sizes.attention_dimension
+    found: dict[str, tuple[int, ...]] = {
+        "embedding": (sizes.vocabulary, width),
+        "value": (layers, width, width),
+        "key": (layers, scores, width),
+        "query": (layers, scores, width),
+        "key_bias": (layers, scores),
+        "query_bias": (layers, scores),
+        "value_bias": (layers, width),
+        "prediction_bias": (sizes.vocabulary,),
+    }
+    extras: dict[str, dict[str, tuple[int, ...]]] = {
+        "positions": {"positions": (sizes.longest, width)},
+        "output": {"output": (layers, width, width), "output_bias": (layers, width)},
+        "feed_forward": {
+            "feed_forward_in": (layers, inner, width),
+            "feed_forward_in_bias": (layers, inner),
+            "feed_forward_out": (layers, width, inner),
+            "feed_forward_out_bias": (layers, width),
+        },
+        "layer_norm": {"attention_norm": (layers, width), "attention_norm_bias": (layers, width)},
+        "head": {"head": (width, width), "head_bias": (width,), "head_norm": (width,), "head_norm_bias": (width,)},
+        "prediction": {"prediction": (sizes.vocabulary, width)},
+    }
+    if inner:
+        extras["layer_norm"] |= {"feed_forward_norm": (layers, width), "feed_forward_norm_bias": (layers, width)}
+    for name in model.extras:
+        found |= extras[name]
+    return found
+
+
+def part_of(parameter: str) -> str:
+    """The part, as named in the settings, that a parameter belongs to."""
+    if parameter.startswith(("attention_norm", "feed_forward_norm")):
+        return "layer_norm"
+    for extra in ("output", "feed_forward", "head"):
+        if parameter.startswith(extra):
+            return extra
+    return parameter
+
+
+def initial_weights(
+    model: Model, topic_model: TopicModel, masking: Masking, *, generator: np.random.Generator
+) -> Weights:
+    """Every parameter where its settings say it starts."""
+    sizes = Sizes.of(model, topic_model.vocabulary, topic_model.length[1])
+    parts = vars(model)
+    weights = {}
+    for name, shape in shapes(model, sizes).items():
+        if isinstance(part := parts.get(name), Part):
+            weights[name] = _start(name, part, shape, topic_model, masking, generator)
+        elif name.endswith("_bias"):
+            weights[name] = np.zeros(shape)
+        elif name.endswith("_norm"):
+            weights[name] = np.ones(shape)
+        else:
+            weights[name] = generator.normal(scale=EXTRA_SCALE, size=shape)
+    return weights
+
+
+def _start(
+    name: str,
+    part: Part,
+    shape: tuple[int, ...],
+    topic_model: TopicModel,
+    masking: Masking,
+    generator: np.random.Generator,
+) -> Float[np.ndarray, "..."]:
+    if part.start == "normal":
+        return generator.normal(scale=part.scale, size=shape)
+    if part.start == "zero":
+        return np.zeros(shape)
+    if part.start == "identity":
+        return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
+    array = (
+        load_array(Path(part.file), name) if part.start == "file" else _theory(name, part, shape, topic_model, masking)
+    )
+    # One matrix may serve all layers.
+    allowed = (shape,) if name in ("embedding", "prediction_bias") else (shape, shape[1:])
+    if array.shape not in allowed:
+        raise InputError(
+            f'model.{name}.start = "{part.start}" gives an array of shape {array.shape}, but the model needs {shape}: '
+            "change model.dimension or model.layers, or give another array."
+        )
+    return np.broadcast_to(array, shape).copy()
+
+
+def _theory(
+    name: str, part: Part, shape: tuple[int, ...], topic_model: TopicModel, masking: Masking
+) -> Float[np.ndarray, "..."]:
+    """A theorem's optimum; all but the finite-document one need the paper's equal, disjoint topics."""
+    if part.start == "finite":
+        return finite_optimum(moments(topic_model, masking))
+    words = topic_model.equal_words
+    if words is None:
+        raise refuse(
+            f"model.{name}.start",
+            part.start,
+            'the theorem is about disjoint topics of equally likely words; use "finite" or "file"',
+        )
+    topics = topic_model.topics
+    if name == "prediction_bias":
+        return theorem_1_bias(topics, words, masking)
+    if name == "embedding":
+        diagonal = part.start == "diagonal"
+        return theorem_1_embedding(
+            topics, words, masking, pattern="diagonal" if diagonal else "block", dimension=shape[1]
+        ).T
+    value = {"theorem": theorem_2, "block": block_value, "diagonal": diagonal_value}[part.start]
+    return value(topics, words, masking)
+
+
+def load_array(path: Path, name: str) -> Float[np.ndarray, "..."]:
+    """An array from .npy, or the tensor of that name (or the only one) from .safetensors."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    try:
+        if path.suffix == ".npy":
+            array = np.load(path, allow_pickle=False)
+        elif path.suffix == ".safetensors":
+            tensors = load_file(path)
+            names = [found for found in (name, f"weights/{name}") if found in tensors] or list(tensors)
+            if len(names) != 1:
+                raise InputError(
+                    f'model.{name}.file = {path} has {len(names)} tensors and none named "{name}": name one so.'
+                )
+            array = tensors[names[0]]
+        else:
+            raise InputError(f"model.{name}.file = {path} is not allowed: give a .npy or .safetensors file.")
+    except (OSError, ValueError, EOFError, SafetensorError) as error:
+        raise InputError(
+            f"model.{name}.file = {path} cannot be read ({error}): give a .npy or .safetensors array."
+        ) from None
+    array = np.asarray(array, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise InputError(f"model.{name}.file = {path} has entries that are not finite numbers: give finite ones.")
+    return array

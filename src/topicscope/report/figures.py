@@ -1,0 +1,63 @@
+"""Figures from arrays: each function returns a Matplotlib figure; saving is apart."""
+
+import io
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+
+from topicscope.files import write_atomically
+
+# Diverging and readable with colour-blind eyes; white is zero.
+COLOURS = "RdBu_r"
+
+
+def heat_maps(
+    panels: dict[str, Float[np.ndarray, "row column"]],
+    *,
+    words: int,
+    columns: int = 4,
+    title: str = "",
+    same_scale: Collection[str] = (),
+) -> Figure:
+    """Matrices over tokens side by side, with topic boundaries; white is zero.
+
+    Panels named in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
+    """
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
+    figure.suptitle(title)
+    shared = max((_limit(panels[name]) for name in same_scale), default=1.0)
+    for place, (name, matrix) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        limit = shared if name in same_scale else _limit(matrix)
+        image = axes.imshow(matrix, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
+        for boundary in np.arange(0.5, len(matrix) - 1, words):
+            axes.axhline(boundary, color="0.6", linewidth=0.3)
+            axes.axvline(boundary, color="0.6", linewidth=0.3)
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("token j (0 is [MASK])", fontsize=8)
+        axes.set_ylabel("token i", fontsize=8)
+        axes.tick_params(labelsize=7)
+        figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=7)
+    return figure
+
+
+def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
+    """End of the colour scale: the largest entry, but at most three times the largest off the diagonal."""
+    off_diagonal = np.abs(matrix[~np.eye(len(matrix), dtype=bool)]).max()
+    return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
+
+
+def save_figure(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and SVG, whole or not at all."""
+    paths = []
+    for kind in ("png", "svg"):
+        buffer = io.BytesIO()
+        # No date in the file: the same figure gives the same bytes.
+        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        paths.append(stem.with_name(f"{stem.name}.{kind}"))
+        write_atomically(paths[-1], buffer.getvalue())
+    return paths

@@ -1,0 +1,101 @@
+"""Checkpoints: tensors and a step in one safetensors file, with a checksum; the two newest are kept."""
+
+import hashlib
+import logging
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from topicscope.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+KEPT = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """All that training needs to go on after ``step`` updates; random numbers follow from the step."""
+
+    step: int
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    """``parameter/quantity``."""
+
+    history: dict[int, Tensor]
+    """W^V at earlier steps that a later row's rotation compares with."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything under one flat set of names."""
+        groups = {
+            "weights": self.weights,
+            "optimizer": self.optimizer,
+            "history": {str(step): value for step, value in self.history.items()},
+        }
+        return {f"{group}/{name}": tensor for group, members in groups.items() for name, tensor in members.items()}
+
+    @classmethod
+    def from_tensors(cls, step: int, tensors: dict[str, Tensor]) -> "Checkpoint":
+        """The inverse of ``tensors``."""
+        groups: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}, "history": {}}
+        for path, tensor in tensors.items():
+            group, name = path.split("/", 1)
+            groups[group][name] = tensor
+        history = {int(name): tensor for name, tensor in groups["history"].items()}
+        return cls(step, groups["weights"], groups["optimizer"], history)
+
+
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is."""
+    return folder / f"checkpoint-{step}.safetensors"
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps that have a checkpoint, in order."""
+    found = (re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.iterdir())
+    return sorted(int(match.group(1)) for match in found if match)
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Write a checkpoint, then remove all but the newest two."""
+    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors().items()}
+    # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
+    metadata = {"checksum": _checksum(checkpoint.step, tensors)}
+    write_atomically(checkpoint_path(folder, checkpoint.step), safetensors.torch.save(tensors, metadata))
+    for step in checkpoint_steps(folder)[:-KEPT]:
+        checkpoint_path(folder, step).unlink()
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest checkpoint that is whole; damaged ones are passed over, said so, and removed."""
+    for step in reversed(checkpoint_steps(folder)):
+        path = checkpoint_path(folder, step)
+        try:
+            return _read(path, step)
+        except (SafetensorError, OSError, ValueError, KeyError) as error:
+            logger.warning("%s is damaged (%s): going back to the one before it.", path.name, error)
+            path.unlink()
+    return None
+
+
+def _read(path: Path, step: int) -> Checkpoint:
+    with safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+    if metadata.get("checksum") != _checksum(step, tensors):
+        raise ValueError("its checksum does not match its content")
+    return Checkpoint.from_tensors(step, tensors)
+
+
+def _checksum(step: int, tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256(str(step).encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,176 @@
+"""Run folders: settings, metrics, checkpoints, snapshots and versions; atomic, and enough to run it all again."""
+
+import contextlib
+import dataclasses
+import fcntl
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+from topicscope.settings import PARTS, Settings
+from topicscope.settings.toml import differences, dump_settings, load_settings
+
+RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
+Row = dict[str, Any]
+
+
+class RunFolder:
+    """A folder that holds one training run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.settings_path = path / "settings.toml"
+        self.metrics_path = path / "metrics.jsonl"
+        self.snapshots_path = path / "snapshots.safetensors"
+        self.reference_path = path / "reference.json"
+        self.versions_path = path / "versions.json"
+
+    def settings(self) -> Settings:
+        """The settings that the run was started with."""
+        return load_settings(self.settings_path)
+
+    def metrics(self) -> list[Row]:
+        """All logged rows; a last line cut short by a kill is left out."""
+        if not self.metrics_path.exists():
+            return []
+        rows = []
+        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def snapshots(self) -> dict[int, dict[str, np.ndarray]]:
+        """Matrices kept for looking at, by step and name."""
+        found: dict[int, dict[str, np.ndarray]] = {}
+        if self.snapshots_path.exists():
+            for path, array in load_file(self.snapshots_path).items():
+                step, name = path.split("/")
+                found.setdefault(int(step), {})[name] = array
+        return dict(sorted(found.items()))
+
+    def reference(self) -> dict[str, Any]:
+        """Losses of the optimum and the floor to compare with."""
+        reference = json.loads(self.reference_path.read_text(encoding="utf-8"))
+        assert isinstance(reference, dict)
+        return reference
+
+    def create(self, settings: Settings, reference: dict[str, Any]) -> None:
+        """Lay out a new run; files that the settings name are copied in, so that the folder is complete."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        for name in ("versions", "reference"):
+            content = _versions(settings) if name == "versions" else reference
+            write_atomically(self.path / f"{name}.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
+        # Written last: a folder with settings is a complete one.
+        write_atomically(self.settings_path, dump_settings(_with_files_inside(settings, self.path)))
+
+    def check_can_resume(self, settings: Settings) -> None:
+        """Refuse to go on with other settings, and name each that differs."""
+        stored = _comparable(self.settings())
+        found = differences(_comparable(settings), stored)
+        if not found:
+            return
+        remedy = "leave the settings out to go on, or choose another --out"
+        if stored.training.threads != settings.training.threads:
+            remedy = (
+                "results repeat to the bit for one thread count only, so give "
+                f"--training.threads {stored.training.threads}, or choose another --out"
+            )
+        raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy}.")
+
+    def cut_back(self, step: int) -> None:
+        """Forget rows and snapshots from ``step`` on: they will be made again, the same."""
+        rows = [row for row in self.metrics() if row["step"] < step]
+        write_atomically(self.metrics_path, "".join(row_text(row) for row in rows))
+        if self.snapshots_path.exists():
+            self.write_snapshots({at: arrays for at, arrays in self.snapshots().items() if at < step})
+
+    def write_snapshots(self, snapshots: dict[int, dict[str, np.ndarray]]) -> None:
+        """Write all snapshots."""
+        flat = {f"{step}/{name}": array for step, arrays in snapshots.items() for name, array in arrays.items()}
+        write_atomically(self.snapshots_path, save(flat))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise InputError(
+                f"{self.path} is being trained in by another process: wait for it, or choose another --out."
+            ) from None
+        finally:
+            os.close(handle)
+
+
+def row_text(row: Row) -> str:
+    """One line of metrics.jsonl."""
+    return json.dumps(row, allow_nan=False) + "\n"
+
+
+def check_out(path: Path, *, resume: bool) -> None:
+    """Refuse a folder that is not empty, unless the run in it is to be resumed."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"--out {path} is a file: give a folder.")
+    if not resume and path.is_dir() and any(path.iterdir()):
+        raise InputError(
+            f"--out {path} is not empty: choose another folder, or add --resume to go on with the run in it."
+        )
+    if resume and path.is_dir() and not (path / "settings.toml").exists():
+        others = [item.name for item in path.iterdir() if not item.name.endswith((".tmp", ".json", ".npy"))]
+        if others:
+            raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
+
+
+def _versions(settings: Settings) -> dict[str, Any]:
+    packages = {name: version(name) for name in RECORDED_PACKAGES}
+    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    return packages | machine | {"seed": settings.seed, "threads": settings.training.threads}
+
+
+def _with_files_inside(settings: Settings, folder: Path) -> Settings:
+    """Copy every file that the settings name into the folder, and name the copies."""
+    return _map_files(settings, lambda file, stem: _copy_in(file, folder, stem))
+
+
+def _comparable(settings: Settings) -> Settings:
+    """The settings with files named by their content, since a run keeps copies under names of its own."""
+    return _map_files(settings, lambda file, stem: _digest(file))
+
+
+def _map_files(settings: Settings, change: Callable[[str, str], str]) -> Settings:
+    data, parts = settings.data, {}
+    if data.topic_words:
+        data = dataclasses.replace(data, topic_words=change(data.topic_words, "topic_words"))
+    for name in PARTS:
+        part = settings.model.part(name)
+        parts[name] = dataclasses.replace(part, file=change(part.file, name)) if part.file else part
+    model: Any = dataclasses.replace(settings.model, **parts)  # type: ignore[arg-type]
+    return dataclasses.replace(settings, data=data, model=model)
+
+
+def _copy_in(file: str, folder: Path, stem: str) -> str:
+    name = stem + Path(file).suffix
+    if Path(file).resolve() != (folder / name).resolve():
+        write_atomically(folder / name, Path(file).read_bytes())
+    return name
+
+
+def _digest(file: str) -> str:
+    try:
+        return "content " + hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}): give an existing file.") from None

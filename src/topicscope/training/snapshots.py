@@ -1,0 +1,47 @@
+"""Matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs."""
+
+import numpy as np
+import torch
+
+from topicscope.measure.attention import attention_averages, pair_classes
+from topicscope.model.batch import padded_batch
+from topicscope.model.transformer import Transformer
+from topicscope.randomness import Purpose
+from topicscope.training import dynamics
+from topicscope.training.data import BatchStream
+
+# V × V matrices are for looking at entry by entry; larger vocabularies are not.
+LARGEST_VOCABULARY = 512
+# Documents that attention is averaged over.
+DOCUMENTS = 32
+
+Snapshot = dict[str, np.ndarray]
+
+
+class SnapshotTaker:
+    """Takes snapshots of a model, always on the same held-out documents."""
+
+    def __init__(self, stream: BatchStream) -> None:
+        documents = stream.held_out(DOCUMENTS, Purpose.MEASURE)
+        self._batch = padded_batch(documents, masked_keys=stream.settings.model.masked_keys, average="document")
+        present = np.arange(self._batch.tokens.shape[1]) < documents.lengths[:, None]
+        self._classes = pair_classes(self._batch.tokens.numpy(), present, stream.topic_model.word_topics)
+
+    @torch.no_grad()
+    def take(self, model: Transformer) -> Snapshot:
+        """W^V of each layer, W^E⊤W^E, and attention by class (same word, same topic, different) of each head."""
+        snapshot = {"value": model.parameter("value").detach().float().numpy().copy()}
+        if model.sizes.vocabulary <= LARGEST_VOCABULARY:
+            snapshot["embedding_products"] = dynamics.embedding_products(model).astype(np.float32)
+        attention = model.attention(self._batch.tokens, self._batch.visible).numpy()
+        averages = attention_averages(attention, self._classes)
+        classes = (averages.same_word, averages.same_topic, averages.different_topic)
+        return snapshot | {"attention": np.stack(classes).astype(np.float32)}
+
+
+def snapshot_steps(steps: int, count: int) -> frozenset[int]:
+    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
+    if count < 2:
+        return frozenset({steps} if count else ())
+    spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
+    return frozenset({0, *spaced.tolist()})

@@ -1,0 +1,57 @@
+import subprocess
+import sys
+
+import pytest
+
+from helpers import start_program
+from topicscope import __version__
+from topicscope.cli.main import COMMANDS, main, one_sentence
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    """What keeps --help under a second: neither torch nor Matplotlib nor SciPy is imported for it."""
+    code = (
+        "import sys; from topicscope.cli import main; main(['--help']); main(['--version']);"
+        "sys.exit(bool({'torch', 'transformers', 'matplotlib', 'scipy'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+    control = code.replace("import sys;", "import sys, torch;")
+    assert subprocess.run([sys.executable, "-c", control], capture_output=True).returncode == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_commands_help_has_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([name, "--help"])
+    assert not stop.value.code
+    assert f"topicscope {name} " in capsys.readouterr().out.split("examples:")[1]
+
+
+def test_top_level_help_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in COMMANDS)
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"topicscope {__version__}\n"
+
+
+def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == 2
+    assert "did you mean train?" in capsys.readouterr().err
+
+
+def test_the_program_ends_with_the_exit_code() -> None:
+    process = start_program("trian")
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert errors.startswith("topicscope: ")
+    assert "Traceback" not in errors
+
+
+def test_tyros_boxes_become_one_sentence() -> None:
+    box = "╭─ Value error ──────╮\n│ Error parsing --a: bad │\n│ ────────── │\n│ For full helptext │\n╰────────╯\n"
+    plain = " Value error\n --------\n Error parsing --a: bad\n --------\n For full helptext\n"
+    assert one_sentence(box) == one_sentence(plain) == "Error parsing --a: bad; see --help for what is allowed."

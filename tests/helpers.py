@@ -1,0 +1,68 @@
+"""What several test files use: small settings, a slow version of the equations, the command line in-process."""
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import topicscope
+from topicscope.model.transformer import Transformer
+from topicscope.model.weights import Sizes, initial_weights
+from topicscope.settings import Settings
+from topicscope.settings.toml import settings_from_table
+from topicscope.synthetic.topics import TopicModel
+
+SMALL: dict[str, Any] = {
+    "data": {"topics": 3, "words": 2, "length": [4, 9], "documents": 30, "dirichlet": [0.3]},
+    "masking": {"mask": 0.3},
+    "training": {
+        "batch": 5,
+        "steps": 12,
+        "log_every": 2,
+        "validate_every": 4,
+        "validation_documents": 6,
+        "checkpoint_every": 3,
+        "snapshots": 4,
+    },
+}
+
+
+def small_settings(**changes: Any) -> Settings:
+    """A run of a second: ``small_settings(training={"loss": "squared"})``."""
+    return settings_from_table(overlay(SMALL, changes))
+
+
+def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries, the second over the first."""
+    result = copy.deepcopy(under)
+    for key, value in over.items():
+        nested = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = overlay(result[key], value) if nested else copy.deepcopy(value)
+    return result
+
+
+def build_model(settings: Settings, *, seed: int = 0, dtype: torch.dtype = torch.float64) -> Transformer:
+    """The reference model of the settings, weights drawn."""
+    topic_model = TopicModel.from_settings(settings.data)
+    draw = np.random.default_rng(seed)
+    weights = initial_weights(settings.model, topic_model, settings.masking, generator=draw)
+    sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
+    return Transformer(settings.model, sizes, weights, dtype=dtype)
+
+
+def start_program(*words: str) -> subprocess.Popen[str]:
+    """The command line as a process of its own, on the code under test."""
+    source = str(Path(topicscope.__file__).parents[1])
+    environment = os.environ | {"PYTHONPATH": source}
+    command = [sys.executable, "-m", "topicscope", *words]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run_files(folder: Path) -> dict[str, bytes]:
+    """Every file of a run folder that must repeat to the bit."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -1,0 +1,242 @@
+"""The reference model against the equations written out as loops."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import build_model, small_settings
+from topicscope.model.batch import padded_batch
+from topicscope.model.transformer import Transformer
+from topicscope.settings import Masking, Model
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.training.objective import losses
+
+FULL: dict[str, Any] = {
+    "dimension": 6,
+    "heads": 2,
+    "layers": 2,
+    "residual": True,
+    "layer_norm": True,
+    "output_projection": True,
+    "feed_forward": 5,
+    "head_transform": True,
+    "tied": False,
+    "positions": "learned",
+}
+RANDOM_PARTS = {
+    name: {"start": "normal", "scale": 0.7}
+    for name in ("embedding", "value", "key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias")
+}
+
+
+def equation_6(weights: dict[str, np.ndarray], tokens: list[int], attention_dimension: int) -> np.ndarray:
+    """f(X̃) = W^E⊤ (W^V Z + b^V) A + b^pred with A of eq. 5, entry by entry in the paper's orientation."""
+    embedding = weights["embedding"].T
+    one_hot = np.zeros((embedding.shape[1], len(tokens)))
+    for place, token in enumerate(tokens):
+        one_hot[token, place] = 1
+    state = embedding @ one_hot
+    keys = weights["key"][0] @ state + weights["key_bias"][0][:, None]
+    queries = weights["query"][0] @ state + weights["query_bias"][0][:, None]
+    values = weights["value"][0] @ state + weights["value_bias"][0][:, None]
+    attention = np.zeros((len(tokens), len(tokens)))
+    for j in range(len(tokens)):
+        scores = [math.exp(keys[:, i] @ queries[:, j] / math.sqrt(attention_dimension)) for i in range(len(tokens))]
+        for i in range(len(tokens)):
+            attention[i, j] = scores[i] / sum(scores)
+    return embedding.T @ values @ attention + weights["prediction_bias"][:, None]
+
+
+def as_arrays(model: Transformer) -> dict[str, np.ndarray]:
+    return {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("dimension", [0, 4])
+def test_forward_is_equation_6(dimension: int) -> None:
+    model = build_model(small_settings(model={"dimension": dimension, "attention_dimension": 3, **RANDOM_PARTS}))
+    tokens = [1, 0, 4, 4, 6]
+    expected = equation_6(as_arrays(model), tokens, 3)
+    found = model(torch.tensor([tokens]))[0].T.detach().numpy()
+    assert found == pytest.approx(expected, rel=1e-10)
+    # The control: with another d_a in the square root the numbers differ.
+    assert found != pytest.approx(equation_6(as_arrays(model), tokens, 4), rel=1e-6)
+
+
+def test_one_hot_embeddings_make_it_equation_7() -> None:
+    model = build_model(small_settings(model=RANDOM_PARTS | {"embedding": {"start": "identity", "train": False}}))
+    weights, tokens = as_arrays(model), [2, 0, 2, 5]
+    one_hot = np.eye(7)[:, tokens]
+    attention = model.attention(torch.tensor([tokens]))[0, 0, 0].detach().numpy()
+    values = weights["value"][0] @ one_hot + weights["value_bias"][0][:, None]
+    expected = values @ attention + weights["prediction_bias"][:, None]
+    assert model(torch.tensor([tokens]))[0].T.detach().numpy() == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+def test_gradients_are_those_of_equation_6_by_finite_differences(loss: Any) -> None:
+    model = build_model(small_settings(model={"dimension": 4, **RANDOM_PARTS}))
+    tokens, words, where = [1, 0, 4, 0], [3, 5], [1, 3]
+
+    def slow(weights: dict[str, np.ndarray]) -> float:
+        scores = equation_6(weights, tokens, 4)[:, where]
+        if loss == "squared":
+            return float(np.mean([((scores[:, k] - np.eye(7)[word]) ** 2).sum() for k, word in enumerate(words)]))
+        each = [-math.log(math.exp(scores[word, k]) / np.exp(scores[:, k]).sum()) for k, word in enumerate(words)]
+        return float(np.mean(each))
+
+    losses(model(torch.tensor([tokens]))[0, where], torch.tensor(words), loss).mean().backward()  # type: ignore[no-untyped-call]
+    draw = np.random.default_rng(3)
+    for name, parameter in model.named_parameters():
+        weights = {key: value.copy() for key, value in as_arrays(model).items()}
+        direction = draw.normal(size=weights[name].shape)
+        step = 1e-6
+        up = slow(weights | {name: weights[name] + step * direction})
+        down = slow(weights | {name: weights[name] - step * direction})
+        assert parameter.grad is not None
+        exact = float((parameter.grad.numpy() * direction).sum())
+        assert exact == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-8), name
+        if name != "key_bias":  # b^K shifts all scores of a query alike: its gradient is zero
+            assert abs(exact) > 1e-4, name
+
+
+def test_attention_is_key_by_query_and_its_columns_sum_to_one() -> None:
+    model = build_model(small_settings(model=RANDOM_PARTS | {"dimension": 6, "heads": 2, "layers": 3}))
+    attention = model.attention(torch.tensor([[1, 2, 3, 0]]))
+    assert attention.shape == (3, 1, 2, 4, 4)
+    assert attention.sum(dim=3).detach().numpy() == pytest.approx(1)
+    assert attention.sum(dim=4).detach().numpy() != pytest.approx(1, abs=1e-3)
+
+
+def test_each_layer_has_its_own_attention() -> None:
+    """The released code's figures of deeper models all show layer 0."""
+    model = build_model(small_settings(model=RANDOM_PARTS | {"layers": 2}))
+    first, second = model.attention(torch.tensor([[1, 2, 3, 0]])).detach().numpy()
+    assert abs(first - second).max() > 1e-3
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_uniform_attention_taken_directly_equals_the_full_path(hidden: bool) -> None:
+    frozen = {"start": "zero", "train": False}
+    changes = RANDOM_PARTS | {"key": frozen, "query": frozen, "layers": 2, "dimension": 6, "heads": 2}
+    model = build_model(small_settings(model=changes))
+    assert model.uniform_attention
+    tokens = torch.tensor([[1, 2, 2, 0, 0], [3, 4, 5, 6, 1]])
+    visible = torch.tensor([[True, True, not hidden, False, False], [True] * 5])
+    direct, attention = model(tokens, visible), model.attention(tokens, visible)
+    model.uniform_attention = False
+    assert direct.detach().numpy() == pytest.approx(model(tokens, visible).detach().numpy(), rel=1e-12)
+    assert attention.detach().numpy() == pytest.approx(model.attention(tokens, visible).detach().numpy(), rel=1e-12)
+    model.parameter("key").data.normal_(generator=torch.Generator().manual_seed(0))
+    model.parameter("query").data.normal_(generator=torch.Generator().manual_seed(1))
+    assert direct.detach().numpy() != pytest.approx(model(tokens, visible).detach().numpy(), rel=1e-3)
+
+
+ARCHITECTURES = [
+    RANDOM_PARTS,
+    RANDOM_PARTS | FULL,
+    RANDOM_PARTS | {"masked_keys": "hidden"},
+    RANDOM_PARTS | {"positions": "sinusoidal"},
+]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.float64, 1e-12)])
+def test_a_document_gives_the_same_alone_and_in_any_batch(
+    architecture: dict[str, Any], dtype: torch.dtype, tolerance: float
+) -> None:
+    settings = small_settings(model=architecture | {"embedding": {"start": "normal", "scale": 0.3}})
+    model = build_model(settings, dtype=dtype)
+    topic_model = TopicModel.from_settings(settings.data)
+    draw = np.random.default_rng(5)
+    sampled = sample_documents(topic_model, 6, generator=draw)
+    hidden = settings.model.masked_keys == "hidden"
+    masked = mask_documents(sampled, Masking(mask=0.4), 7, needs_visible_key=hidden, generator=draw)
+    order = np.array([3, 0, 5, 1, 4, 2])
+
+    def scores(documents: np.ndarray) -> np.ndarray:
+        chosen = masked.select(documents)
+        batch = padded_batch(chosen, masked_keys=settings.model.masked_keys, average="document")
+        return model.predict_masked(batch).detach().numpy()
+
+    alone = np.concatenate([scores(np.array([document])) for document in order])
+    together = scores(order)
+    assert abs(together - alone).max() <= tolerance * max(1.0, abs(alone).max())
+    assert abs(together - scores(np.arange(6))).max() > 1e-3  # the control: another order is another array
+
+
+def test_hidden_masked_keys_get_no_attention_and_visible_ones_do() -> None:
+    """The released code hides masked positions; by default we do not."""
+    documents = mask_documents(
+        sample_documents(TopicModel.from_settings(small_settings().data), 5, generator=np.random.default_rng(0)),
+        Masking(mask=0.4),
+        7,
+        needs_visible_key=True,
+        generator=np.random.default_rng(1),
+    )
+    model = build_model(small_settings(model=RANDOM_PARTS))
+    attention = {}
+    for keys in ("visible", "hidden"):
+        batch = padded_batch(documents, masked_keys=keys, average="document")  # type: ignore[arg-type]
+        attention[keys] = model.attention(batch.tokens, batch.visible)[0, :, 0][batch.masked].detach().numpy()
+    assert (attention["hidden"] == 0).all()
+    assert (attention["visible"] > 0).all()
+    assert small_settings().model.masked_keys == "visible"
+
+
+def test_by_default_there_is_no_normalisation_position_or_token_type() -> None:
+    """The released code keeps LayerNorm and token types in its embedding layer although its setting says no."""
+    model = build_model(small_settings(model=RANDOM_PARTS))
+    assert set(dict(model.named_parameters())) == {
+        *("embedding", "value", "key", "query"),
+        *("key_bias", "query_bias", "value_bias", "prediction_bias"),
+    }
+    tokens = torch.tensor([[1, 5, 0]])
+    assert torch.equal(model.states(tokens)[0][0], model.parameter("embedding")[tokens[0]])
+    with_positions = build_model(small_settings(model=RANDOM_PARTS | {"positions": "learned"}))
+    assert not torch.equal(with_positions.states(tokens)[0][0], with_positions.parameter("embedding")[tokens[0]])
+
+
+@pytest.mark.parametrize(
+    "switch", ["residual", "layer_norm", "output_projection", "head_transform", "feed_forward", "tied", "positions"]
+)
+def test_every_switch_changes_the_function(switch: str) -> None:
+    base = RANDOM_PARTS | {"dimension": 6}
+    values: dict[str, Any] = {"feed_forward": 5, "tied": False, "positions": "sinusoidal"}
+    plain = build_model(small_settings(model=base))
+    switched = build_model(small_settings(model=base | {switch: values.get(switch, True)}))
+    tokens = torch.tensor([[1, 5, 0, 2]])
+    assert abs(plain(tokens) - switched(tokens)).max() > 1e-3
+
+
+def test_residual_and_feed_forward_are_what_their_names_say() -> None:
+    model = build_model(small_settings(model=RANDOM_PARTS | {"dimension": 6, "residual": True, "feed_forward": 5}))
+    model.parameter("feed_forward_out").data.zero_()
+    model.parameter("value").data.zero_()
+    model.parameter("value_bias").data.zero_()
+    tokens = torch.tensor([[1, 5, 0]])
+    # Nothing is added to the embeddings, so prediction is W^E⊤ W^E x̃ + b^pred.
+    table = model.parameter("embedding")
+    expected = table[tokens[0]] @ table.T + model.parameter("prediction_bias")
+    assert model(tokens)[0].detach().numpy() == pytest.approx(expected.detach().numpy(), rel=1e-10)
+    model.parameter("value").data.normal_(generator=torch.Generator().manual_seed(0))
+    assert model(tokens)[0].detach().numpy() != pytest.approx(expected.detach().numpy(), rel=1e-3)
+
+
+def test_without_positions_order_does_not_matter_and_with_them_it_does() -> None:
+    tokens, order = torch.tensor([[1, 5, 0, 2]]), [2, 0, 3, 1]
+    for positions, alike in (("none", True), ("sinusoidal", False), ("learned", False)):
+        changes = RANDOM_PARTS | {"positions": positions}
+        model = build_model(small_settings(model=changes))
+        if positions == "learned":
+            model.parameter("positions").data.mul_(50)
+        difference = abs(model(tokens)[0, order] - model(tokens[:, order])[0]).max()
+        assert (difference < 1e-12) == alike
+
+
+def test_model_settings_have_the_papers_defaults() -> None:
+    model = Model()
+    assert (model.heads, model.layers, model.tied, model.extras) == (1, 1, True, ())

@@ -1,0 +1,99 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from helpers import small_settings
+from topicscope.errors import InputError
+from topicscope.model.weights import initial_weights
+from topicscope.settings import Settings
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.optima import theorem_2
+
+TOPIC = np.array([0, 1, 1, 2, 2, 3, 3])
+SAME_TOPIC = (TOPIC[:, None] == TOPIC) & (TOPIC > 0)
+
+
+def weights_of(settings: Settings, seed: int = 0) -> dict[str, np.ndarray]:
+    draw = np.random.default_rng(seed)
+    topic_model = TopicModel.from_settings(settings.data)
+    return initial_weights(settings.model, topic_model, settings.masking, generator=draw)
+
+
+def started(part: str, start: str, **more: Any) -> np.ndarray:
+    return weights_of(small_settings(model={part: {"start": start, **more}}))[part]
+
+
+def test_block_start_is_a_block_diagonal_matrix() -> None:
+    """The released code's block matrix aliases one row, so all its rows are the same."""
+    value = started("value", "block")[0, 1:, 1:]
+    same = SAME_TOPIC[1:, 1:]
+    assert (value[same] > 0).all()
+    assert (value[~same] == 0).all()
+    assert len(np.unique(value, axis=0)) == 3
+
+
+def test_diagonal_start_is_a_diagonal_matrix() -> None:
+    value = started("value", "diagonal")[0, 1:, 1:]
+    assert (value == np.diag(np.diag(value))).all()
+    assert (np.diag(value) > 0).all()
+
+
+def test_identity_zero_and_theorem_starts_are_those_matrices() -> None:
+    assert (started("embedding", "identity") == np.eye(7)).all()
+    assert (started("key", "zero") == 0).all()
+    masking = small_settings().masking
+    assert (started("value", "theorem")[0] == theorem_2(3, 2, masking)).all()
+
+
+@pytest.mark.parametrize("start", ["theorem", "block", "diagonal"])
+def test_embedding_starts_have_theorem_1s_block_sums(start: str) -> None:
+    table = started("embedding", start)
+    products = (table @ table.T)[1:, 1:]
+    gain = 1 / (1 - (1 - 0.1) * 0.3)
+    for topic in (1, 2, 3):
+        sums = products[:, TOPIC[1:] == topic].sum(axis=1)
+        assert sums[TOPIC[1:] == topic] == pytest.approx(gain)
+        assert sums[TOPIC[1:] != topic] == pytest.approx(0)
+
+
+def test_normal_starts_have_the_chosen_scale() -> None:
+    settings = small_settings(data={"topics": 10, "words": 10}, model={"value": {"scale": 0.001}})
+    value = weights_of(settings)["value"]
+    assert abs(value.std() - 0.001) <= 5 * 0.001 / np.sqrt(2 * value.size)
+
+
+def test_the_seed_decides_the_weights() -> None:
+    """The released code has a seed that nothing reads."""
+    settings = small_settings()
+    assert (weights_of(settings, 1)["value"] == weights_of(settings, 1)["value"]).all()
+    assert (weights_of(settings, 1)["value"] != weights_of(settings, 2)["value"]).all()
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".safetensors"])
+def test_a_part_can_start_from_a_file(tmp_path: Path, suffix: str) -> None:
+    array, path = np.random.default_rng(1).normal(size=(7, 7)), tmp_path / f"array{suffix}"
+    if suffix == ".npy":
+        np.save(path, array)
+    else:
+        save_file({"other": np.zeros(1), "value": array}, path)
+    assert (started("value", "file", file=str(path))[0] == array).all()
+
+
+@pytest.mark.parametrize("problem", ["missing", "shape", "nan", "suffix", "pickle"])
+def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path, problem: str) -> None:
+    path = tmp_path / ("array.txt" if problem == "suffix" else "array.npy")
+    if problem == "pickle":
+        np.save(path, np.array([{"a": 1}], dtype=object))
+    elif problem != "missing":
+        with path.open("wb") as file:
+            np.save(file, np.full((7, 6) if problem == "shape" else (7, 7), np.nan if problem == "nan" else 1.0))
+    with pytest.raises(InputError, match=r"model\.value"):
+        started("value", "file", file=str(path))
+
+
+def test_starts_that_a_part_cannot_have_are_refused() -> None:
+    with pytest.raises(InputError, match=r"model\.key\.start"):
+        small_settings(model={"key": {"start": "block"}})

@@ -1,0 +1,122 @@
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import small_settings
+from topicscope.commands.reproduce import FIGURE_2
+from topicscope.errors import InputError
+from topicscope.settings import Settings
+from topicscope.settings.toml import differences, dump_settings, load_settings, settings_from_table
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_settings_survive_toml() -> None:
+    settings = small_settings(model={"value": {"start": "theorem", "train": False}}, training={"l2_parts": ["value"]})
+    assert settings_from_table(tomllib.loads(dump_settings(settings))) == settings
+
+
+def test_what_a_table_leaves_out_keeps_the_default_of_its_place() -> None:
+    settings = settings_from_table({"model": {"key_bias": {"train": False}}})
+    assert settings.model.key_bias.start == "zero"
+    assert settings.model.key.start == "normal"
+
+
+def test_the_example_is_the_setting_that_reproduce_trains() -> None:
+    assert load_settings(EXAMPLES / "figure2.toml") == FIGURE_2
+
+
+def test_files_named_in_toml_are_relative_to_it(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('[data]\ntopic_words = "matrix.npy"\n')
+    assert load_settings(tmp_path / "run.toml").data.topic_words == str(tmp_path / "matrix.npy")
+
+
+def test_differences_name_the_setting_and_both_values() -> None:
+    changed = small_settings(data={"topics": 4}, training={"learning_rate": 0.5})
+    found = differences(changed, small_settings())
+    assert found == ["data.topics (3 there, 4 here)", "training.learning_rate (0.01 there, 0.5 here)"]
+    assert differences(changed, changed) == []
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"masking": {"keep": 0.6, "random": 0.5}}, "masking.keep + masking.random = 1.1"),
+    ({"masking": {"mask": 1.5}}, "masking.mask = 1.5"),
+    ({"masking": {"mask": float("nan")}}, "masking.mask = nan"),
+    ({"masking": {"mask": 0.0}}, "masking.mask = 0.0"),
+    ({"masking": {"random": -0.1}}, "masking.random = -0.1"),
+    ({"data": {"sampler": "topics", "per_document": 4}}, "data.per_document = 4"),
+    ({"data": {"topics": 0}}, "data.topics = 0"),
+    ({"data": {"words": 0}}, "data.words = 0"),
+    ({"data": {"length": [0, 3]}}, "data.length = [0, 3]"),
+    ({"data": {"length": [9, 4]}}, "data.length = [9, 4]"),
+    ({"data": {"length": [9]}}, "data.length = [9]"),
+    ({"data": {"dirichlet": [0.1, 0.2]}}, "data.dirichlet = [0.1, 0.2]"),
+    ({"data": {"dirichlet": [-1.0]}}, "data.dirichlet = -1.0"),
+    ({"data": {"dirichlet": []}}, "data.dirichlet = []"),
+    ({"data": {"sampler": "lda"}}, 'data.sampler = "lda"'),
+    ({"data": {"topcs": 3}}, "did you mean data.topics?"),
+    ({"modle": {}}, "did you mean model?"),
+    ({"data": {"topics": "three"}}, 'data.topics = "three"'),
+    ({"data": {"topics": True}}, "data.topics = True"),
+    ({"data": 3}, "data = 3"),
+    ({"model": {"embedding": {"start": "identity"}, "dimension": 5}}, "model.dimension = 5"),
+    ({"model": {"heads": 2, "dimension": 5}}, "model.heads = 2"),
+    ({"model": {"heads": 2}}, "model.heads = 2"),
+    ({"model": {"value": {"start": "file"}}}, "model.value.file"),
+    ({"training": {"learning_rate": 0.0}}, "training.learning_rate = 0.0"),
+    ({"training": {"l2": -1.0}}, "training.l2 = -1.0"),
+    ({"training": {"l2_parts": ["valeu"]}}, 'training.l2_parts = "valeu"'),
+    ({"training": {"momentum": 1.0}}, "training.momentum = 1.0"),
+    ({"training": {"adam_betas": [0.9, 1.0]}}, "training.adam_betas = 1.0"),
+    ({"training": {"steps": 0}}, "training.steps = 0"),
+    ({"training": {"stage_steps": 99}}, "training.stage_steps = 99"),
+    ({"training": {"batch": 0}}, "training.batch = 0"),
+    ({"seed": -1}, "seed = -1"),
+    ({"masking": {"mask": 1.0}, "model": {"masked_keys": "hidden"}}, "masking.mask = 1.0"),
+    ({"masking": {"mask": 1e-6}}, "masking.mask = 1e-06"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_bad_settings_are_refused_in_one_sentence_that_names_them(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        small_settings(**changes)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_freezing_everything_is_refused() -> None:
+    parts = ("embedding", "value", "key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias")
+    with pytest.raises(InputError, match="every part is frozen"):
+        small_settings(model={name: {"train": False} for name in parts})
+    small_settings(model={name: {"train": False} for name in parts[1:]})
+
+
+@pytest.mark.parametrize("schedule", ["two_stage", "alternating"])
+def test_stages_need_something_to_train_in_each(schedule: str) -> None:
+    frozen = {name: {"train": False} for name in ("key", "query", "key_bias", "query_bias")}
+    with pytest.raises(InputError, match=r"training\.schedule"):
+        small_settings(model=frozen, training={"schedule": schedule})
+    small_settings(training={"schedule": schedule})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("[data]\ntopics = \n", "line 2"), ("[data\n", "line 1"), ("\x80", "not UTF-8")]
+)
+def test_toml_that_does_not_parse_names_the_line(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "broken.toml"
+    path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(InputError, match=message):
+        load_settings(path)
+
+
+def test_settings_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.toml"):
+        load_settings(tmp_path / "nowhere.toml")
+
+
+def test_settings_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        Settings().seed = 3  # type: ignore[misc]

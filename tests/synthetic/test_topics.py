@@ -1,0 +1,154 @@
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from topicscope.errors import InputError
+from topicscope.settings import Data
+from topicscope.synthetic.documents import Documents, read_documents, write_documents
+from topicscope.synthetic.topics import (
+    TopicModel,
+    check_topic_words,
+    equal_topics,
+    sample_documents,
+    sample_proportions,
+)
+
+COUNT = 4000
+
+
+def frequencies(documents: Documents, vocabulary: int) -> np.ndarray:
+    """Each document's word frequencies, [MASK]'s column included."""
+    counts = np.zeros((len(documents), vocabulary))
+    np.add.at(counts, (documents.document, documents.tokens), 1)
+    return counts / documents.lengths[:, None]
+
+
+def assert_means_within_five_standard_errors(samples: np.ndarray, expected: np.ndarray) -> None:
+    error = samples.std(axis=0, ddof=1) / np.sqrt(len(samples))
+    assert (abs(samples.mean(axis=0) - expected) <= 5 * error + 1e-12).all()
+
+
+def test_word_i_belongs_to_topic_i_over_v_rounded_up() -> None:
+    model = TopicModel.from_settings(Data(topics=4, words=3))
+    assert model.word_topics.tolist() == [0] + [-(-i // 3) for i in range(1, 13)]
+
+
+@pytest.mark.parametrize("alpha", [(0.1,), (0.2, 1.0, 3.0)])
+def test_dirichlet_documents_have_the_dirichlets_mean_word_frequencies(alpha: tuple[float, ...]) -> None:
+    model = TopicModel.from_settings(Data(topics=3, words=4, dirichlet=alpha, length=(20, 40)))
+    documents = sample_documents(model, COUNT, generator=np.random.default_rng(1))
+    expected = np.concatenate([[0], model.dirichlet / model.dirichlet.sum() @ model.topic_words])
+    found = frequencies(documents, model.vocabulary)
+    assert_means_within_five_standard_errors(found, expected)
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(found, np.roll(expected, 1))
+
+
+def test_dirichlet_documents_have_the_dirichlets_second_moments() -> None:
+    """The same word twice at two positions: α(α+1)/((Tα)(Tα+1))/v², which plain multinomials do not have."""
+    model = TopicModel.from_settings(Data(topics=5, words=2, dirichlet=(0.3,), length=(2, 2)))
+    documents = sample_documents(model, 40_000, generator=np.random.default_rng(2))
+    pairs = documents.tokens.reshape(-1, 2)
+    same_topic = (model.word_topics[pairs[:, 0]] == model.word_topics[pairs[:, 1]])[:, None].astype(float)
+    assert_means_within_five_standard_errors(same_topic, np.array([(0.3 + 1) / (5 * 0.3 + 1)]))
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(same_topic, np.array([1 / 5]))
+
+
+def test_topic_sampler_draws_every_set_of_distinct_topics_equally_often() -> None:
+    model = TopicModel.from_settings(Data(sampler="topics", topics=4, words=2, per_document=2, length=(200, 200)))
+    documents = sample_documents(model, COUNT, generator=np.random.default_rng(3))
+    present = np.zeros((COUNT, 5))
+    present[documents.document, model.word_topics[documents.tokens]] = 1
+    assert (present.sum(axis=1) == 2).all()
+    sets = np.stack([present[:, list(pair)].all(axis=1) for pair in combinations(range(1, 5), 2)], axis=1)
+    assert_means_within_five_standard_errors(sets.astype(float), np.full(6, 1 / 6))
+
+
+def test_topic_samplers_words_are_equally_likely_within_the_documents_topics() -> None:
+    model = TopicModel.from_settings(Data(sampler="topics", topics=4, words=3, per_document=2, length=(30, 30)))
+    documents = sample_documents(model, COUNT, generator=np.random.default_rng(4))
+    expected = np.concatenate([[0], np.full(12, 1 / 12)])
+    assert_means_within_five_standard_errors(frequencies(documents, 13), expected)
+
+
+def test_overlapping_topics_give_their_words_the_given_probabilities(tmp_path: Path) -> None:
+    matrix = np.array([[0.5, 0.3, 0.2, 0.0], [0.0, 0.1, 0.2, 0.7]])
+    np.save(tmp_path / "matrix.npy", matrix)
+    model = TopicModel.from_settings(
+        Data(topic_words=str(tmp_path / "matrix.npy"), dirichlet=(1.0, 2.0), length=(30, 50))
+    )
+    documents = sample_documents(model, COUNT, generator=np.random.default_rng(5))
+    expected = np.concatenate([[0], np.array([1 / 3, 2 / 3]) @ matrix])
+    assert_means_within_five_standard_errors(frequencies(documents, 5), expected)
+    assert not model.disjoint
+    assert model.equal_words is None
+
+
+def test_a_word_of_probability_zero_is_never_drawn() -> None:
+    matrix = np.array([[0.0, 0.5, 0.0, 0.5, 0.0]])
+    model = TopicModel(matrix, "dirichlet", 1, np.array([1.0]), (50, 50))
+    tokens = sample_documents(model, 500, generator=np.random.default_rng(6)).tokens
+    assert set(tokens.tolist()) == {2, 4}
+
+
+def test_lengths_are_uniform_and_include_both_ends() -> None:
+    model = TopicModel.from_settings(Data(length=(3, 6)))
+    lengths = sample_documents(model, COUNT, generator=np.random.default_rng(7)).lengths
+    assert_means_within_five_standard_errors((lengths[:, None] == np.arange(3, 7)).astype(float), np.full(4, 0.25))
+
+
+def test_proportions_of_the_topic_sampler_are_one_over_tau() -> None:
+    model = TopicModel.from_settings(Data(sampler="topics", topics=6, per_document=3))
+    proportions = sample_proportions(model, 50, generator=np.random.default_rng(8))
+    assert (np.sort(proportions, axis=1) == [0, 0, 0, 1 / 3, 1 / 3, 1 / 3]).all()
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])
+def test_topic_words_are_read_from_text(tmp_path: Path, suffix: str, delimiter: str) -> None:
+    path = tmp_path / f"matrix{suffix}"
+    np.savetxt(path, equal_topics(2, 3), delimiter=delimiter)
+    assert TopicModel.from_settings(Data(topic_words=str(path))).equal_words == 3
+
+
+@pytest.mark.parametrize(
+    ("matrix", "message"),
+    [
+        ([[0.5, 0.6]], "sums to 1.1"),
+        ([[1.5, -0.5]], "-0.5 in row 1, column 2"),
+        ([[np.nan, 1.0]], "nan in row 1, column 1"),
+        ([], "shape"),
+    ],
+)
+def test_matrices_that_are_no_distributions_are_refused(matrix: list[list[float]], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_topic_words(np.array(matrix), "matrix")
+
+
+def test_documents_survive_the_text_form(tmp_path: Path) -> None:
+    model = TopicModel.from_settings(Data(length=(1, 5)))
+    documents = sample_documents(model, 20, generator=np.random.default_rng(9))
+    write_documents(documents, tmp_path / "documents.txt")
+    again = read_documents(tmp_path / "documents.txt", model.vocabulary)
+    assert (again.tokens == documents.tokens).all()
+    assert (again.lengths == documents.lengths).all()
+    assert len((tmp_path / "documents.txt").read_text().splitlines()) == 20
+
+
+@pytest.mark.parametrize("line", ["1 2 seven", "1 0 2", "1 101", "", "-3", "99999999999"])
+def test_a_line_that_is_no_document_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "documents.txt"
+    path.write_text(f"1 2\n{line}\n3\n")
+    with pytest.raises(InputError, match="line 2"):
+        read_documents(path, 101)
+
+
+def test_selected_documents_are_the_chosen_ones_in_the_chosen_order() -> None:
+    model = TopicModel.from_settings(Data(length=(1, 5)))
+    documents = sample_documents(model, 6, generator=np.random.default_rng(10))
+    parts = np.split(documents.tokens, documents.offsets[1:-1])
+    chosen = documents.select(np.array([4, 0, 4]))
+    assert chosen.tokens.tolist() == np.concatenate([parts[4], parts[0], parts[4]]).tolist()
+    assert chosen.lengths.tolist() == [len(parts[4]), len(parts[0]), len(parts[4])]
