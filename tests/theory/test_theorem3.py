@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from topicscope.settings.data import Masking
-from topicscope.theory.attention import InfiniteDocuments, Landscape, block_classes
+from topicscope.theory.attention import InfiniteDocuments, Landscape
 from topicscope.theory.attention_optimum import minimise
+from topicscope.theory.classes import theorem_2_classes
 from topicscope.theory.theorem3 import theorem_3
 
 
 def optimal_average(documents: InfiniteDocuments) -> float:
-    value = block_classes(documents.topics, documents.words, documents.masking)
+    value = theorem_2_classes(documents.topics, documents.words, documents.masking)
     return minimise(Landscape(documents, value)).weighted_average
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -12,10 +11,12 @@ from jaxtyping import Float
 
 from topicscope.commands.setting import TheorySetting
 from topicscope.errors import InputError
+from topicscope.files import write_atomically
 from topicscope.report.landscape import LandscapeData, landscape_figure
 from topicscope.settings.checks import check_at_least
-from topicscope.theory.attention import Landscape, ValueClasses, block_classes, diagonal_classes
+from topicscope.theory.attention import Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import AttentionOptimum, minimise
+from topicscope.theory.classes import ClassMatrix, theorem_2_classes
 from topicscope.theory.lemma import require_topic_sets
 from topicscope.theory.theorem3 import Theorem3, theorem_3
 
@@ -33,7 +34,7 @@ class LandscapeResult:
 
     setting: TheorySetting
     value: Value
-    classes: ValueClasses
+    classes: ClassMatrix
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on the grid."""
     loss: Float[np.ndarray, "point point"]
@@ -72,7 +73,7 @@ class LandscapeResult:
             low=self.theorem3.low,
             high=self.theorem3.high,
             limit=self.theorem3.limit,
-            title=f"{self.value} W^V, T = {s.topics}, τ = {s.per_document}, v = {s.words}",
+            title=f"{self.value} $W^V$, T = {s.topics}, τ = {s.per_document}, v = {s.words}",
         )
 
 
@@ -81,7 +82,7 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
     require_topic_sets(setting.topics, setting.per_document)
-    make = block_classes if value == "block" else diagonal_classes
+    make = theorem_2_classes if value == "block" else diagonal_classes
     classes = make(setting.topics, setting.words, setting.masking)
     whole, theorem3 = Landscape(setting.infinite, classes), theorem_3(setting.infinite)
     word_queries = setting.keep + setting.random > 0
@@ -113,15 +114,15 @@ def write_landscape(result: LandscapeResult, out: Path) -> None:
         arrays["loss_without_mask_queries"] = result.word_loss
     numbers = io.BytesIO()
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
-    _write(out / "landscape.npz", numbers.getvalue())
+    write_atomically(out / "landscape.npz", numbers.getvalue())
     figure = landscape_figure(result.figure_data())
     for kind in ("png", "svg"):
         picture = io.BytesIO()
         # No date inside: the same setting gives the same file.
         figure.savefig(picture, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
-        _write(out / f"landscape.{kind}", picture.getvalue())
+        write_atomically(out / f"landscape.{kind}", picture.getvalue())
     text = json.dumps(result.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
-    _write(out / "landscape.json", text.encode() + b"\n")
+    write_atomically(out / "landscape.json", text + "\n")
 
 
 def check_empty(out: Path) -> None:
@@ -130,13 +131,3 @@ def check_empty(out: Path) -> None:
         raise InputError(f"--out {out} is a file: give a folder.")
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"--out {out} is not empty, and nothing is overwritten: give a new folder, or empty this one.")
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then rename: a file is there whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

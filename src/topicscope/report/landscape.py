@@ -9,7 +9,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import LogLocator
+from matplotlib.ticker import LogLocator, NullFormatter
 
 # Okabe and Ito's palette, told apart by colour-blind readers too.
 VERMILION, SKY, BLACK, WHITE = "#D55E00", "#56B4E9", "#000000", "#FFFFFF"
@@ -68,6 +68,7 @@ def _draw_loss(figure: Figure, axis: Axes, data: LandscapeData, loss: Float[np.n
     for ticks in (axis.xaxis, axis.yaxis):
         ticks.set_major_locator(LogLocator(numticks=6))
         ticks.set_minor_locator(LogLocator(subs=(1.0,), numticks=20))
+        ticks.set_minor_formatter(NullFormatter())
     bar = figure.colorbar(image, ax=axis, location="right", pad=0.02)
     bar.set_label(f"loss − {loss.min():.6g}, the smallest shown", fontsize=8)
 
@@ -103,7 +104,7 @@ def _legend(data: LandscapeData) -> list[Line2D | Patch]:
         point("o", VERMILION, f"exact optimum: α = {alpha:.4g}, β = {beta:.4g}"),
         point("s", WHITE, "uniform attention: α = β = 1"),
         Patch(
-            facecolor="lightgrey", edgecolor=BLACK, hatch="//", label=f"Theorem 3: average in ({data.low:.4g}, {upper})"
+            facecolor="#D9D9D9", edgecolor=BLACK, label=f"faded: outside Theorem 3's interval ({data.low:.4g}, {upper})"
         ),
     ]
     if data.limit is not None:
