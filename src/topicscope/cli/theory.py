@@ -48,7 +48,8 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
             "lambda2": "λ₂",
             "low": "λ₁(τ−1), lower bound",
             "high": "λ₂T, upper bound",
-            "limit": "limit τ/((1−p_c)p_m)",
+            "limit": "limit, Assumption 3: τ/((1−p_c)p_m)",
+            "limit_fixed": "limit, T → ∞ with τ fixed",
         },
     ),
     *(

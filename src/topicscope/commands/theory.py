@@ -109,7 +109,7 @@ def _theorem3(setting: TheorySetting) -> Part:
     if found.lambda2 is None:
         part["lambda2_reason"] = part["high_reason"] = "λ₂ divides by p_m p_r, which is 0"
     if found.limit is None:
-        part["limit_reason"] = (
+        part["limit_reason"] = part["limit_fixed_reason"] = (
             "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
             if setting.keep == 0
             else "every masked position keeps its word (p_c = 1), and the best average is infinite"
