@@ -31,7 +31,7 @@ def limit_row(topics: int, per_document: int, words: int = WORDS) -> tuple[float
     average = optimum.weighted_average
     ratio = average / theorem.limit
     return (
-        *(topics, per_document, theorem.low, average, theorem.limit, theorem.high, ratio),
+        *(float(topics), float(per_document), theorem.low, average, theorem.limit, theorem.high, ratio),
         *(optimum.loss_uniform, optimum.loss),
     )
 
