@@ -7,14 +7,14 @@ a diagonal W^V. Here 6 and 7 are the block's, 8 and 9 the diagonal's, each at sm
 from functools import cache, partial
 
 import numpy as np
-from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from topicscope.paper.claims import Claim, Drawing, Measurement, Results, above, below, exact, near, within
 from topicscope.paper.enumeration import enumerated_loss
-from topicscope.report.landscapes import LandscapePanel, landscapes
-from topicscope.theory.attention import InfiniteDocuments, Landscape, block_classes, diagonal_classes
+from topicscope.report.landscape import LandscapeData, landscape_figure
+from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import AttentionOptimum, minimise
+from topicscope.theory.classes import theorem_2_classes
 from topicscope.theory.theorem3 import theorem_3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)
@@ -32,15 +32,14 @@ FIGURES = {
     "figure9": ("diagonal", (LARGE, LARGER)),
 }
 ROUNDING = 1e-10
-GRID = 121
-# Weights are drawn on logarithmic axes; a minimum at zero is marked on the edge.
-LEAST_WEIGHT = 0.1
+# Landscapes are drawn from this weight to so many times the minimum's largest, on logarithmic axes.
+LEAST_WEIGHT, BEYOND, POINTS = 0.1, 30.0, 61
 
 
 @cache
 def landscape(documents: InfiniteDocuments, value: str = "block", *, mask_queries: bool = True) -> Landscape:
     """The exact loss over (α, β) for Theorem 2's W^V, or for D.4's diagonal one."""
-    classes = block_classes if value == "block" else diagonal_classes
+    classes = theorem_2_classes if value == "block" else diagonal_classes
     matrix = classes(documents.topics, documents.words, documents.masking)
     return Landscape(documents, matrix, mask_queries=mask_queries)
 
@@ -107,58 +106,61 @@ def gain_of_mask_key(trained: Results) -> Measurement:
     return exact(narrow.loss - wide.loss, assumption_2=narrow.loss, wider=wide.loss, mask_key=wide.mask_key)
 
 
-def draw_landscapes(name: str, trained: Results) -> Figure:
-    """One figure of landscapes: a panel a setting."""
-    value, settings = FIGURES[name]
-    return landscapes(
-        [_panel(documents, value) for documents in settings],
-        title=f"Exact loss over attention's weights, {value} $W^V$",
+def draw_landscape(documents: InfiniteDocuments, value: str, trained: Results) -> Figure:
+    """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
+    best, bounds = optimum(documents, value), theorem_3(documents)
+    weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta), POINTS)
+    alpha, beta = weights[:, None], weights[None, :]
+    surface = landscape(documents, value)
+    data = LandscapeData(
+        alpha=weights,
+        beta=weights,
+        loss=surface.loss(alpha, beta),
+        word_loss=landscape(documents, value, mask_queries=False).loss(alpha, beta),
+        average=surface.weighted_average(alpha, beta),
+        optimum=(best.alpha, best.beta),
+        low=bounds.low,
+        high=bounds.high,
+        limit=bounds.limit,
+        title=f"{value} $W^V$, {_setting(documents)}, v = {documents.words}",
     )
+    return landscape_figure(data)
 
 
-def _panel(documents: InfiniteDocuments, value: str) -> LandscapePanel:
-    best, interval = optimum(documents, value), theorem_3(documents)
-    axis: Float[np.ndarray, " point"] = np.geomspace(LEAST_WEIGHT, 30 * max(best.alpha, best.beta), GRID)
-    alpha, beta = np.meshgrid(axis, axis, indexing="ij")
-    return LandscapePanel(
-        title=f"T = {documents.topics}, τ = {documents.per_document}, v = {documents.words}",
-        alpha=axis,
-        beta=axis,
-        loss=landscape(documents, value).loss(alpha, beta),
-        best=(best.alpha, best.beta),
-        words=documents.words,
-        least_average=interval.low,
-    )
+def _setting(documents: InfiniteDocuments) -> str:
+    return f"T = {documents.topics}, τ = {documents.per_document}"
+
+
+def _figure_name(number: str, documents: InfiniteDocuments) -> str:
+    return f"{number}-{documents.topics}-{documents.per_document}"
 
 
 def _interval_claim(documents: InfiniteDocuments) -> Claim:
     bounds = theorem_3(documents)
     assert bounds.high is not None
-    name = f"T = {documents.topics}, τ = {documents.per_document}"
     return Claim(
         id=f"theorem3/interval-{documents.topics}-{documents.per_document}",
         source="Theorem 3",
-        statement=f"The optimal (α, β) at {name} has its weighted average between λ₁(τ − 1) and λ₂T.",
+        statement=f"The optimal (α, β) at {_setting(documents)} has its weighted average between λ₁(τ − 1) and λ₂T.",
         expected=f"between {bounds.low:.4g} and {bounds.high:.6g}",
         unit="((v−1)α + β)/v",
         rule=within(bounds.low, bounds.high),
         measure=partial(weighted_average, documents, "block"),
-        figure="figure6" if documents is SMALL else "figure7",
+        figure=_figure_name("figure6" if documents is SMALL else "figure7", documents),
     )
 
 
 def _figure_claim(name: str, documents: InfiniteDocuments) -> Claim:
     value = FIGURES[name][0]
-    setting = f"T = {documents.topics}, τ = {documents.per_document}"
     return Claim(
         id=f"{name}/{value}-{documents.topics}-{documents.per_document}",
         source=f"Figure {name[-1]}",
-        statement=f"With a {value} W^V at {setting} a word's own topic gets more than others at the minimum.",
+        statement=f"With a {value} W^V, {_setting(documents)}, a word's own topic gets more than others at the minimum.",
         expected="> 1",
         unit="((v−1)α + β)/v",
         rule=above(1),
         measure=partial(weighted_average, documents, value),
-        figure=name,
+        figure=_figure_name(name, documents),
     )
 
 
@@ -215,7 +217,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="((v−1)α + β)/v",
         rule=above(1),
         measure=partial(weighted_average, LARGE, "block"),
-        figure="figure7",
+        figure=_figure_name("figure7", LARGE),
     ),
     Claim(
         id="remark5/average",
@@ -225,7 +227,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="range of the loss",
         rule=below(ROUNDING),
         measure=partial(spread_at_equal_average, "block", mask_queries=True),
-        figure="figure6",
+        figure=_figure_name("figure6", SMALL),
     ),
     Claim(
         id="remark5/word-queries",
@@ -245,7 +247,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="β",
         rule=near(1, 1e-6),
         measure=partial(_part_of_optimum, SMALL, "block", "beta"),
-        figure="figure6",
+        figure=_figure_name("figure6", SMALL),
         ours=True,
     ),
     Claim(
@@ -275,7 +277,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="range of the loss",
         rule=above(1e-3),
         measure=partial(spread_at_equal_average, "diagonal", mask_queries=False),
-        figure="figure8",
+        figure=_figure_name("figure8", SMALL),
     ),
     Claim(
         id="d4/boundary",
@@ -285,9 +287,13 @@ CLAIMS: tuple[Claim, ...] = (
         unit="α",
         rule=near(0, ROUNDING),
         measure=partial(_part_of_optimum, SMALL, "diagonal", "alpha"),
-        figure="figure8",
+        figure=_figure_name("figure8", SMALL),
         ours=True,
     ),
     *(_figure_claim(name, documents) for name, (_, settings) in FIGURES.items() for documents in settings),
 )
-DRAWINGS = tuple(Drawing(name=name, draw=partial(draw_landscapes, name)) for name in FIGURES)
+DRAWINGS = tuple(
+    Drawing(name=_figure_name(name, documents), draw=partial(draw_landscape, documents, value))
+    for name, (value, settings) in FIGURES.items()
+    for documents in settings
+)
