@@ -109,7 +109,7 @@ def test_correction_turns_a_narrow_verdict_among_many_to_undecided_and_leaves_ex
 
 
 def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
-    found = row(claim(), over_seeds((1.0, 1.1, 0.9), raw=0.5), "holds", 1.23456)
+    found = row(claim(), over_seeds((1.0, 1.1, 0.9), raw=0.5), "holds", seconds=1.23456, seeds=3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["id"] == "figure2/squared-adam/contrast"
     assert (found["verdict"], found["verdict_corrected"], found["seeds"]) == ("holds", "holds", 3)
@@ -121,7 +121,7 @@ def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
 
 @pytest.mark.parametrize("measurement", [exact(2.0), over_seeds((2.0,)), over_seeds((np.nan, 1.0)), None])
 def test_low_and_high_are_null_where_there_is_no_interval(measurement: Measurement | None) -> None:
-    found = row(claim(), measurement, "undecided", 0.0)
+    found = row(claim(), measurement, "undecided")
     assert found["low"] is None
     assert found["high"] is None
     assert json.dumps(found, allow_nan=False)

@@ -54,7 +54,7 @@ def list_claims(*, preset: str = "quick", only: Sequence[str] = ()) -> list[dict
     check_one_of("--preset", preset, tuple(PRESETS))
     shown = ("id", "source", "statement", "expected", "unit", "rule", "ours", "figure")
     claims = registry(PRESETS[preset]).select(tuple(only))
-    rows = [row(claim, None, "not run", 0.0) for claim in claims]
+    rows = [row(claim, None, "not run") for claim in claims]
     return [{name: each[name] for name in shown} for each in rows]
 
 
@@ -152,9 +152,9 @@ class _Reproducing:
         pairs = [(claim.rule, self.measured[claim.id].measurement) for claim in known]
         corrected = dict(zip([claim.id for claim in known], corrected_verdicts(pairs), strict=True))
         return [
-            row(claim, self.measured[claim.id].measurement, corrected[claim.id], self.measured[claim.id].seconds)
+            row(claim, found.measurement, corrected[claim.id], seconds=found.seconds, seeds=len(self.seeds))
             for claim in claims
-            if claim.id in self.measured
+            if (found := self.measured.get(claim.id))
         ]
 
     def figures(self) -> list[Path]:

@@ -232,16 +232,17 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
     return "holds" if rule.low < measurement.value < rule.high else "fails"
 
 
-def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, seconds: float) -> dict[str, Any]:
+def row(
+    claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seconds: float = 0.0, seeds: int = 0
+) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``low`` and ``high`` are null where the number is exact, and where a single seed leaves it without an interval.
+    ``seeds`` is how many runs each experiment has, 0 for an exact claim. ``low`` and ``high`` are null where the number
+    is exact, and where a single seed leaves it without an interval.
     """
-    known = measurement is not None and measurement.finite
-    interval = measurement.interval() if measurement is not None and known else None
-    uncertain = interval is not None and measurement is not None and measurement.kind != "exact"
-    bounded = interval is not None and uncertain and bool(np.isfinite([interval.low, interval.high]).all())
-    seeds = 0 if measurement is None or not claim.needs else len(measurement.values)
+    known = measurement if measurement is not None and measurement.finite else None
+    interval = known.interval() if known else None
+    bounded = interval is not None and known is not None and known.kind != "exact" and np.isfinite(interval.low)
     return {
         "id": claim.id,
         "source": claim.source,
@@ -255,7 +256,7 @@ def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, secon
         "verdict_corrected": corrected if measurement else "not run",
         "ours": claim.ours,
         "rule": rule_text(claim.rule),
-        "seeds": seeds,
+        "seeds": seeds if measurement and claim.needs else 0,
         "seconds": round(seconds, 3),
         "figure": claim.figure,
         "details": plain_details(measurement.details) if measurement else {},
