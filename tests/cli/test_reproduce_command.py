@@ -76,11 +76,3 @@ def test_theory_is_decided_and_drawn_without_torch(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])}
     assert subprocess.run([sys.executable, "-c", code, *words], env=environment, check=False).returncode == 0
     assert (tmp_path / "results" / "figures" / "figure6-10-2.png").exists()
-
-
-def test_ids_begin_with_their_source_and_sources_are_singular() -> None:
-    for preset in PRESETS.values():
-        for claim in registry(preset).claims:
-            source = claim.source.lower().replace(" ", "").replace("§", "section").replace("d.4", "d4")
-            assert claim.id.startswith(source + "/"), claim.id
-            assert claim.statement.endswith(".")

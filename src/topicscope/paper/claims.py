@@ -155,7 +155,7 @@ class Claim:
     """One statement of the paper (or of ours beside it), and how it is decided."""
 
     id: str
-    """Unique, with slashes, its first part the source in small letters: "figure2/squared-adam/same-topic"."""
+    """Unique, small letters with slashes, beginning with what it is about: "figure2/squared-adam/same-topic"."""
 
     source: str
     """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"."""
