@@ -2,11 +2,13 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import topicscope
+from helpers import start_program
 from topicscope.cli.main import main
 from topicscope.paper.claims import PRESETS
 from topicscope.paper.registry import registry
@@ -76,3 +78,31 @@ def test_theory_is_decided_and_drawn_without_torch(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])}
     assert subprocess.run([sys.executable, "-c", code, *words], env=environment, check=False).returncode == 0
     assert (tmp_path / "results" / "figures" / "figure6-10-2.png").exists()
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_how_many_processes_train(tmp_path: Path) -> None:
+    words = ["reproduce", "--only", "figure2", "--seeds", "2", "--quiet"]
+    rows = []
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        assert main([*words, "--out", str(out), "--workers", workers]) == 0
+        rows.append([{**row, "seconds": 0} for row in json.loads((out / "claims.json").read_text())])
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.slow
+def test_killed_and_run_again_it_ends_with_the_same_claims(tmp_path: Path) -> None:
+    words = ["reproduce", "--only", "figure2", "--seeds", "2", "--workers", "2", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    for seconds in (6, 12):
+        program = start_program(*words, "--out", str(tmp_path / "killed"))
+        time.sleep(seconds)
+        program.kill()
+        program.communicate()
+    assert main([*words, "--out", str(tmp_path / "killed")]) == 0
+    first, second = (
+        [{**row, "seconds": 0} for row in json.loads((tmp_path / name / "claims.json").read_text())]
+        for name in ("whole", "killed")
+    )
+    assert first == second

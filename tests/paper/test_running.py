@@ -101,7 +101,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
                 name = "same_word"
             else:
                 name = "same_topic" if topics[key] == topics[query] else "different_topic"
-            pairs[name].append(attention[key, query])
+            pairs[name].append(attention[key, query] * len(tokens) / np.mean(trained.settings.data.length))
     return float(np.mean(losses)), np.array([np.mean(pairs[name]) for name in ATTENTION_CLASSES])
 
 
