@@ -297,7 +297,7 @@ def _targets(
 
 
 def _log(counts: Int[np.ndarray, " item"], dtype: torch.dtype) -> Float[Tensor, " item"]:
-    """log n, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
+    """Log n, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
     logarithms = torch.arange(int(counts.max()) + 1, dtype=torch.float64).log().to(dtype)
     return torch.from_numpy(logarithms.numpy()[counts])
 
