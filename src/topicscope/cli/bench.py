@@ -73,6 +73,6 @@ def _table(found: "Bench") -> Table:
             f"{found.ratio(name):.1f} ({low:.1f}–{high:.1f})",
             f"{found.ratio(name, 'reference'):.1f}",
             f"{one.matrix_products:.0%}",
-            f"{one.peak_megabytes:.0f} MB",
+            "–" if one.peak_megabytes is None else f"{one.peak_megabytes:.1f} MB",
         )
     return table

@@ -5,12 +5,13 @@ falls on all of them alike. Ratios are what to read; absolute speeds belong to t
 """
 
 import dataclasses
+import gc
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from topicscope.commands.contestants import PAPER, Contestant, HuggingFace, Ours, engine_settings, timed_steps
@@ -32,7 +33,7 @@ class Measurement:
     """One way of training, for one seed and step."""
 
     seconds: float
-    """Median."""
+    """Median of the processor's time: on one thread, what the clock shows on a machine with nothing else to do."""
 
     quartiles: tuple[float, float]
     preparation: float
@@ -41,8 +42,8 @@ class Measurement:
     matrix_products: float
     """The fraction of a step that is matrix multiplication: the floor, unless the products themselves change."""
 
-    peak_megabytes: float
-    """Memory that the first steps add to what the process has when all is imported, all seeds together."""
+    peak_megabytes: float | None
+    """Memory that the model, its batches and two steps add at their peak, all seeds together; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,13 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
         sampling: list[float] = []
         # The first round warms up and is not counted.
         for number in range(rounds + 1):
-            start = time.perf_counter()
+            start = time.process_time()
             drawn = [stream.chunk(number) for stream in streams]
-            sampling.append((time.perf_counter() - start) / (STEPS_PER_CHUNK * len(streams)))
+            sampling.append((time.process_time() - start) / (STEPS_PER_CHUNK * len(streams)))
             for name, one in racing.items():
-                start = time.perf_counter()
+                start = time.process_time()
                 batches[name] = one.prepare(drawn[: one.seeds], STEPS_PER_CHUNK)
-                preparation[name].append((time.perf_counter() - start) / (STEPS_PER_CHUNK * one.seeds))
+                preparation[name].append((time.process_time() - start) / (STEPS_PER_CHUNK * one.seeds))
                 seconds[name].append(timed_steps(one, batches[name][: TURN[name]]))
             tell(number, rounds, "")
         products = {name: _matrix_seconds(one, batches[name]) / one.seeds for name, one in racing.items()}
@@ -152,26 +153,40 @@ def _quartiles(values: list[float]) -> tuple[float, float]:
 
 def _matrix_seconds(one: Contestant, batches: list[Any]) -> float:
     """Seconds of a step that go into matrix products."""
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd.profiler import profile
 
     few = batches[:4]
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(use_kineto=False) as profiler:
         timed_steps(one, few)
     found = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in MATRIX_PRODUCTS)
     return float(found) / 1e6 / len(few)
 
 
-def peak_memory(name: str) -> float:
-    """Megabytes that building and training add at their peak, in a process of its own."""
+def peak_memory(name: str) -> float | None:
+    """Megabytes that building and training add at their peak, in a process of its own; None where unknown."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak_memory, (name,))
 
 
-def _peak_memory(name: str) -> float:
-    contestant("huggingface" if name == "huggingface" else "bag")  # brings in all that is imported
+def _peak_memory(name: str) -> float | None:
     with torch_threads(1):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # A first step brings in all that is imported and set up on first use.
+        warm = contestant(name)
+        drawn = [stream.chunk(0) for stream in _streams(PAPER, warm.seeds)]
+        timed_steps(warm, warm.prepare(drawn, STEPS_PER_CHUNK)[:1])
+        del warm
+        gc.collect()
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+            before = _status("VmRSS")
+        except OSError:
+            return None
         one = contestant(name)
-        drawn = [stream.chunk(0) for stream in _streams(PAPER, one.seeds)]
         timed_steps(one, one.prepare(drawn, STEPS_PER_CHUNK)[:2])
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        return (_status("VmHWM") - before) / 1024
+
+
+def _status(name: str) -> int:
+    """Kilobytes, from Linux's account of this process."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
