@@ -38,6 +38,7 @@ class Case:
     steps: int
     uniform: bool
     table: bool
+    merged: bool
     seed: int
 
     @cached_property
@@ -105,6 +106,7 @@ def cases(draw: Any) -> Case:
         steps=draw(some.integers(1, 2)),
         uniform=draw(switch),
         table=draw(switch),
+        merged=draw(switch),
         seed=draw(some.integers(0, 1000)),
     )
 
@@ -184,6 +186,7 @@ def check_equal(case: Case) -> None:
     step = case.steps - 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
+        patch.setattr("topicscope.model.counts.MANY_TARGETS", 0 if case.merged else 64)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)

@@ -55,9 +55,9 @@ def main(words: list[str]) -> None:
         print_json(found.table())
     else:
         console().print(_table(found))
-        share = found.fresh_fraction("bag"), found.fresh_fraction("ensemble")
+        bag, ensemble = (found.measurements[name].fresh_fraction for name in ("bag", "ensemble"))
         console().print(
-            f"Sampling, masking and counting fresh documents: {share[0]:.0%} of a step (bag), {share[1]:.0%} (ensemble)."
+            f"Drawing, masking and counting fresh documents: {bag:.0%} of training, {ensemble:.0%} of eight seeds'."
         )
 
 

@@ -18,13 +18,15 @@ from topicscope.commands.contestants import PAPER, Contestant, HuggingFace, Ours
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.data import STEPS_PER_CHUNK, BatchStream
-from topicscope.training.loop import torch_threads
+from topicscope.training.machine import torch_threads
 
 Report = Callable[[int, int, str], None]
 
 ENSEMBLE_SEEDS = 8
 # Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
 TURN = {"huggingface": 1, "reference": 1, "bag": 8, "ensemble": 4}
+# How many times some steps' documents are drawn to see what share of training that takes.
+FRESH_CHUNKS = 9
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -38,6 +40,9 @@ class Measurement:
     quartiles: tuple[float, float]
     preparation: float
     """Median seconds of laying out (padding or counting) the documents of a step."""
+
+    fresh_fraction: float
+    """The share of drawing, masking and laying out in training on fresh documents at every step."""
 
     matrix_products: float
     """The fraction of a step that is matrix multiplication: the floor, unless the products themselves change."""
@@ -61,12 +66,6 @@ class Bench:
         """How many times as fast, for one seed and step."""
         return self.measurements[against].seconds / self.measurements[name].seconds
 
-    def fresh_fraction(self, name: str) -> float:
-        """The share of sampling, masking and laying out in a step on fresh documents."""
-        found = self.measurements[name]
-        preparing = self.sampling + found.preparation
-        return preparing / (preparing + found.seconds)
-
     def table(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
         names = list(self.measurements)
@@ -79,7 +78,7 @@ class Bench:
             "seconds_quartiles": {name: list(self.measurements[name].quartiles) for name in names},
             "preparation_seconds": {name: self.measurements[name].preparation for name in names},
             "sampling_seconds": self.sampling,
-            "fresh_document_fraction": {name: self.fresh_fraction(name) for name in names},
+            "fresh_document_fraction": {name: self.measurements[name].fresh_fraction for name in names},
             "matrix_product_fraction": {name: self.measurements[name].matrix_products for name in names},
             "peak_memory_megabytes": {name: self.measurements[name].peak_megabytes for name in names},
             "rounds": self.rounds,
@@ -117,6 +116,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
                 preparation[name].append((time.process_time() - start) / (STEPS_PER_CHUNK * one.seeds))
                 seconds[name].append(timed_steps(one, batches[name][: TURN[name]]))
             tell(number, rounds, "")
+        fresh = {name: _fresh_fraction(one, streams) for name, one in racing.items()}
         products = {name: _matrix_seconds(one, batches[name]) / one.seeds for name, one in racing.items()}
     turns = {name: [statistics.median(turn) for turn in turns[1:]] for name, turns in seconds.items()}
     return Bench(
@@ -125,6 +125,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
                 seconds=statistics.median(turns[name]),
                 quartiles=_quartiles(turns[name]),
                 preparation=statistics.median(preparation[name][1:]),
+                fresh_fraction=fresh[name],
                 matrix_products=products[name] / statistics.median(turns[name]),
                 peak_megabytes=peak_memory(name),
             )
@@ -142,6 +143,21 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
 def _streams(settings: Settings, seeds: int) -> list[BatchStream]:
     topic_model = TopicModel.from_settings(settings.data)
     return [BatchStream(dataclasses.replace(settings, seed=seed), topic_model) for seed in range(seeds)]
+
+
+def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
+    """Train as the loop does, some steps' documents at a time, and see how much goes into documents."""
+    fractions = []
+    for chunk in range(1000, 1000 + FRESH_CHUNKS):
+        start = time.process_time()
+        batches = one.prepare([stream.chunk(chunk) for stream in streams[: one.seeds]], STEPS_PER_CHUNK)
+        prepared = time.process_time()
+        # The slow ones need not take all the steps that they were given documents for.
+        few = batches if isinstance(one, Ours) and one.trainer.settings.engine == "bag" else batches[:1]
+        timed_steps(one, few)
+        training = (time.process_time() - prepared) * len(batches) / len(few)
+        fractions.append((prepared - start) / (prepared - start + training))
+    return statistics.median(fractions)
 
 
 def _quartiles(values: list[float]) -> tuple[float, float]:

@@ -22,6 +22,9 @@ from topicscope.settings.model import MaskedKeys
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
+# Above so many targets a document, equal ones are merged; below, merging costs more than it saves.
+MANY_TARGETS = 64
+
 
 @dataclass(frozen=True, eq=False)
 class Targets:
@@ -285,11 +288,14 @@ def _targets(
     found: _Positions, row: Int[np.ndarray, " target"], rows_a_seed: Int[np.ndarray, " step"], dtype: torch.dtype
 ) -> list[Targets]:
     """A step's targets, by the rows (counted from the beginning of the step) that they are predicted from."""
-    seeds, layout = found.seeds, _lay_out(found.target_sizes)
+    seeds, sizes = found.seeds, found.target_sizes
     place, weight = row * np.int64(found.vocabulary) + found.words, found.weights
     row_bounds = np.concatenate([[0], np.cumsum(rows_a_seed * seeds)])
-    flat_row = row + np.repeat(row_bounds[:-1], found.target_sizes.sum(axis=1))
+    flat_row = row + np.repeat(row_bounds[:-1], sizes.sum(axis=1))
     row_weight = np.bincount(flat_row, weights=weight, minlength=row_bounds[-1])
+    if len(place) > MANY_TARGETS * found.total_documents:
+        place, weight, sizes = _merged(place, weight, sizes)
+    layout = _lay_out(sizes)
     if seeds > 1:
         first = layout.seed * np.repeat(rows_a_seed * found.vocabulary, np.diff(layout.bounds))
         place, weight = layout.spread(place, first), layout.spread(weight, np.zeros(len(first)))
@@ -301,8 +307,19 @@ def _targets(
     ]
 
 
+def _merged(
+    place: Int[np.ndarray, " target"], weight: Float[np.ndarray, " target"], sizes: Int[np.ndarray, "step seed"]
+) -> tuple[Int[np.ndarray, " distinct"], Float[np.ndarray, " distinct"], Int[np.ndarray, "step seed"]]:
+    """Targets of the same row and word as one, so that a step's cost does not grow with the length of documents."""
+    group = np.repeat(np.arange(sizes.size), sizes.ravel())
+    span = int(place.max()) + 1
+    distinct, which = np.unique(group * span + place, return_inverse=True)
+    merged_sizes = np.bincount(distinct // span, minlength=sizes.size).reshape(sizes.shape)
+    return distinct % span, np.bincount(which, weights=weight), merged_sizes
+
+
 def _log(counts: Int[np.ndarray, " item"], dtype: torch.dtype) -> Float[Tensor, " item"]:
-    """log n, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
+    """Logarithms, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
     logarithms = torch.arange(int(counts.max()) + 1, dtype=torch.float64).log().to(dtype)
     return torch.from_numpy(logarithms.numpy()[counts])
 

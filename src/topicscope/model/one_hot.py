@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.linalg import vecdot
 
 from topicscope.model.counts import TableBatch, Targets
 from topicscope.settings import Model
@@ -90,22 +91,22 @@ class _OneHotLosses(torch.autograd.Function):
 
 
 def _losses(scores: Tensor, targets: Targets, kind: Loss) -> tuple[Tensor, Tensor]:
-    """The losses, and what their gradient needs: log-probabilities, or the scores."""
-    if kind == "cross_entropy":
-        kept = scores.log_softmax(dim=2)
-        chosen = kept.view(-1).index_select(0, targets.place).view_as(targets.weight)
-        return (chosen * targets.weight).sum(dim=1).neg_(), kept
+    """The losses, and what their gradient needs: probabilities, or the scores."""
     chosen = scores.view(-1).index_select(0, targets.place).view_as(targets.weight)
-    weighted = scores * targets.row_weight.view(len(scores), -1, 1)
-    squares = torch.linalg.vecdot(weighted.flatten(1), scores.flatten(1))
-    return squares + torch.linalg.vecdot(1 - 2 * chosen, targets.weight), scores
+    row_weight = targets.row_weight.view(len(scores), -1)
+    if kind == "cross_entropy":
+        # log Σ exp(x) = max x − log max σ(x), which spares taking exponentials again for the gradient.
+        probabilities = scores.softmax(dim=2)
+        log_sums = scores.amax(dim=2) - probabilities.amax(dim=2).log_()
+        return vecdot(row_weight, log_sums) - vecdot(targets.weight, chosen), probabilities
+    squares = vecdot((scores * row_weight[:, :, None]).flatten(1), scores.flatten(1))
+    return squares + vecdot(1 - 2 * chosen, targets.weight), scores
 
 
 def _score_gradient(kept: Tensor, targets: Targets, kind: Loss, upstream: Tensor) -> Tensor:
     """∂L/∂x of every row."""
     factor = upstream if kind == "cross_entropy" else 2 * upstream
-    gradient = kept.exp() if kind == "cross_entropy" else kept.clone()
-    gradient *= targets.row_weight.view(len(kept), -1, 1) * factor[:, None, None]
+    gradient = kept * (targets.row_weight.view(len(kept), -1, 1) * factor[:, None, None])
     shares = (targets.weight * factor[:, None]).view(-1)
     gradient.view(-1).index_add_(0, targets.place, shares, alpha=-1)
     return gradient
