@@ -18,7 +18,9 @@ T = TypeVar("T")
 COMMANDS = {
     "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
+    "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "reproduce": "train the paper's Figure 2 setting and lay it beside theory",
+    "theory": "closed forms, exact optima and floors for one setting",
     "train": "train one model into a run folder",
 }
 
@@ -33,6 +35,7 @@ usage: topicscope COMMAND [OPTIONS]        topicscope COMMAND --help for the opt
 
 examples:
   topicscope reproduce --out results
+  topicscope theory --topics 10 --words 10 --per-document 2
   topicscope train --out runs/first --training.steps 300
   topicscope train examples/figure2.toml --out runs/figure2 --seed 1
 """

@@ -28,7 +28,9 @@ class Member:
         self.training = settings.training
         self.topic_model = topic_model
         draw = generator(settings.seed, Purpose.WEIGHTS)
-        weights = initial_weights(settings.model, topic_model, settings.masking, generator=draw)
+        weights = initial_weights(
+            settings.model, topic_model, settings.masking, average=self.training.average, generator=draw
+        )
         sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
         dtype = torch.float64 if self.training.precision == "float64" else torch.float32
         self.model = Transformer(settings.model, sizes, weights, dtype=dtype)

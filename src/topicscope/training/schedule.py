@@ -3,9 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from topicscope.settings import Settings, Training
-
-ATTENTION_PARTS = frozenset({"key", "query", "key_bias", "query_bias"})
+from topicscope.settings import ATTENTION_PARTS, Settings, Training
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,237 @@
+"""``topicscope theory``: every closed form, exact optimum and floor of one setting."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.commands.setting import TheorySetting, option_names
+from topicscope.errors import InputError
+from topicscope.randomness import Purpose, generator
+from topicscope.settings import RAREST_USABLE_MASK
+from topicscope.settings.checks import check_at_least
+from topicscope.settings.data import Sampler
+from topicscope.theory.attention import Landscape, diagonal_classes
+from topicscope.theory.attention_optimum import minimise
+from topicscope.theory.bayes import BayesFloors, Floor, Report, bayes_floors
+from topicscope.theory.classes import ClassMatrix, class_loss, class_moments, class_optimum, theorem_2_classes
+from topicscope.theory.lemma import require_topic_sets
+from topicscope.theory.optima import constants
+from topicscope.theory.population import finite_optimum, moments, population_loss
+from topicscope.theory.theorem3 import theorem_3
+
+# A part's numbers by name, ready for JSON.
+Part = dict[str, Any]
+
+# Dense matrices of more tokens than this take over a second; sampled documents a table row of as many numbers.
+MOST_DENSE_TOKENS = 2_001
+MOST_SAMPLED_TOKENS = 20_001
+SAMPLES = 2_000
+
+
+@dataclass(frozen=True)
+class Theory:
+    """What theory says of one setting; a part that the setting does not define is None, with its reason."""
+
+    setting: TheorySetting
+    parts: dict[str, Part | None]
+    reasons: dict[str, str]
+
+    def __getitem__(self, name: str) -> Part | None:
+        return self.parts[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; beside a part that is null stands its reason."""
+        result: dict[str, Any] = {"setting": asdict(self.setting)}
+        for name, part in self.parts.items():
+            result[name] = part
+            if name in self.reasons:
+                result[f"{name}_reason"] = self.reasons[name]
+        return result
+
+
+def theory(
+    setting: TheorySetting | None = None, *, samples: int = SAMPLES, seed: int = 0, report: Report | None = None
+) -> Theory:
+    """All closed forms and exact optima of a setting (the paper's if not given), and its Bayes floors.
+
+    ``samples`` documents are drawn for each of the floors; 0 leaves them out.
+    """
+    setting = setting or TheorySetting()
+    if samples != 0:
+        check_at_least("samples", samples, 2)
+    check_at_least("seed", seed, 0)
+    makers: dict[str, Callable[[], Part]] = {
+        "theorem1": lambda: _theorem1(setting),
+        "theorem2": lambda: _theorem2(setting),
+        "theorem3": lambda: _theorem3(setting),
+        "attention_optimum": lambda: _attention_optimum(setting),
+        "attention_optimum_diagonal": lambda: _attention_optimum(setting, diagonal=True),
+        "finite": lambda: _finite(setting, "dirichlet"),
+        "finite_topics": lambda: _finite(setting, "topics"),
+        "bayes": lambda: _bayes(setting, "dirichlet", samples, seed, report),
+        "bayes_topics": lambda: _bayes(setting, "topics", samples, seed, report),
+    }
+    parts: dict[str, Part | None] = {}
+    reasons: dict[str, str] = {}
+    for name, make in makers.items():
+        try:
+            parts[name] = make()
+        except InputError as error:
+            parts[name], reasons[name] = None, option_names(str(error))
+    return Theory(setting, parts, reasons)
+
+
+def _theorem1(setting: TheorySetting) -> Part:
+    """The corrected example diag(0, c₃, …, c₃), b_i, and by how much a topic's own block sum exceeds the others'."""
+    require_topic_sets(setting.topics, setting.per_document)
+    c3 = constants(setting.topics, setting.words, setting.masking).c3
+    noise = setting.mask * setting.random * c3 / (setting.topics * setting.words)
+    return {"diagonal": c3, "bias": -noise, "block_sum_gap": c3}
+
+
+def _theorem2(setting: TheorySetting) -> Part:
+    require_topic_sets(setting.topics, setting.per_document)
+    value = theorem_2_classes(setting.topics, setting.words, setting.masking)
+    return {
+        **asdict(constants(setting.topics, setting.words, setting.masking)),
+        "mask_column": value.mask_column,
+        "same_topic": value.same_topic,
+        "different_topic": value.different_topic,
+        "loss": float(Landscape(setting.infinite, value).loss(1.0, 1.0)),
+    }
+
+
+def _theorem3(setting: TheorySetting) -> Part:
+    found = theorem_3(setting.infinite)
+    part: Part = {**asdict(found), "violated": list(found.violated)}
+    if found.lambda2 is None:
+        part["lambda2_reason"] = part["high_reason"] = "λ₂ divides by p_m p_r, which is 0"
+    if found.limit is None:
+        part["limit_reason"] = part["limit_fixed_reason"] = (
+            "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
+            if setting.keep == 0
+            else "every masked position keeps its word (p_c = 1), and the best average is infinite"
+        )
+    return part
+
+
+def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Part:
+    """For Theorem 2's W^V, or for D.4's diagonal one."""
+    require_topic_sets(setting.topics, setting.per_document)
+    classes = diagonal_classes if diagonal else theorem_2_classes
+    landscape = Landscape(setting.infinite, classes(setting.topics, setting.words, setting.masking))
+    found, wider = minimise(landscape), minimise(landscape, free_mask_key=True)
+    names = ("alpha", "beta", "weighted_average", "loss", "loss_uniform", "flat", "attained")
+    return {
+        **{name: getattr(found, name) for name in names},
+        "wider_family": {name: getattr(wider, name) for name in ("alpha", "beta", "mask_key", "loss")},
+    }
+
+
+def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
+    """The optimum for finite documents: no bias, eq. 1, λ = 0."""
+    part, loss_of = _unequal_finite(setting) if _unequal(setting, sampler) else _symmetric_finite(setting, sampler)
+    try:
+        require_topic_sets(setting.topics, setting.per_document)
+        value = theorem_2_classes(setting.topics, setting.words, setting.masking)
+        part["loss_of_theorem2"] = loss_of(value)
+    except InputError as error:
+        part["loss_of_theorem2"], part["loss_of_theorem2_reason"] = None, option_names(str(error))
+    return part
+
+
+def _unequal(setting: TheorySetting, sampler: Sampler) -> bool:
+    return sampler == "dirichlet" and len(set(setting.dirichlet)) > 1
+
+
+def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[ClassMatrix], float]]:
+    """Of topics that are all alike: by classes, for any number of them."""
+    population = class_moments(setting.data(sampler), setting.masking)
+    optimum = class_optimum(population)
+    part: Part = {**asdict(optimum), "loss": class_loss(optimum, population)}
+    for name, missing, why in _empty_classes(setting):
+        if missing:
+            part[name], part[f"{name}_reason"] = None, why
+    return part, lambda value: class_loss(value, population)
+
+
+def _unequal_finite(setting: TheorySetting) -> tuple[Part, Callable[[ClassMatrix], float]]:
+    """Of topics with Dirichlet parameters of their own: means over classes of entries."""
+    tokens = setting.topics * setting.words + 1
+    if tokens > MOST_DENSE_TOKENS:
+        raise InputError(
+            f"topics · words + 1 = {tokens} tokens with a Dirichlet parameter a topic need matrices too large to be "
+            f"quick: give one parameter, or at most {MOST_DENSE_TOKENS} tokens."
+        )
+    population = moments(setting.lda, setting.masking)
+    optimum = finite_optimum(population)
+    part: Part = {**_class_means(optimum, setting), "loss": population_loss(optimum, population)}
+    return part, lambda value: population_loss(value.matrix(setting.topics, setting.words), population)
+
+
+def _class_means(matrix: Float[np.ndarray, "token token"], setting: TheorySetting) -> Part:
+    """Means over the classes of entries; a class that has no entry is null with its reason."""
+    inner = matrix[1:, 1:]
+    topic = np.repeat(np.arange(setting.topics), setting.words)
+    same = topic[:, None] == topic
+    where = {"same_topic": same & ~np.eye(len(inner), dtype=bool), "different_topic": ~same}
+    part: Part = {"mask_column": float(matrix[1:, 0].mean()), "same_word": float(np.diag(inner).mean())}
+    for name, missing, why in _empty_classes(setting):
+        part[name] = None if missing else float(inner[where[name]].mean())
+        if missing:
+            part[f"{name}_reason"] = why
+    return part
+
+
+def _empty_classes(setting: TheorySetting) -> list[tuple[str, bool, str]]:
+    """Classes that may have no entry, whether they have none, and why."""
+    return [
+        ("same_topic", setting.words == 1, "a topic has one word (v = 1)"),
+        ("different_topic", setting.topics == 1, "there is one topic (T = 1)"),
+    ]
+
+
+def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, report: Report | None) -> Part:
+    if samples == 0:
+        raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
+    tokens = setting.topics * setting.words + 1
+    if tokens > MOST_SAMPLED_TOKENS:
+        raise InputError(
+            f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most {MOST_SAMPLED_TOKENS}."
+        )
+    usable = -np.expm1(setting.length[0] * np.log1p(-setting.mask)) if setting.mask < 1 else 1.0
+    if usable < RAREST_USABLE_MASK:
+        raise InputError(
+            f"mask = {setting.mask} is too small to sample: a document of length = {setting.length[0]} words almost "
+            "never has a masked position; raise mask or lengthen documents."
+        )
+    draws = generator(seed, Purpose.THEORY)
+    model = setting.lda if sampler == "dirichlet" else setting.topic_sets
+    return _bayes_part(bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report))
+
+
+def _bayes_part(floors: BayesFloors) -> Part:
+    part: Part = {
+        **_losses(floors.masked),
+        "mask_queries": None,
+        "query_blind": _with_squared_first(floors.query_blind),
+        "documents": floors.documents,
+        "method": floors.method,
+    }
+    if floors.mask_queries is not None:
+        part["mask_queries"] = _with_squared_first(floors.mask_queries)
+    else:
+        part["mask_queries_reason"] = "no position becomes [MASK], since p_c + p_r = 1"
+    return part
+
+
+def _losses(floor: Floor) -> Part:
+    return {"cross_entropy": asdict(floor.cross_entropy), "squared": asdict(floor.squared)}
+
+
+def _with_squared_first(floor: Floor) -> Part:
+    """Both losses by name; ``value``, ``low``, ``high`` are those of the squared loss, which theory is about."""
+    return {**asdict(floor.squared), **_losses(floor)}

@@ -1,0 +1,70 @@
+r"""Theorem 3's interval for the optimal weighted average ((v − 1)α + β)/v, and the limit that sharpens it.
+
+With 0 < p_c < 1, the optimal average divided by τ tends to 1/((1 − p_c)p_m) under Assumption 3; and with τ held fixed
+the optimal average itself tends, as T → ∞, to τ/((1 − p_c)p_m) − A/(τ − A), A = 1 − (1 − p_c)p_m. docs/theory.md has
+the proofs. Neither needs Assumption 4 or a bound on v.
+"""
+
+from dataclasses import dataclass
+
+from topicscope.theory.attention import InfiniteDocuments
+from topicscope.theory.lemma import topic_gain
+
+
+@dataclass(frozen=True)
+class Theorem3:
+    """The interval (λ₁(τ−1), λ₂T), the limit, and the assumptions that a setting does not meet."""
+
+    lambda1: float
+    lambda2: float | None
+    """None if p_m p_r = 0, by which it divides."""
+    low: float
+    high: float | None
+    limit: float | None
+    """τ/((1 − p_c) p_m); None if p_c = 0, where word queries say nothing about their target, or p_c = 1."""
+    limit_fixed: float | None
+    """The limit for T → ∞ with τ held fixed; None as above."""
+    violated: tuple[str, ...]
+
+
+def theorem_3(documents: InfiniteDocuments) -> Theorem3:
+    r"""Theorem 3 (§5.3) for one setting.
+
+    .. math::
+        \lambda_1 = \frac{(1-(1-p_c)p_m + p_m p_r)(1+(1-p_c)p_m)}{2(1-(1-p_c)p_m)}, \qquad
+        \lambda_2 = 100\left(\frac{1-(1-p_c)p_m}{p_m p_r} + 1\right)
+    """
+    masking, tau = documents.masking, documents.per_document
+    hidden, noise = (1 - masking.keep) * masking.mask, masking.mask * masking.random
+    limit = tau / hidden if masking.keep > 0 and hidden > 0 else None
+    lambda1 = (1 - hidden + noise) * (1 + hidden) / 2 * topic_gain(masking)
+    lambda2 = 100 * ((1 - hidden) / noise + 1) if noise > 0 else None
+    return Theorem3(
+        lambda1=lambda1,
+        lambda2=lambda2,
+        low=lambda1 * (tau - 1),
+        high=None if lambda2 is None else lambda2 * documents.topics,
+        limit=limit,
+        limit_fixed=None if limit is None else limit - (1 - hidden) / (tau - 1 + hidden),
+        violated=violated_assumptions(documents),
+    )
+
+
+def violated_assumptions(documents: InfiniteDocuments) -> tuple[str, ...]:
+    """Those of Assumptions 3 and 4 that the setting does not meet.
+
+    T → ∞, τ → ∞ and τ = o(T) are limits: a finite setting can only be far from them. Named are the settings that
+    cannot be on the way there: fewer than two topics a document, or all topics in every document.
+    """
+    masking, v = documents.masking, documents.words
+    fewest = (topic_gain(masking) + 1) ** 2 + 1
+    checks = {
+        f"Assumption 3: v = {v} must be above (1/(1−(1−p_c)p_m) + 1)² + 1 = {fewest:.4g}": v > fewest,
+        f"Assumption 3: τ → ∞, but τ = {documents.per_document}": documents.per_document > 1,
+        f"Assumption 3: τ = o(T), but τ = T = {documents.topics}": documents.per_document < documents.topics,
+        f"Assumption 4: p_m = {masking.mask} must be below 1/2": masking.mask < 0.5,
+        f"Assumption 4: p_c = {masking.keep} and p_r = {masking.random} must be equal": masking.keep == masking.random,
+        f"Assumption 4: p_c = {masking.keep} must be between 0 and 1/2": 0 < masking.keep < 0.5,
+        f"Assumption 4: p_r = {masking.random} must be between 0 and 1/2": 0 < masking.random < 0.5,
+    }
+    return tuple(text for text, met in checks.items() if not met)
