@@ -139,7 +139,7 @@ def sample_documents(model: TopicModel, count: int, *, generator: np.random.Gene
     topic = _position_topics(model, count, document, generator)
     if model.equal_words is not None:
         words = topic * np.int32(model.equal_words)
-        words += generator.integers(model.equal_words, size=len(topic), dtype=np.int32)
+        words += (generator.random(len(topic)) * model.equal_words).astype(np.int32)
     else:
         words = model._word_outcomes.draw(topic, generator=generator)
     return Documents(lengths, words + np.int32(1))
@@ -192,9 +192,10 @@ class Outcomes:
         # Outcomes whose share ends at or before a cell's beginning, and those that end before its end.
         ended = np.bincount(np.ceil(scaled).astype(np.int64).ravel(), minlength=rows * (self.cells + 1))
         ending = np.bincount(scaled.astype(np.int64).ravel(), minlength=rows * (self.cells + 1))
-        first = ended.reshape(rows, -1)[:, :-1].cumsum(axis=1)
-        last = ending.reshape(rows, -1)[:, :-1].cumsum(axis=1)
-        self._guide = np.where(first == last, first, -1).astype(np.int32).ravel()
+        first = ended.reshape(rows, -1)[:, :-1].cumsum(axis=1, dtype=np.int32)
+        last = ending.reshape(rows, -1)[:, :-1].cumsum(axis=1, dtype=np.int32)
+        first[first != last] = -1
+        self._guide = first.ravel()
         self._ladder = (cumulative + np.arange(rows)[:, None]).ravel()
         self.outcomes = outcomes
 

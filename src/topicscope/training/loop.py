@@ -7,7 +7,7 @@ never each other.
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
 from topicscope.training.data import STEPS_PER_CHUNK
 from topicscope.training.engines import make_engine
+from topicscope.training.machine import torch_threads
 from topicscope.training.members import Member, shared_weights
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses
@@ -231,14 +232,3 @@ class Trainer:
         for seed, member in enumerate(self.members):
             if member in going:
                 member.save(self.step, self.optimizer.tensors(seed))
-
-
-@contextlib.contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Compute with this many threads, then with as many as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
