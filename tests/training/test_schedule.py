@@ -3,7 +3,8 @@ import math
 import pytest
 
 from helpers import small_settings
-from topicscope.training.schedule import ATTENTION_PARTS, learning_rate, phase
+from topicscope.settings import ATTENTION_PARTS
+from topicscope.training.schedule import learning_rate, phase
 
 
 def test_two_stage_trains_values_under_uniform_attention_then_keys_and_queries() -> None:

@@ -55,9 +55,9 @@ def main(words: list[str]) -> None:
         print_json(found.table())
     else:
         console().print(_table(found))
-        share = found.fresh_fraction("bag"), found.fresh_fraction("ensemble")
+        bag, ensemble = (found.measurements[name].fresh_fraction for name in ("bag", "ensemble"))
         console().print(
-            f"Sampling, masking and counting fresh documents: {share[0]:.0%} of a step (bag), {share[1]:.0%} (ensemble)."
+            f"Drawing, masking and counting fresh documents: {bag:.0%} of training, {ensemble:.0%} of eight seeds'."
         )
 
 
@@ -73,6 +73,6 @@ def _table(found: "Bench") -> Table:
             f"{found.ratio(name):.1f} ({low:.1f}–{high:.1f})",
             f"{found.ratio(name, 'reference'):.1f}",
             f"{one.matrix_products:.0%}",
-            f"{one.peak_megabytes:.0f} MB",
+            "–" if one.peak_megabytes is None else f"{one.peak_megabytes:.1f} MB",
         )
     return table

@@ -5,25 +5,28 @@ falls on all of them alike. Ratios are what to read; absolute speeds belong to t
 """
 
 import dataclasses
+import gc
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from topicscope.commands.contestants import PAPER, Contestant, HuggingFace, Ours, engine_settings, timed_steps
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.data import STEPS_PER_CHUNK, BatchStream
-from topicscope.training.loop import torch_threads
+from topicscope.training.machine import torch_threads
 
 Report = Callable[[int, int, str], None]
 
 ENSEMBLE_SEEDS = 8
 # Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
 TURN = {"huggingface": 1, "reference": 1, "bag": 8, "ensemble": 4}
+# How many times some steps' documents are drawn to see what share of training that takes.
+FRESH_CHUNKS = 9
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -32,17 +35,20 @@ class Measurement:
     """One way of training, for one seed and step."""
 
     seconds: float
-    """Median."""
+    """Median of the processor's time: on one thread, what the clock shows on a machine with nothing else to do."""
 
     quartiles: tuple[float, float]
     preparation: float
     """Median seconds of laying out (padding or counting) the documents of a step."""
 
+    fresh_fraction: float
+    """The share of drawing, masking and laying out in training on fresh documents at every step."""
+
     matrix_products: float
     """The fraction of a step that is matrix multiplication: the floor, unless the products themselves change."""
 
-    peak_megabytes: float
-    """Memory that the first steps add to what the process has when all is imported, all seeds together."""
+    peak_megabytes: float | None
+    """Memory that the model, its batches and two steps add at their peak, all seeds together; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,6 @@ class Bench:
         """How many times as fast, for one seed and step."""
         return self.measurements[against].seconds / self.measurements[name].seconds
 
-    def fresh_fraction(self, name: str) -> float:
-        """The share of sampling, masking and laying out in a step on fresh documents."""
-        found = self.measurements[name]
-        preparing = self.sampling + found.preparation
-        return preparing / (preparing + found.seconds)
-
     def table(self) -> dict[str, Any]:
         """Everything as plain numbers, for JSON."""
         names = list(self.measurements)
@@ -78,7 +78,7 @@ class Bench:
             "seconds_quartiles": {name: list(self.measurements[name].quartiles) for name in names},
             "preparation_seconds": {name: self.measurements[name].preparation for name in names},
             "sampling_seconds": self.sampling,
-            "fresh_document_fraction": {name: self.fresh_fraction(name) for name in names},
+            "fresh_document_fraction": {name: self.measurements[name].fresh_fraction for name in names},
             "matrix_product_fraction": {name: self.measurements[name].matrix_products for name in names},
             "peak_memory_megabytes": {name: self.measurements[name].peak_megabytes for name in names},
             "rounds": self.rounds,
@@ -107,15 +107,16 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
         sampling: list[float] = []
         # The first round warms up and is not counted.
         for number in range(rounds + 1):
-            start = time.perf_counter()
+            start = time.process_time()
             drawn = [stream.chunk(number) for stream in streams]
-            sampling.append((time.perf_counter() - start) / (STEPS_PER_CHUNK * len(streams)))
+            sampling.append((time.process_time() - start) / (STEPS_PER_CHUNK * len(streams)))
             for name, one in racing.items():
-                start = time.perf_counter()
+                start = time.process_time()
                 batches[name] = one.prepare(drawn[: one.seeds], STEPS_PER_CHUNK)
-                preparation[name].append((time.perf_counter() - start) / (STEPS_PER_CHUNK * one.seeds))
+                preparation[name].append((time.process_time() - start) / (STEPS_PER_CHUNK * one.seeds))
                 seconds[name].append(timed_steps(one, batches[name][: TURN[name]]))
             tell(number, rounds, "")
+        fresh = {name: _fresh_fraction(one, streams) for name, one in racing.items()}
         products = {name: _matrix_seconds(one, batches[name]) / one.seeds for name, one in racing.items()}
     turns = {name: [statistics.median(turn) for turn in turns[1:]] for name, turns in seconds.items()}
     return Bench(
@@ -124,6 +125,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
                 seconds=statistics.median(turns[name]),
                 quartiles=_quartiles(turns[name]),
                 preparation=statistics.median(preparation[name][1:]),
+                fresh_fraction=fresh[name],
                 matrix_products=products[name] / statistics.median(turns[name]),
                 peak_megabytes=peak_memory(name),
             )
@@ -143,6 +145,21 @@ def _streams(settings: Settings, seeds: int) -> list[BatchStream]:
     return [BatchStream(dataclasses.replace(settings, seed=seed), topic_model) for seed in range(seeds)]
 
 
+def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
+    """Train as the loop does, some steps' documents at a time, and see how much goes into documents."""
+    fractions = []
+    for chunk in range(1000, 1000 + FRESH_CHUNKS):
+        start = time.process_time()
+        batches = one.prepare([stream.chunk(chunk) for stream in streams[: one.seeds]], STEPS_PER_CHUNK)
+        prepared = time.process_time()
+        # The slow ones need not take all the steps that they were given documents for.
+        few = batches if isinstance(one, Ours) and one.trainer.settings.engine == "bag" else batches[:1]
+        timed_steps(one, few)
+        training = (time.process_time() - prepared) * len(batches) / len(few)
+        fractions.append((prepared - start) / (prepared - start + training))
+    return statistics.median(fractions)
+
+
 def _quartiles(values: list[float]) -> tuple[float, float]:
     if len(values) < 2:
         return values[0], values[0]
@@ -152,26 +169,40 @@ def _quartiles(values: list[float]) -> tuple[float, float]:
 
 def _matrix_seconds(one: Contestant, batches: list[Any]) -> float:
     """Seconds of a step that go into matrix products."""
-    from torch.profiler import ProfilerActivity, profile
+    from torch.autograd.profiler import profile
 
     few = batches[:4]
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+    with profile(use_kineto=False) as profiler:
         timed_steps(one, few)
     found = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in MATRIX_PRODUCTS)
     return float(found) / 1e6 / len(few)
 
 
-def peak_memory(name: str) -> float:
-    """Megabytes that building and training add at their peak, in a process of its own."""
+def peak_memory(name: str) -> float | None:
+    """Megabytes that building and training add at their peak, in a process of its own; None where unknown."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak_memory, (name,))
 
 
-def _peak_memory(name: str) -> float:
-    contestant("huggingface" if name == "huggingface" else "bag")  # brings in all that is imported
+def _peak_memory(name: str) -> float | None:
     with torch_threads(1):
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        # A first step brings in all that is imported and set up on first use.
+        warm = contestant(name)
+        drawn = [stream.chunk(0) for stream in _streams(PAPER, warm.seeds)]
+        timed_steps(warm, warm.prepare(drawn, STEPS_PER_CHUNK)[:1])
+        del warm
+        gc.collect()
+        try:
+            Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+            before = _status("VmRSS")
+        except OSError:
+            return None
         one = contestant(name)
-        drawn = [stream.chunk(0) for stream in _streams(PAPER, one.seeds)]
         timed_steps(one, one.prepare(drawn, STEPS_PER_CHUNK)[:2])
-        return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        return (_status("VmHWM") - before) / 1024
+
+
+def _status(name: str) -> int:
+    """Kilobytes, from Linux's account of this process."""
+    lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))

@@ -43,8 +43,7 @@ class TheorySetting:
                 self.data(sampler)
             Masking(mask=self.mask, keep=self.keep, random=self.random)
         except InputError as error:
-            # The settings' own checks, under the names that these options have.
-            raise InputError(str(error).replace("data.", "").replace("masking.", "")) from None
+            raise InputError(option_names(str(error))) from None
 
     @property
     def masking(self) -> Masking:
@@ -75,6 +74,12 @@ class TheorySetting:
             topics=self.topics,
             words=self.words,
             per_document=self.per_document,
-            dirichlet=self.dirichlet,
+            # Documents of τ topics have no Dirichlet.
+            dirichlet=self.dirichlet if sampler == "dirichlet" else Data.dirichlet,
             length=self.length,
         )
+
+
+def option_names(message: str) -> str:
+    """A message of the settings' checks, with the names that these options have."""
+    return message.replace("data.", "").replace("masking.", "")

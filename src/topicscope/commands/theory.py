@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.commands.setting import TheorySetting
+from topicscope.commands.setting import TheorySetting, option_names
 from topicscope.errors import InputError
 from topicscope.randomness import Purpose, generator
+from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.checks import check_at_least
 from topicscope.settings.data import Sampler
 from topicscope.theory.attention import Landscape, diagonal_classes
@@ -79,7 +80,7 @@ def theory(
         try:
             parts[name] = make()
         except InputError as error:
-            parts[name], reasons[name] = None, str(error)
+            parts[name], reasons[name] = None, option_names(str(error))
     return Theory(setting, parts, reasons)
 
 
@@ -138,7 +139,7 @@ def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
         value = theorem_2_classes(setting.topics, setting.words, setting.masking)
         part["loss_of_theorem2"] = loss_of(value)
     except InputError as error:
-        part["loss_of_theorem2"], part["loss_of_theorem2_reason"] = None, str(error)
+        part["loss_of_theorem2"], part["loss_of_theorem2_reason"] = None, option_names(str(error))
     return part
 
 
@@ -200,6 +201,12 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
     if tokens > MOST_SAMPLED_TOKENS:
         raise InputError(
             f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most {MOST_SAMPLED_TOKENS}."
+        )
+    usable = -np.expm1(setting.length[0] * np.log1p(-setting.mask)) if setting.mask < 1 else 1.0
+    if usable < RAREST_USABLE_MASK:
+        raise InputError(
+            f"mask = {setting.mask} is too small to sample: a document of length = {setting.length[0]} words almost "
+            "never has a masked position; raise mask or lengthen documents."
         )
     draws = generator(seed, Purpose.THEORY)
     model = setting.lda if sampler == "dirichlet" else setting.topic_sets

@@ -14,13 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from topicscope.model.batch import target_weights
 from topicscope.settings.model import MaskedKeys
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
+
+# Above so many targets a document, equal ones are merged; below, merging costs more than it saves.
+MANY_TARGETS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +98,8 @@ class _Positions:
     """The words that were there."""
 
     weights: Float[np.ndarray, " target"]
+    target_sizes: Int[np.ndarray, "step seed"]
+    """How many targets each step and seed has."""
 
     @property
     def documents_a_step(self) -> int:
@@ -123,6 +128,11 @@ class _Layout:
 
     width: Int[np.ndarray, " step"]
     """Places of one seed in a step."""
+
+    def spread(self, items: Shaped[np.ndarray, " item"], filling: Shaped[np.ndarray, " place"]) -> np.ndarray:
+        """Put the items in their places; the others keep what ``filling`` has there."""
+        filling[self.place] = items
+        return filling
 
 
 def _lay_out(sizes: Int[np.ndarray, "step seed"]) -> _Layout:
@@ -244,9 +254,10 @@ def _positions(members: Sequence[MaskedDocuments], steps: int, vocabulary: int, 
     document = np.repeat(np.arange(0, len(lengths) * vocabulary, vocabulary), lengths)
     code, where = document + tokens, np.flatnonzero(masked)
     weights = target_weights(MaskedDocuments(lengths, tokens, words, masked), average, batches=steps * seeds)
-    return _Positions(
-        seeds, steps, documents, vocabulary, code, masked, code[where], words[where].astype(np.int64), weights
-    )
+    edges = np.searchsorted(where, np.append(0, np.cumsum(lengths, dtype=np.int64))[::documents])
+    sizes = np.diff(edges).reshape(steps, seeds)
+    found = (code[where], words[where].astype(np.int64), weights, sizes)
+    return _Positions(seeds, steps, documents, vocabulary, code, masked, *found)
 
 
 def _group_sizes(found: _Positions, code: Int[np.ndarray, " item"]) -> Int[np.ndarray, "step seed"]:
@@ -277,27 +288,38 @@ def _targets(
     found: _Positions, row: Int[np.ndarray, " target"], rows_a_seed: Int[np.ndarray, " step"], dtype: torch.dtype
 ) -> list[Targets]:
     """A step's targets, by the rows (counted from the beginning of the step) that they are predicted from."""
-    seeds = found.seeds
-    # Positions of a document are in no order, but documents are.
-    sizes = _group_sizes(found, found.targets // found.vocabulary * found.vocabulary)
-    layout = _lay_out(sizes)
-    place = layout.seed * np.repeat(rows_a_seed * found.vocabulary, np.diff(layout.bounds))
-    place[layout.place] = row * np.int64(found.vocabulary) + found.words
-    weight = np.zeros(len(layout.seed))
-    weight[layout.place] = found.weights
+    seeds, sizes = found.seeds, found.target_sizes
+    place, weight = row * np.int64(found.vocabulary) + found.words, found.weights
     row_bounds = np.concatenate([[0], np.cumsum(rows_a_seed * seeds)])
     flat_row = row + np.repeat(row_bounds[:-1], sizes.sum(axis=1))
-    row_weight = np.bincount(flat_row, weights=found.weights, minlength=row_bounds[-1])
-    places, weights, row_weights = (torch.from_numpy(array) for array in (place, weight, row_weight))
-    weights, row_weights = weights.to(dtype), row_weights.to(dtype)
+    row_weight = np.bincount(flat_row, weights=weight, minlength=row_bounds[-1])
+    if len(place) > MANY_TARGETS * found.total_documents:
+        place, weight, sizes = _merged(place, weight, sizes)
+    layout = _lay_out(sizes)
+    if seeds > 1:
+        first = layout.seed * np.repeat(rows_a_seed * found.vocabulary, np.diff(layout.bounds))
+        place, weight = layout.spread(place, first), layout.spread(weight, np.zeros(len(first)))
+    places, weights = torch.from_numpy(place), torch.from_numpy(weight).to(dtype)
+    row_weights = torch.from_numpy(row_weight).to(dtype)
     return [
         Targets(places[here], weights[here].view(seeds, -1), row_weights[rows])
         for here, rows in zip(_slices(layout.bounds), _slices(row_bounds), strict=True)
     ]
 
 
+def _merged(
+    place: Int[np.ndarray, " target"], weight: Float[np.ndarray, " target"], sizes: Int[np.ndarray, "step seed"]
+) -> tuple[Int[np.ndarray, " distinct"], Float[np.ndarray, " distinct"], Int[np.ndarray, "step seed"]]:
+    """Targets of the same row and word as one, so that a step's cost does not grow with the length of documents."""
+    group = np.repeat(np.arange(sizes.size), sizes.ravel())
+    span = int(place.max()) + 1
+    distinct, which = np.unique(group * span + place, return_inverse=True)
+    merged_sizes = np.bincount(distinct // span, minlength=sizes.size).reshape(sizes.shape)
+    return distinct % span, np.bincount(which, weights=weight), merged_sizes
+
+
 def _log(counts: Int[np.ndarray, " item"], dtype: torch.dtype) -> Float[Tensor, " item"]:
-    """Log n, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
+    """Logarithms, −∞ for 0; counts are small, and looking their logarithms up is faster than computing them."""
     logarithms = torch.arange(int(counts.max()) + 1, dtype=torch.float64).log().to(dtype)
     return torch.from_numpy(logarithms.numpy()[counts])
 

@@ -14,7 +14,9 @@ from topicscope.arrays import load_npy, load_tensors, only_tensor
 from topicscope.errors import InputError
 from topicscope.settings import Masking, Model, Part
 from topicscope.settings.checks import refuse
+from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.lemma import require_topic_sets
 from topicscope.theory.optima import block_value, diagonal_value, theorem_1_bias, theorem_1_embedding, theorem_2
 from topicscope.theory.population import finite_optimum, moments
 
@@ -87,15 +89,20 @@ def part_of(parameter: str) -> str:
 
 
 def initial_weights(
-    model: Model, topic_model: TopicModel, masking: Masking, *, generator: np.random.Generator
+    model: Model,
+    topic_model: TopicModel,
+    masking: Masking,
+    *,
+    average: Average = "document",
+    generator: np.random.Generator,
 ) -> Weights:
-    """Every parameter where its settings say it starts."""
+    """Every parameter where its settings say it starts; ``average`` is the mean that "finite" is the optimum of."""
     sizes = Sizes.of(model, topic_model.vocabulary, topic_model.length[1])
     parts = vars(model)
     weights = {}
     for name, shape in shapes(model, sizes).items():
         if isinstance(part := parts.get(name), Part):
-            weights[name] = _start(name, part, shape, topic_model, masking, generator)
+            weights[name] = _start(name, part, shape, topic_model, masking, average, generator)
         elif name.endswith("_bias"):
             weights[name] = np.zeros(shape)
         elif name.endswith("_norm"):
@@ -111,6 +118,7 @@ def _start(
     shape: tuple[int, ...],
     topic_model: TopicModel,
     masking: Masking,
+    average: Average,
     generator: np.random.Generator,
 ) -> Float[np.ndarray, "..."]:
     if part.start == "normal":
@@ -119,9 +127,12 @@ def _start(
         return np.zeros(shape)
     if part.start == "identity":
         return np.broadcast_to(np.eye(shape[-2], shape[-1]), shape).copy()
-    array = (
-        load_array(Path(part.file), name) if part.start == "file" else _theory(name, part, shape, topic_model, masking)
-    )
+    if part.start == "file":
+        array = load_array(Path(part.file), name)
+    elif part.start == "finite":
+        array = finite_optimum(moments(topic_model, masking, average))
+    else:
+        array = _theory(name, part, shape, topic_model, masking)
     # One matrix may serve all layers.
     allowed = (shape,) if name in ("embedding", "prediction_bias") else (shape, shape[1:])
     if array.shape not in allowed:
@@ -135,9 +146,7 @@ def _start(
 def _theory(
     name: str, part: Part, shape: tuple[int, ...], topic_model: TopicModel, masking: Masking
 ) -> Float[np.ndarray, "..."]:
-    """A theorem's optimum; all but the finite-document one need the paper's equal, disjoint topics."""
-    if part.start == "finite":
-        return finite_optimum(moments(topic_model, masking))
+    """A theorem's optimum; it needs the paper's equal, disjoint topics."""
     words = topic_model.equal_words
     if words is None:
         raise refuse(
@@ -153,6 +162,8 @@ def _theory(
         return theorem_1_embedding(
             topics, words, masking, pattern="diagonal" if diagonal else "block", dimension=shape[1]
         ).T
+    if part.start == "theorem":
+        require_topic_sets(topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
     value = {"theorem": theorem_2, "block": block_value, "diagonal": diagonal_value}[part.start]
     return value(topics, words, masking)
 

@@ -4,10 +4,22 @@ from dataclasses import dataclass
 
 from topicscope.settings.checks import check_at_least, refuse
 from topicscope.settings.data import Data, Masking
-from topicscope.settings.model import BIASES, EXTRAS, PARTS, WEIGHTS, Model, Part
+from topicscope.settings.model import ATTENTION_PARTS, BIASES, EXTRAS, PARTS, WEIGHTS, Model, Part
 from topicscope.settings.training import Training
 
-__all__ = ["BIASES", "EXTRAS", "PARTS", "WEIGHTS", "Data", "Masking", "Model", "Part", "Settings", "Training"]
+__all__ = [
+    "ATTENTION_PARTS",
+    "BIASES",
+    "EXTRAS",
+    "PARTS",
+    "WEIGHTS",
+    "Data",
+    "Masking",
+    "Model",
+    "Part",
+    "Settings",
+    "Training",
+]
 
 # Masks are redrawn until they can be used; a setting that would redraw for ever is refused.
 RAREST_USABLE_MASK = 1e-3
@@ -36,8 +48,13 @@ class Settings:
             )
         if not self.data.topic_words:
             self.check_vocabulary(self.data.topics * self.data.words + 1)
-        if self.training.schedule != "joint":
-            self._check_stages_have_something_to_train()
+        self._check_something_is_trained()
+        if self.data.fresh and self.masking.fixed:
+            raise refuse(
+                "masking.fixed", True, "documents that are fresh at every step are masked once anyway; leave it out"
+            )
+        if self.model.value.start == "finite" and self.model.masked_keys == "hidden":
+            raise refuse("model.value.start", "finite", 'the closed form is for model.masked_keys = "visible"')
 
     @property
     def engine(self) -> str:
@@ -75,12 +92,22 @@ class Settings:
                 "change masking.mask or lengthen documents",
             )
 
-    def _check_stages_have_something_to_train(self) -> None:
-        attention = {"key", "query", "key_bias", "query_bias"}
-        trained = set(self.model.trained_parts)
-        if not trained & attention or not trained - attention:
+    def _check_something_is_trained(self) -> None:
+        """Under uniform attention keys and queries do not reach the loss: each phase needs a part that does."""
+        trained = frozenset(self.model.trained_parts)
+        if self.model.uniform and trained <= ATTENTION_PARTS:
+            raise refuse(
+                "model.*.train",
+                ", ".join(sorted(trained)),
+                "attention is uniform whatever these parts are, so there is nothing to train; train another part, "
+                "or let key and query start elsewhere than at zero",
+            )
+        stages = self.training.schedule != "joint"
+        if stages and (self.model.uniform or not trained & ATTENTION_PARTS or not trained - ATTENTION_PARTS):
             raise refuse(
                 "training.schedule",
                 self.training.schedule,
-                'it needs both key or query and another part trained; use "joint"',
+                'it needs attention that is not uniform, key or query trained, and another part; use "joint"',
             )
+        if self.training.l2 and not trained & frozenset(self.training.l2_parts):
+            raise refuse("training.l2_parts", self.training.l2_parts, "none of them is trained; name one that is")

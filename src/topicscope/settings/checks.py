@@ -21,8 +21,8 @@ def shown(value: object) -> str:
 
 
 def check_at_least(name: str, value: int, low: int) -> None:
-    """Whole numbers from ``low`` up."""
-    if value < low:
+    """Whole numbers from ``low`` up; what is too large for memory is found when it is used."""
+    if not isinstance(value, int) or value < low:
         raise refuse(name, value, f"give a whole number, {low} or more")
 
 

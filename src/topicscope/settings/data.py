@@ -12,6 +12,8 @@ from topicscope.settings.checks import (
 )
 
 Sampler = Literal["dirichlet", "topics"]
+# Lengths are counted in 32 bits.
+LONGEST = 2**31 - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,30 +50,46 @@ class Data:
 
     def __post_init__(self) -> None:
         check_one_of("data.sampler", self.sampler, get_args(Sampler))
-        check_at_least("data.topics", self.topics, 1)
-        check_at_least("data.words", self.words, 1)
         check_at_least("data.per_document", self.per_document, 1)
         check_at_least("data.documents", self.documents, 1)
-        if self.sampler == "topics" and not self.topic_words and self.per_document > self.topics:
+        for parameter in self.dirichlet:
+            check_positive("data.dirichlet", parameter)
+        shortest, longest = self.length
+        if not 1 <= shortest <= longest <= LONGEST:
+            raise refuse(
+                "data.length",
+                self.length,
+                f"give the shortest length, 1 or more, then the longest, not below it and at most {LONGEST}",
+            )
+        if self.topic_words:
+            self._take_sizes_from_the_file()
+        else:
+            self._check_sizes()
+
+    def _take_sizes_from_the_file(self) -> None:
+        """With a topic-word matrix T and v are its own: they are recorded as 0, and giving others is refused."""
+        for name in ("topics", "words"):
+            if getattr(self, name) not in (0, getattr(Data, name)):
+                raise refuse(
+                    f"data.{name}", getattr(self, name), "data.topic_words says how many there are; leave it out"
+                )
+            object.__setattr__(self, name, 0)
+
+    def _check_sizes(self) -> None:
+        check_at_least("data.topics", self.topics, 1)
+        check_at_least("data.words", self.words, 1)
+        # The Dirichlet sampler has no τ: its default may exceed T, but a τ that was given may not.
+        if self.per_document > self.topics and (self.sampler == "topics" or self.per_document != Data.per_document):
             raise refuse(
                 "data.per_document",
                 self.per_document,
                 f"a document cannot have more than data.topics = {self.topics} distinct topics",
             )
-        for parameter in self.dirichlet:
-            check_positive("data.dirichlet", parameter)
-        if not self.topic_words and len(self.dirichlet) not in (1, self.topics):
+        if len(self.dirichlet) not in (1, self.topics):
             raise refuse(
                 "data.dirichlet",
                 self.dirichlet,
                 f"give one number, or one for each of the data.topics = {self.topics} topics",
-            )
-        shortest, longest = self.length
-        if not 1 <= shortest <= longest:
-            raise refuse(
-                "data.length",
-                self.length,
-                "give the shortest length, 1 or more, then the longest, not below it",
             )
 
 

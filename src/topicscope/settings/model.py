@@ -12,6 +12,8 @@ MaskedKeys = Literal["visible", "hidden"]
 WEIGHTS = ("embedding", "value", "key", "query")
 BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
 PARTS = WEIGHTS + BIASES
+# What attention is made of; the rest is what it mixes.
+ATTENTION_PARTS = frozenset({"key", "query", "key_bias", "query_bias"})
 # Parts that exist only when a switch is on; always trained.
 EXTRAS = ("positions", "output", "feed_forward", "layer_norm", "head", "prediction")
 

@@ -19,8 +19,10 @@ FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in 
 
 def load_settings(path: Path) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
+    text = ""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror}): give the path of a TOML file with settings."
@@ -28,7 +30,10 @@ def load_settings(path: Path) -> Settings:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text: give the path of a TOML file with settings.") from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path} is not valid TOML: {error}; correct that line.") from None
+        # tomllib gives the line, but for what is missing at the end.
+        last = len(text.rstrip().splitlines())
+        where = str(error).replace("at end of document", f"at line {last}, the end of the document")
+        raise InputError(f"{path} is not valid TOML: {where}; correct that line.") from None
     for keys in FILE_SETTINGS:
         _make_relative_to(path.parent, table, keys)
     return settings_from_table(table)
@@ -78,8 +83,7 @@ def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in table:
         if key not in fields:
-            nearest = difflib.get_close_matches(key, fields, n=1, cutoff=0.0)[0]
-            raise InputError(f"{prefix}{key} is not a setting: did you mean {prefix}{nearest}?")
+            raise InputError(f"{prefix}{key} is not a setting: did you mean {_nearest(prefix + key)}?")
     values = {}
     for key, value in table.items():
         if dataclasses.is_dataclass(hints[key]):
@@ -92,6 +96,17 @@ def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
         else:
             values[key] = _convert(hints[key], value, f"{prefix}{key}")
     return kind(**values)
+
+
+def _nearest(name: str) -> str:
+    """The setting or section whose name is most like this one, with its section or without."""
+    names = [*_flat(to_table(Settings())), *(field.name for field in dataclasses.fields(Settings))]
+    by_last_word = {full.rpartition(".")[2]: full for full in reversed(names)}
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    bare = difflib.get_close_matches(name.rpartition(".")[2], by_last_word, n=1, cutoff=0.8)
+    return (close or [by_last_word[word] for word in bare] or difflib.get_close_matches(name, names, n=1, cutoff=0.0))[
+        0
+    ]
 
 
 def _merge(default: Any, table: dict[str, Any], prefix: str) -> Any:

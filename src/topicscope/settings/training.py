@@ -117,10 +117,10 @@ class Training:
         for name in self.l2_parts:
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)
         check_positive("training.learning_rate", self.learning_rate)
-        for beta in (*self.adam_betas, self.momentum):
-            if not 0 <= beta < 1:
-                name = "training.momentum" if beta == self.momentum else "training.adam_betas"
-                raise refuse(name, beta, "give a number from 0 up to, but not including, 1")
+        rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
+        for name, rate in rates:
+            if not 0 <= rate < 1:
+                raise refuse(f"training.{name}", rate, "give a number from 0 up to, but not including, 1")
         check_positive("training.adam_epsilon", self.adam_epsilon)
         check_not_negative("training.weight_decay", self.weight_decay)
         check_positive("training.decay_factor", self.decay_factor)

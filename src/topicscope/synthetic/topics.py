@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.arrays import load_npy
 from topicscope.errors import InputError
 from topicscope.settings.checks import refuse
 from topicscope.settings.data import Data, Sampler
@@ -64,8 +65,9 @@ class TopicModel:
 
     @cached_property
     def word_topics(self) -> Int[np.ndarray, " token"]:
-        """Each token's topic: the one that makes it likeliest, 0 for [MASK]."""
-        return np.concatenate([[0], 1 + self.topic_words.argmax(axis=0)])
+        """Each token's topic: the one that makes it likeliest; 0 for [MASK] and for a word that no topic has."""
+        likeliest = np.where(self.topic_words.any(axis=0), 1 + self.topic_words.argmax(axis=0), 0)
+        return np.concatenate([[0], likeliest])
 
     @cached_property
     def disjoint(self) -> bool:
@@ -91,24 +93,21 @@ def equal_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
 
 def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
     """Read a topic-word matrix from .npy, .csv or .tsv and check that its rows are distributions."""
+    name = f"data.topic_words = {path}"
     delimiters = {".csv": ",", ".tsv": "\t"}
+    if path.suffix == ".npy":
+        return check_topic_words(load_npy(path), name)
+    if path.suffix not in delimiters:
+        raise InputError(f"{name} is not allowed: give a .npy, .csv or .tsv file.")
     try:
-        if path.suffix == ".npy":
-            matrix = np.load(path, allow_pickle=False)
-        elif path.suffix in delimiters:
-            matrix = np.loadtxt(path, delimiter=delimiters[path.suffix], ndmin=2)
-        else:
-            raise InputError(f"data.topic_words = {path} is not allowed: give a .npy, .csv or .tsv file.")
-        matrix = np.asarray(matrix, dtype=np.float64)
+        text = path.read_text(encoding="utf-8")
+        rows = [line.split(delimiters[path.suffix]) for line in text.splitlines() if line.strip()]
+        matrix = np.array(rows, dtype=np.float64)
     except OSError as error:
-        raise InputError(
-            f"data.topic_words = {path} cannot be read: {error.strerror or error}; give an existing file."
-        ) from None
-    except (ValueError, EOFError) as error:
-        raise InputError(
-            f"data.topic_words = {path} is not a matrix of numbers ({error}): give a row a topic, a column a word."
-        ) from None
-    return check_topic_words(matrix, f"data.topic_words = {path}")
+        raise InputError(f"{name} cannot be read: {error.strerror}; give an existing file.") from None
+    except ValueError as error:
+        raise InputError(f"{name} is not a matrix of numbers ({error}): give a row a topic, a column a word.") from None
+    return check_topic_words(matrix, name)
 
 
 def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic word"]:
@@ -140,7 +139,7 @@ def sample_documents(model: TopicModel, count: int, *, generator: np.random.Gene
     topic = _position_topics(model, count, document, generator)
     if model.equal_words is not None:
         words = topic * np.int32(model.equal_words)
-        words += generator.integers(model.equal_words, size=len(topic), dtype=np.int32)
+        words += (generator.random(len(topic)) * model.equal_words).astype(np.int32)
     else:
         words = model._word_outcomes.draw(topic, generator=generator)
     return Documents(lengths, words + np.int32(1))
@@ -193,9 +192,10 @@ class Outcomes:
         # Outcomes whose share ends at or before a cell's beginning, and those that end before its end.
         ended = np.bincount(np.ceil(scaled).astype(np.int64).ravel(), minlength=rows * (self.cells + 1))
         ending = np.bincount(scaled.astype(np.int64).ravel(), minlength=rows * (self.cells + 1))
-        first = ended.reshape(rows, -1)[:, :-1].cumsum(axis=1)
-        last = ending.reshape(rows, -1)[:, :-1].cumsum(axis=1)
-        self._guide = np.where(first == last, first, -1).astype(np.int32).ravel()
+        first = ended.reshape(rows, -1)[:, :-1].cumsum(axis=1, dtype=np.int32)
+        last = ending.reshape(rows, -1)[:, :-1].cumsum(axis=1, dtype=np.int32)
+        first[first != last] = -1
+        self._guide = first.ravel()
         self._ladder = (cumulative + np.arange(rows)[:, None]).ravel()
         self.outcomes = outcomes
 

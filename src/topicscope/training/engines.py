@@ -15,6 +15,7 @@ from torch import Tensor
 from topicscope.model.bag import BagTransformer, uses_table
 from topicscope.model.batch import padded_batch
 from topicscope.model.counts import slot_batches, table_batches
+from topicscope.model.one_hot import is_equation_7, one_hot_losses
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes
 from topicscope.settings import Settings
@@ -58,6 +59,7 @@ class BagEngine:
         self.weights = weights
         self.model = BagTransformer(settings.model, sizes, weights)
         self._table = uses_table(settings.model, sizes)
+        self._equation_7 = self._table and is_equation_7(settings.model)
         self._count = partial(
             table_batches if self._table else slot_batches,
             vocabulary=sizes.vocabulary,
@@ -73,12 +75,16 @@ class BagEngine:
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From one row of scores for each distinct masked query."""
+        if self._equation_7:
+            value, key, query = (self.weights[name] for name in ("value", "key", "query"))
+            return one_hot_losses(value, key, query, batch, self.loss)
         return row_losses(self.model.predict_masked(batch), batch.targets, self.loss)
 
     def gradients(self, values: Float[Tensor, " seed"], names: Iterable[str]) -> Gradients:
         """One backward pass for all members: no member's loss depends on another's weights."""
         named = list(names)
-        found = torch.autograd.grad(values.sum(), [self.weights[name] for name in named], allow_unused=True)
+        leaves = [self.weights[name] for name in named]
+        found = torch.autograd.grad(values, leaves, torch.ones_like(values), allow_unused=True)
         return {name: gradient for name, gradient in zip(named, found, strict=True) if gradient is not None}
 
     def hold_uniform(self, uniform: bool) -> None:
@@ -113,7 +119,7 @@ class ReferenceEngine:
         """The members' gradients, stacked."""
         named = list(names)
         leaves = [model.parameter(name) for name in named for model in self.models]
-        found = torch.autograd.grad(values.sum(), leaves, allow_unused=True)
+        found = torch.autograd.grad(values, leaves, torch.ones_like(values), allow_unused=True)
         seeds = len(self.models)
         by_name = {name: found[seeds * place : seeds * (place + 1)] for place, name in enumerate(named)}
         return {name: torch.stack(each) for name, each in by_name.items() if each[0] is not None}

@@ -1,9 +1,12 @@
 """Many seeds, and learning rates, of one setting, trained in one tensor.
 
 Each member draws its own documents, masks and initial weights, the same as it would draw alone, and writes the same
-run folder. Its numbers are those of the run alone up to the rounding of sums taken in another order (about 1e-6
-relative in float32 for a step, 1e-14 in float64). Which members are trained together is part of the settings of an
-ensemble, never of the machine: that is what makes results repeat to the bit.
+run folder. Its numbers are those of the run alone up to the rounding of sums taken in another order: about 1e-6
+relative a step in float32, 1e-14 in float64. Only b^K is another matter under Adam: it shifts all scores of a query
+alike and changes no prediction, so its gradient is nothing but rounding, which Adam scales up.
+
+Which members are trained together is part of the settings of an ensemble, never of the machine: that is what makes
+results repeat to the bit.
 """
 
 import dataclasses

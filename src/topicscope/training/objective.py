@@ -53,4 +53,5 @@ def l2_penalty(model: Transformer, training: Training) -> Float[Tensor, ""]:
         for name, parameter in model.named_parameters()
         if part_of(name) in training.l2_parts and part_of(name) in model.settings.trained_parts
     ]
-    return training.l2 * torch.stack([parameter.square().sum() for parameter in parameters]).sum()
+    norms = [parameter.square().sum() for parameter in parameters]
+    return training.l2 * torch.stack(norms).sum() if norms else torch.zeros(())

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.optim.adam import adam
-from torch.optim.adamw import adamw
 
 from topicscope.settings import Training
 
@@ -59,20 +57,23 @@ class Optimizer:
         rate: float,
     ) -> None:
         training = self.training
-        update, decay = (adamw, training.weight_decay) if training.optimizer == "adamw" else (adam, 0.0)
-        update(
+        if training.optimizer == "adamw":
+            torch._foreach_mul_(parameters, 1 - rate * training.weight_decay)
+        for step in steps:
+            step += 1
+        # What torch.optim.Adam(fused=True) calls, without what it does around it.
+        torch._fused_adam_(
             parameters,
             gradients,
             *averages,
             [],
             steps,
-            fused=True,
-            amsgrad=False,
+            lr=rate,
             beta1=training.adam_betas[0],
             beta2=training.adam_betas[1],
-            lr=rate,
-            weight_decay=decay,
+            weight_decay=0.0,
             eps=training.adam_epsilon,
+            amsgrad=False,
             maximize=False,
         )
 

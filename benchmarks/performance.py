@@ -1,0 +1,102 @@
+"""Writes docs/performance.md and its figure: ``python benchmarks/performance.py``. Takes some minutes."""
+
+import platform
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import torch
+
+from topicscope.commands.bench import ENSEMBLE_SEEDS, Bench, bench
+from topicscope.commands.growth import Growth, Point, growth
+
+DOCS = Path(__file__).parent.parent / "docs"
+TITLES = {
+    "huggingface": "Hugging Face `BertForMaskedLM`, one layer",
+    "reference": "reference engine",
+    "bag": "bag engine",
+    "ensemble": f"bag engine, {ENSEMBLE_SEEDS} seeds in one tensor, per seed",
+}
+AXES = {
+    "length": "words a document, N",
+    "vocabulary": "vocabulary, V",
+    "layers": "layers",
+}
+
+
+def main() -> None:
+    compared = bench(rounds=40)
+    grown = growth(report=print)
+    draw(grown, DOCS / "performance.svg")
+    (DOCS / "performance.md").write_text(page(compared, grown), encoding="utf-8")
+
+
+def page(compared: Bench, grown: Growth) -> str:
+    sections = [
+        "# Performance\n",
+        "Written by `benchmarks/performance.py`; do not edit. "
+        f"torch {torch.__version__}, Python {platform.python_version()}, {platform.machine()}, one thread. "
+        "Times are the processor's: what a clock shows on a machine with nothing else to do. "
+        "Absolute speeds belong to the machine; ratios are what to read.\n",
+        "## A training step of the paper's setting\n",
+        "Batch 40, V = 101, documents of 100–150 words, W^K, W^Q, W^V trained, one-hot embeddings frozen, "
+        "cross-entropy, Adam. All four take turns in one process on the same documents; medians over "
+        f"{compared.rounds} turns, quartiles in brackets. Laying out documents (padding, counting) is apart. "
+        "The Hugging Face model also has a feed-forward layer, LayerNorms and positions: "
+        "like for like is the bag engine against the reference.\n",
+        comparison(compared),
+        "## How the cost grows\n",
+        "![Cost of a step by length, vocabulary and layers](performance.svg)\n",
+        growth_table("Length: the same distinct tokens and queries, counting apart", "N", grown.length),
+        growth_table("Vocabulary: one layer, trained embeddings of width 128", "V", grown.vocabulary),
+        growth_table("Layers: trained embeddings of width 64, V = 101", "layers", grown.layers),
+    ]
+    return "\n".join(sections)
+
+
+def comparison(compared: Bench) -> str:
+    lines = [
+        "| | steps/s | × Hugging Face | × reference | matrix products | fresh documents | peak memory |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for name, one in compared.measurements.items():
+        low, high = compared.ratio_quartiles[name]
+        memory = "–" if one.peak_megabytes is None else f"{one.peak_megabytes:.1f} MB"
+        lines.append(
+            f"| {TITLES[name]} | {1 / one.seconds:,.1f} | {compared.ratio(name):.1f} ({low:.1f}–{high:.1f}) "
+            f"| {compared.ratio(name, 'reference'):.1f} | {one.matrix_products:.0%} | {one.fresh_fraction:.0%} "
+            f"| {memory} |"
+        )
+    legend = (
+        "\n*Matrix products*: their share of a step, the floor. *Fresh documents*: the share of drawing, masking and "
+        "laying out when every step has new documents. *Peak memory*: what the model, its batches and two steps add, "
+        "all seeds together.\n"
+    )
+    return "\n".join(lines) + "\n" + legend
+
+
+def growth_table(title: str, size: str, points: list[Point]) -> str:
+    lines = [f"**{title}**\n", f"| {size} | bag, ms | reference, ms |", "|---:|---:|---:|"]
+    for point in points:
+        slow = "–" if point.reference is None else f"{point.reference * 1e3:,.1f}"
+        lines.append(f"| {point.size:,} | {point.bag * 1e3:,.2f} | {slow} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(grown: Growth, path: Path) -> None:
+    figure, panels = plt.subplots(1, 3, figsize=(10, 3), layout="constrained", sharey=True)
+    for panel, (name, title) in zip(panels, AXES.items(), strict=True):
+        points: list[Point] = getattr(grown, name)
+        measured = [point for point in points if point.reference is not None]
+        panel.plot([p.size for p in measured], [(p.reference or 0) * 1e3 for p in measured], "s--", label="reference")
+        panel.plot([p.size for p in points], [p.bag * 1e3 for p in points], "o-", label="bag engine")
+        panel.set(xlabel=title, yscale="log", xscale="linear" if name == "layers" else "log")
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("a step, milliseconds")
+    panels[0].legend(frameon=False)
+    # No date and no random names in the file: the same numbers give the same figure.
+    with plt.rc_context({"svg.hashsalt": "topicscope"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()
