@@ -123,3 +123,20 @@ def test_diverging_training_ends_with_exit_code_3(
     assert "lower training.learning_rate" in printed
     assert printed.count("\n") == 1
     assert list(out.glob("checkpoint-*.safetensors"))
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["train", "--out", str(tmp_path / "file" / "run")]) == 2
+    printed = capsys.readouterr().err
+    assert "file" in printed
+    assert printed.count("\n") == 1
+
+
+def test_the_settings_file_may_stand_anywhere_but_only_once(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    assert main(["train", "--out", out, str(settings_file), "--quiet"]) == 0
+    assert main(["train", "--out", out, str(settings_file), "other.toml"]) == 2
+    assert "give one TOML file" in capsys.readouterr().err

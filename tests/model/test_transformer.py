@@ -180,7 +180,7 @@ def test_hidden_masked_keys_get_no_attention_and_visible_ones_do() -> None:
     model = build_model(small_settings(model=RANDOM_PARTS))
     attention = {}
     for keys in ("visible", "hidden"):
-        batch = padded_batch(documents, masked_keys=keys, average="document")  # type: ignore[arg-type]
+        batch = padded_batch(documents, masked_keys=keys, average="document")
         attention[keys] = model.attention(batch.tokens, batch.visible)[0, :, 0][batch.masked].detach().numpy()
     assert (attention["hidden"] == 0).all()
     assert (attention["visible"] > 0).all()

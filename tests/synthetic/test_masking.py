@@ -68,7 +68,7 @@ def test_redrawing_conditions_on_a_mask_that_is_not_empty() -> None:
     """Of two positions, P(both masked | at least one) = p/(2 − p); redrawing single positions would give p."""
     probability = 0.3
     _, documents = masked_sample(Masking(mask=probability), length=2, count=20_000)
-    both = documents.masked.reshape(-1, 2).all(axis=1)
+    both = documents.masked[::2] & documents.masked[1::2]
     expected = probability / (2 - probability)
     error = np.sqrt(expected * (1 - expected) / len(both))
     assert abs(both.mean() - expected) <= 5 * error

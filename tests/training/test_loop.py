@@ -123,7 +123,9 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(
     content = bytearray(path.read_bytes())
     if damage == "altered":
         content[-3] ^= 1
-    path.write_bytes({"truncated": content[: len(content) // 2], "altered": content, "empty": b""}[damage])
+    path.write_bytes(
+        {"truncated": bytes(content[: len(content) // 2]), "altered": bytes(content), "empty": b""}[damage]
+    )
     train(small_settings(), folder.path, resume=True)
     assert "checkpoint-12.safetensors is damaged" in caplog.text
     assert run_files(folder.path) == whole

@@ -55,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        # A folder that cannot be written, a full disk: the system's own words, without a traceback.
+        sys.stderr.write(f"topicscope: {error.filename or 'a file'} cannot be used: {error.strerror or error}.\n")
+        return InputError.exit_code
 
 
 def _dispatch(words: list[str]) -> int:

@@ -62,18 +62,23 @@ def main(words: list[str]) -> None:
 
 
 def parse_options(words: list[str]) -> Options:
-    """The options, over the TOML file if the first word names one, or over the run that is resumed."""
+    """The options, over the TOML file if one is given, or over the settings of the run that is resumed."""
     settings = Settings()
-    if words and not words[0].startswith("-"):
-        settings = load_settings(Path(words[0]))
-        words = words[1:]
+    files = [word for place, word in enumerate(words) if word.endswith(".toml") or (place == 0 and word[0] != "-")]
+    if len(files) > 1:
+        raise InputError(f"{' and '.join(files)} are too many settings: give one TOML file.")
+    if files:
+        settings = load_settings(Path(files[0]))
+        words = [word for word in words if word != files[0]]
     elif "--resume" in words and (stored := _stored_settings(words)) is not None:
         settings = stored
     if "--help" not in words and "-h" not in words and not _value_of(words, "--out"):
         raise InputError("--out is missing: give a folder to write the run to.")
     default = Options(out=Path("DIR"), settings=settings)
     return parse(
-        lambda: tyro.cli(Options, args=words, default=default, prog="topicscope train", description=DESCRIPTION)
+        lambda: tyro.cli(
+            Options, args=words, default=default, prog="topicscope train [SETTINGS.toml]", description=DESCRIPTION
+        )
     )
 
 

@@ -90,15 +90,15 @@ def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:
 
 def class_masks(topic: Int[np.ndarray, " token"]) -> dict[str, Bool[np.ndarray, "token token"]]:
     """Which entries (i, j) belong to which class; row i predicts token i, column j is the token seen."""
-    row, column = np.indices((len(topic), len(topic)))
+    row, column = np.ogrid[: len(topic), : len(topic)]
     of_words = (row > 0) & (column > 0)
-    same = of_words & (topic[row] == topic[column])
+    same = of_words & (topic[:, None] == topic[None, :])
     return {
         "same_word": same & (row == column),
         "same_topic": same & (row != column),
         "different_topic": of_words & ~same,
         "mask_column": (row > 0) & (column == 0),
-        "mask_row": row == 0,
+        "mask_row": (row == 0) & (column >= 0),
     }
 
 

@@ -42,13 +42,16 @@ def train(settings: Settings, out: Path, *, resume: bool = False, report: Report
     if resume and folder.settings_path.exists():
         folder.check_can_resume(settings)
         settings = folder.settings()
+    elif resume:
+        logger.info("%s holds no run yet: starting one.", out)
     topic_model = TopicModel.from_settings(settings.data)
     settings.check_vocabulary(topic_model.vocabulary)
     with torch_threads(settings.training.threads):
         trainer = Trainer(settings, topic_model)
         if not folder.settings_path.exists():
-            folder.create(settings, reference_losses(settings, topic_model))
+            folder.create(settings)
         with folder.locked():
+            folder.describe(settings, lambda: reference_losses(settings, topic_model))
             trainer.run(folder, report or (lambda done, total, state: None))
     return folder
 
@@ -91,11 +94,13 @@ class Trainer:
             self._restore(checkpoint)
         folder.cut_back(self.step)
         snapshots = folder.snapshots()
+        state = ""
         with folder.metrics_path.open("a", encoding="utf-8") as metrics:
             for row in self._steps(folder, snapshots, metrics.flush):
                 if row is not None:
                     metrics.write(row_text(row))
-                    report(self.step, self.training.steps, f"loss {row['loss']:.4f}")
+                    state = f"loss {row['loss']:.4f}"
+                report(self.step, self.training.steps, state)
             metrics.flush()
             self._save(folder, snapshots)
 

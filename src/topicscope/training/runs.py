@@ -66,14 +66,16 @@ class RunFolder:
         assert isinstance(reference, dict)
         return reference
 
-    def create(self, settings: Settings, reference: dict[str, Any]) -> None:
+    def create(self, settings: Settings) -> None:
         """Lay out a new run; files that the settings name are copied in, so that the folder is complete."""
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in ("versions", "reference"):
-            content = _versions(settings) if name == "versions" else reference
-            write_atomically(self.path / f"{name}.json", json.dumps(content, indent=2, allow_nan=False) + "\n")
-        # Written last: a folder with settings is a complete one.
         write_atomically(self.settings_path, dump_settings(_with_files_inside(settings, self.path)))
+
+    def describe(self, settings: Settings, reference: Callable[[], dict[str, Any]]) -> None:
+        """Write what the run is to be held against, and what it was made with, unless it is there already."""
+        for path, content in ((self.reference_path, reference), (self.versions_path, lambda: _versions(settings))):
+            if not path.exists():
+                write_atomically(path, json.dumps(content(), indent=2, allow_nan=False) + "\n")
 
     def check_can_resume(self, settings: Settings) -> None:
         """Refuse to go on with other settings, and name each that differs."""
@@ -130,7 +132,9 @@ def check_out(path: Path, *, resume: bool) -> None:
             f"--out {path} is not empty: choose another folder, or add --resume to go on with the run in it."
         )
     if resume and path.is_dir() and not (path / "settings.toml").exists():
-        others = [item.name for item in path.iterdir() if not item.name.endswith((".tmp", ".json", ".npy"))]
+        # A run killed before its settings were written leaves copies of the files they name.
+        ours = ("topic_words", *PARTS)
+        others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
         if others:
             raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
 
