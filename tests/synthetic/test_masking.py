@@ -30,7 +30,7 @@ def test_token_frequencies_after_masking_are_those_of_d17(masking: Masking, leng
     expected = expected_frequencies(np.full(12, 1 / 12), masking, length)
     error = found.std(axis=0, ddof=1) / np.sqrt(len(found))
     assert (abs(found.mean(axis=0) - expected) <= 5 * error + 1e-12).all()
-    wrong = expected_frequencies(np.full(12, 1 / 12), Masking(mask=0.2, keep=0.1, random=0.1), length)
+    wrong = expected_frequencies(np.full(12, 1 / 12), Masking(mask=0.25, keep=0.1, random=0.1), length)
     assert (abs(found.mean(axis=0) - wrong) > 5 * error + 1e-12).any()
 
 

@@ -11,18 +11,13 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.theory.attention import (
-    InfiniteDocuments,
-    Landscape,
-    ValueClasses,
-    block_classes,
-    diagonal_classes,
-)
+from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import AttentionOptimum, minimise
+from topicscope.theory.classes import ClassMatrix, theorem_2_classes
 from topicscope.theory.lemma import lemma_1
 from topicscope.theory.optima import diagonal_value, theorem_2
 
-Classes = Callable[[int, int, Masking], ValueClasses]
+Classes = Callable[[int, int, Masking], ClassMatrix]
 PAPER = InfiniteDocuments(topics=10, per_document=2, words=10)
 
 probability = st.floats(0.05, 0.9)
@@ -40,7 +35,7 @@ def settings_of_documents(draw: st.DrawFn, most_topics: int = 5, words_from: int
 
 
 number = st.floats(-2, 2)
-any_value = st.builds(ValueClasses, number, number, number, number)
+any_value = st.builds(ClassMatrix, number, number, number, number)
 weight = st.just(0.0) | st.floats(0.01, 50)
 
 
@@ -77,7 +72,7 @@ def explicit_loss(
 
 
 def check_class_sums(
-    documents: InfiniteDocuments, value: ValueClasses, weights: tuple[float, float, float], mask_queries: bool
+    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float], mask_queries: bool
 ) -> None:
     masking = documents.masking
     if not mask_queries and masking.keep == masking.random == 0:
@@ -100,7 +95,7 @@ class_sum_cases = given(settings_of_documents(), any_value, some_weights, st.boo
 @class_sum_cases
 @settings(derandomize=True, deadline=None, max_examples=25)
 def test_class_sums_equal_the_loss_of_explicit_matrices_over_all_topic_sets(
-    documents: InfiniteDocuments, value: ValueClasses, weights: tuple[float, float, float], mask_queries: bool
+    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float], mask_queries: bool
 ) -> None:
     check_class_sums(documents, value, weights, mask_queries)
 
@@ -109,12 +104,12 @@ def test_class_sums_equal_the_loss_of_explicit_matrices_over_all_topic_sets(
 @class_sum_cases
 @settings(derandomize=True, deadline=None, max_examples=400)
 def test_class_sums_equal_the_loss_of_explicit_matrices_over_all_topic_sets_often(
-    documents: InfiniteDocuments, value: ValueClasses, weights: tuple[float, float, float], mask_queries: bool
+    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float], mask_queries: bool
 ) -> None:
     check_class_sums(documents, value, weights, mask_queries)
 
 
-def check_derivatives(documents: InfiniteDocuments, value: ValueClasses, weights: tuple[float, float, float]) -> None:
+def check_derivatives(documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]) -> None:
     landscape = Landscape(documents, value)
     point = np.array(weights) + 0.1
     explained, gradient, hessian = landscape.derivatives(*point)
@@ -135,7 +130,7 @@ derivative_cases = given(settings_of_documents(most_topics=50), any_value, st.tu
 @derivative_cases
 @settings(derandomize=True, deadline=None, max_examples=25)
 def test_gradient_and_hessian_equal_finite_differences(
-    documents: InfiniteDocuments, value: ValueClasses, weights: tuple[float, float, float]
+    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]
 ) -> None:
     check_derivatives(documents, value, weights)
 
@@ -144,17 +139,17 @@ def test_gradient_and_hessian_equal_finite_differences(
 @derivative_cases
 @settings(derandomize=True, deadline=None, max_examples=300)
 def test_gradient_and_hessian_equal_finite_differences_often(
-    documents: InfiniteDocuments, value: ValueClasses, weights: tuple[float, float, float]
+    documents: InfiniteDocuments, value: ClassMatrix, weights: tuple[float, float, float]
 ) -> None:
     check_derivatives(documents, value, weights)
 
 
 def test_the_derivative_comparison_tells_a_wrong_point_apart() -> None:
-    landscape = Landscape(PAPER, block_classes(10, 10, PAPER.masking))
+    landscape = Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))
     assert abs(landscape.gradient(3.0, 2.0) - landscape.gradient(3.5, 2.0)).max() > 1e-4
 
 
-@pytest.mark.parametrize(("classes", "matrix"), [(block_classes, theorem_2), (diagonal_classes, diagonal_value)])
+@pytest.mark.parametrize(("classes", "matrix"), [(theorem_2_classes, theorem_2), (diagonal_classes, diagonal_value)])
 def test_the_named_values_are_the_closed_forms_and_in_lemma_1s_family(
     classes: Classes, matrix: Callable[[int, int, Masking], np.ndarray]
 ) -> None:
@@ -163,7 +158,7 @@ def test_the_named_values_are_the_closed_forms_and_in_lemma_1s_family(
     found = value.matrix(4, 3)
     np.testing.assert_allclose(found, matrix(4, 3, masking), atol=1e-14)
     np.testing.assert_allclose(lemma_1(4, 3, masking).project(found), found, atol=1e-12)
-    nudged = ValueClasses(value.mask_column + 0.1, value.same_word, value.same_topic, value.different_topic)
+    nudged = ClassMatrix(value.mask_column + 0.1, value.same_word, value.same_topic, value.different_topic)
     assert abs(lemma_1(4, 3, masking).project(nudged.matrix(4, 3)) - nudged.matrix(4, 3)).max() > 1e-3
 
 
@@ -193,7 +188,7 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
 
 
 minimum_cases = given(
-    settings_of_documents(most_topics=60, words_from=2), st.sampled_from([block_classes, diagonal_classes])
+    settings_of_documents(most_topics=60, words_from=2), st.sampled_from([theorem_2_classes, diagonal_classes])
 )
 
 
@@ -214,13 +209,13 @@ def test_the_minimiser_satisfies_kkt_and_beats_a_fine_grid_often(
 
 @pytest.mark.parametrize("topics", [10**3, 10**6, 10**8])
 @pytest.mark.parametrize("per_document", [2, 100])
-@pytest.mark.parametrize("classes", [block_classes, diagonal_classes])
+@pytest.mark.parametrize("classes", [theorem_2_classes, diagonal_classes])
 def test_the_minimiser_holds_at_any_number_of_topics(topics: int, per_document: int, classes: Classes) -> None:
     check_minimum(InfiniteDocuments(topics=topics, per_document=per_document, words=10), classes)
 
 
 def test_the_papers_numbers() -> None:
-    block = Landscape(PAPER, block_classes(10, 10, PAPER.masking))
+    block = Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))
     optimum = minimise(block)
     assert optimum.loss_uniform == pytest.approx(0.95, abs=1e-12)
     assert optimum.loss == pytest.approx(0.94610274, abs=5e-9)
@@ -229,7 +224,7 @@ def test_the_papers_numbers() -> None:
     wide = minimise(block, free_mask_key=True)
     assert wide.loss == pytest.approx(0.9460688, abs=5e-8)
     larger = InfiniteDocuments(topics=100, per_document=10, words=10)
-    optimum = minimise(Landscape(larger, block_classes(100, 10, larger.masking)))
+    optimum = minimise(Landscape(larger, theorem_2_classes(100, 10, larger.masking)))
     assert optimum.loss == pytest.approx(0.98189325, abs=5e-9)
     assert (optimum.alpha, optimum.beta) == pytest.approx((46.20, 1.0), abs=5e-3)
     diagonal = minimise(Landscape(PAPER, diagonal_classes(10, 10, PAPER.masking)))
@@ -239,7 +234,7 @@ def test_the_papers_numbers() -> None:
 
 def test_uniform_attention_has_the_loss_of_a_perfect_word_distribution() -> None:
     # Any member of Lemma 1's family predicts P_w exactly: 1 − 1/(τv).
-    for classes in (block_classes, diagonal_classes):
+    for classes in (theorem_2_classes, diagonal_classes):
         landscape = Landscape(PAPER, classes(10, 10, PAPER.masking))
         assert float(landscape.loss(1.0, 1.0)) == pytest.approx(1 - 1 / 20, abs=1e-13)
         assert float(landscape.loss(1.0, 3.0)) != pytest.approx(1 - 1 / 20, abs=1e-6)
@@ -248,7 +243,7 @@ def test_uniform_attention_has_the_loss_of_a_perfect_word_distribution() -> None
 def test_remark_5_holds_for_word_queries_and_blocks_only() -> None:
     alpha = np.array([1.0, 3.0, 5.0])
     beta = 10 * 4.0 - 9 * alpha
-    value = block_classes(10, 10, PAPER.masking)
+    value = theorem_2_classes(10, 10, PAPER.masking)
     assert np.ptp(Landscape(PAPER, value, mask_queries=False).loss(alpha, beta)) < 1e-14
     assert np.ptp(Landscape(PAPER, value).loss(alpha, beta)) > 1e-4
     diagonal = diagonal_classes(10, 10, PAPER.masking)
@@ -267,7 +262,7 @@ def test_flat_directions_are_reported_and_are_flat(
     words: int, keep: float, random: float, mask_queries: bool, said: str
 ) -> None:
     documents = InfiniteDocuments(topics=10, per_document=2, words=words, masking=Masking(keep=keep, random=random))
-    landscape = Landscape(documents, block_classes(10, words, documents.masking), mask_queries)
+    landscape = Landscape(documents, theorem_2_classes(10, words, documents.masking), mask_queries)
     optimum = minimise(landscape)
     assert optimum.flat is not None
     assert said in optimum.flat
@@ -276,18 +271,18 @@ def test_flat_directions_are_reported_and_are_flat(
     assert other == pytest.approx(optimum.loss, abs=1e-14)
     across = float(landscape.loss(optimum.alpha + 1, optimum.beta + 1))
     assert across > optimum.loss + 1e-6
-    assert minimise(Landscape(PAPER, block_classes(10, 10, PAPER.masking))).flat is None
+    assert minimise(Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))).flat is None
 
 
 def test_a_value_that_wants_all_attention_has_no_minimiser_and_says_so() -> None:
     documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=0.2, random=0.0))
-    assert not minimise(Landscape(documents, ValueClasses(0.0, 0.5, 0.0, 0.0))).attained
+    assert not minimise(Landscape(documents, ClassMatrix(0.0, 0.5, 0.0, 0.0))).attained
     assert minimise(Landscape(documents, diagonal_classes(10, 10, documents.masking))).attained
 
 
 def test_where_no_key_has_weight_there_is_no_attention() -> None:
     single = InfiniteDocuments(topics=1, per_document=1, words=2)
-    landscape = Landscape(single, ValueClasses(0.1, 0.2, 0.3, 0.4))
+    landscape = Landscape(single, ClassMatrix(0.1, 0.2, 0.3, 0.4))
     assert float(landscape.explained(0.0, 0.0, 0.0)) == -np.inf
     assert np.isfinite(landscape.explained(0.0, 0.0, 0.1))
     assert np.isfinite(minimise(landscape, free_mask_key=True).loss)
@@ -296,7 +291,7 @@ def test_where_no_key_has_weight_there_is_no_attention() -> None:
 def test_a_landscape_of_200_by_200_points_is_quick_at_any_size() -> None:
     axis = np.geomspace(1e-2, 1e6, 200)
     documents = InfiniteDocuments(topics=10**8, per_document=3000, words=10)
-    landscape = Landscape(documents, block_classes(10**8, 10, documents.masking))
+    landscape = Landscape(documents, theorem_2_classes(10**8, 10, documents.masking))
     began = time.perf_counter()
     loss = landscape.loss(axis[:, None], axis[None, :])
     assert time.perf_counter() - began < 1.0
@@ -307,8 +302,8 @@ def test_settings_without_queries_or_with_too_many_topics_are_refused() -> None:
     masking = Masking(keep=0.0, random=0.0)
     documents = InfiniteDocuments(topics=4, per_document=2, words=3, masking=masking)
     with pytest.raises(InputError, match="no query is left"):
-        Landscape(documents, block_classes(4, 3, masking), mask_queries=False)
+        Landscape(documents, theorem_2_classes(4, 3, masking), mask_queries=False)
     with pytest.raises(InputError, match="per_document = 5 is not allowed"):
         InfiniteDocuments(topics=4, per_document=5, words=3)
     with pytest.raises(InputError, match="divide by"):
-        block_classes(4, 3, Masking(keep=0.5, random=0.5))
+        theorem_2_classes(4, 3, Masking(keep=0.5, random=0.5))

@@ -1,16 +1,22 @@
 """Theorem 3's interval and assumptions, and the limit of the exact optimum that sharpens it."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from topicscope.settings.data import Masking
-from topicscope.theory.attention import InfiniteDocuments, Landscape, block_classes
+from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import minimise
+from topicscope.theory.classes import theorem_2_classes
+from topicscope.theory.limit_table import limit_row, limit_table
 from topicscope.theory.theorem3 import theorem_3
+
+THEORY_PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 
 
 def optimal_average(documents: InfiniteDocuments) -> float:
-    value = block_classes(documents.topics, documents.words, documents.masking)
+    value = theorem_2_classes(documents.topics, documents.words, documents.masking)
     return minimise(Landscape(documents, value)).weighted_average
 
 
@@ -44,6 +50,7 @@ def test_without_random_words_or_kept_words_the_undefined_parts_are_none() -> No
     assert no_random.high is None
     no_kept = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=0.0))
     assert theorem_3(no_kept).limit is None
+    assert theorem_3(no_kept).limit_fixed is None
     # There the limit is wrong, not merely undefined: uniform attention is best.
     assert optimal_average(no_kept) == pytest.approx(1.0, abs=1e-9)
 
@@ -69,9 +76,55 @@ def test_the_optimal_average_tends_to_the_limit_even_where_assumption_4_fails(wo
     assert abs(optimal_average(dense) / limit - 1) > 0.05
 
 
+@pytest.mark.parametrize("per_document", [1, 2, 3, 10])
+@pytest.mark.parametrize("masking", [Masking(), Masking(mask=0.6, keep=0.3, random=0.05), Masking(random=0.0)])
+def test_with_fixed_per_document_topics_the_optimal_average_tends_to_a_closed_form(
+    per_document: int, masking: Masking
+) -> None:
+    averages = []
+    for topics in (10**4, 10**6, 10**8):
+        documents = InfiniteDocuments(topics=topics, per_document=per_document, words=10, masking=masking)
+        averages.append(optimal_average(documents))
+    theorem = theorem_3(documents)
+    assert theorem.limit is not None
+    assert theorem.limit_fixed is not None
+    gaps = abs(np.array(averages) / theorem.limit_fixed - 1)
+    assert gaps[2] < 1e-5
+    assert gaps[2] <= gaps[0] + 1e-9
+    # Control: the limit for τ → ∞ is another number.
+    assert abs(theorem.limit / theorem.limit_fixed - 1) > 1e-4
+
+
+def test_a_diagonal_value_has_the_same_limit_but_not_at_few_topics() -> None:
+    ratios = []
+    for topics, per_document in [(10, 2), (10**8, 3000)]:
+        documents = InfiniteDocuments(topics=topics, per_document=per_document, words=10)
+        limit = theorem_3(documents).limit
+        assert limit is not None
+        optimum = minimise(Landscape(documents, diagonal_classes(topics, 10, documents.masking)))
+        ratios.append(optimum.weighted_average / limit)
+    assert ratios[1] == pytest.approx(1, abs=1e-3)
+    assert ratios[0] < 0.2
+
+
+def test_the_lower_bound_can_fail_where_documents_have_most_topics() -> None:
+    masking = Masking(mask=0.405, keep=0.311, random=0.311)
+    dense = InfiniteDocuments(topics=128, per_document=122, words=45, masking=masking)
+    assert theorem_3(dense).violated == ()
+    assert optimal_average(dense) == pytest.approx(85.13, abs=0.005)
+    assert theorem_3(dense).low == pytest.approx(90.9, abs=0.05)
+    sparse = InfiniteDocuments(topics=12_800, per_document=122, words=45, masking=masking)
+    assert optimal_average(sparse) > theorem_3(sparse).low
+
+
 def test_the_notes_ratio_at_a_hundred_million_topics() -> None:
     documents = InfiniteDocuments(topics=10**8, per_document=3000, words=10)
     limit = theorem_3(documents).limit
     assert limit is not None
     assert limit / 3000 == pytest.approx(7.407, abs=5e-4)
     assert optimal_average(documents) / 3000 == pytest.approx(7.406, abs=5e-4)
+
+
+def test_the_table_of_the_theory_page_is_what_the_module_prints() -> None:
+    assert limit_table() in THEORY_PAGE.read_text(encoding="utf-8")
+    assert limit_row(10, 2) != limit_row(10, 3)

@@ -12,6 +12,7 @@ from helpers import run_files, small_settings
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.blocks import class_averages
 from topicscope.settings import Settings
+from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.population import finite_optimum, moments
 from topicscope.training.checkpoints import checkpoint_path, checkpoint_steps, newest_checkpoint
@@ -66,7 +67,7 @@ def test_recorded_norms_and_rotation_are_those_of_the_weights(tmp_path: Path) ->
     row = folder.metrics()[-1]
     assert row["norm"]["value"][0] == pytest.approx(float(last["value"].norm()), rel=1e-6)
     # Ten steps before the last one is the start.
-    start = Trainer(settings, TopicModel.from_settings(settings.data)).model.parameter("value").detach()
+    start = Trainer([settings], TopicModel.from_settings(settings.data)).members[0].model.parameter("value").detach()
     cosine = float((start * last["value"]).sum() / (start.norm() * last["value"].norm()))
     assert row["rotation"][0] == pytest.approx((1 - cosine) / 2, rel=1e-4)
     assert row["rotation"][0] > 1e-3
@@ -138,8 +139,8 @@ def test_only_the_two_newest_checkpoints_are_kept(tmp_path: Path) -> None:
 def test_two_stage_training_leaves_frozen_parts_bit_identical(tmp_path: Path) -> None:
     changes = {"schedule": "two_stage", "stage_steps": 6, "optimizer": "momentum", "checkpoint_every": 6, "l2": 0.1}
     settings = small_settings(training=changes)
-    start = Trainer(settings, TopicModel.from_settings(settings.data))
-    initial = {name: parameter.detach().clone() for name, parameter in start.model.named_parameters()}
+    start = Trainer([settings], TopicModel.from_settings(settings.data)).members[0].model
+    initial = {name: parameter.detach().clone() for name, parameter in start.named_parameters()}
     folder = train(settings, tmp_path / "run")
     middle = safe_weights(checkpoint_path(folder.path, 6))
     end = safe_weights(checkpoint_path(folder.path, 12))
@@ -167,12 +168,14 @@ def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
 
 def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
     settings = small_settings(training={"precision": "float64"})
-    trainer = Trainer(settings, TopicModel.from_settings(settings.data))
-    batch = trainer.stream.batch(0)
-    loss = float(trainer.batch_loss(batch).detach())
-    shuffled = batch.select(np.array([4, 2, 0, 1, 3]))
-    assert float(trainer.batch_loss(shuffled).detach()) == pytest.approx(loss, rel=1e-12)
-    assert float(trainer.batch_loss(batch.select(np.array([4, 2, 0, 1, 1]))).detach()) != pytest.approx(loss, rel=1e-6)
+    trainer = Trainer([settings], TopicModel.from_settings(settings.data))
+    batch = trainer.members[0].stream.batch(0)
+
+    def loss(documents: MaskedDocuments) -> float:
+        return float(trainer.engine.losses(trainer.engine.prepare([documents])[0]).detach())
+
+    assert loss(batch.select(np.array([4, 2, 0, 1, 3]))) == pytest.approx(loss(batch), rel=1e-12)
+    assert loss(batch.select(np.array([4, 2, 0, 1, 1]))) != pytest.approx(loss(batch), rel=1e-6)
 
 
 def test_divergence_stops_at_the_first_non_finite_loss_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 # Name of the sub-command, which is also that of its module here, and what it does.
 COMMANDS = {
+    "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "reproduce": "train the paper's Figure 2 setting and lay it beside theory",

@@ -10,7 +10,6 @@ from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, print_json, progress_bar
 from topicscope.commands.setting import TheorySetting
 from topicscope.commands.theory import SAMPLES, Part, Theory, theory
-from topicscope.settings.checks import check_at_least
 
 DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.
 
@@ -49,7 +48,8 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
             "lambda2": "λ₂",
             "low": "λ₁(τ−1), lower bound",
             "high": "λ₂T, upper bound",
-            "limit": "limit τ/((1−p_c)p_m)",
+            "limit": "limit, Assumption 3: τ/((1−p_c)p_m)",
+            "limit_fixed": "limit, T → ∞ with τ fixed",
         },
     ),
     *(
@@ -107,8 +107,6 @@ class Options:
 def main(words: list[str]) -> None:
     """Parse, compute, print."""
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope theory", description=DESCRIPTION))
-    check_at_least("samples", options.samples, 0)
-    check_at_least("seed", options.seed, 0)
     with progress_bar("Bayes floors", quiet=options.quiet) as report:
         found = theory(options.setting, samples=options.samples, seed=options.seed, report=report)
     if options.json:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.commands.arrays import load_npy, load_tensors, one_layer, only_tensor
+from topicscope.arrays import load_npy, load_tensors, one_layer, only_tensor
 from topicscope.commands.check_run import RunMatrix, read_run, run_reference
 from topicscope.errors import InputError
 from topicscope.settings import Data, Masking

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.commands.arrays import load_tensors, newest_checkpoint, one_layer
+from topicscope.arrays import load_tensors, newest_checkpoint, one_layer
 from topicscope.errors import InputError
 from topicscope.settings import Settings
 from topicscope.settings.toml import load_settings

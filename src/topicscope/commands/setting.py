@@ -40,7 +40,7 @@ class TheorySetting:
     def __post_init__(self) -> None:
         try:
             for sampler in ("topics", "dirichlet"):
-                self._data(sampler)
+                self.data(sampler)
             Masking(mask=self.mask, keep=self.keep, random=self.random)
         except InputError as error:
             # The settings' own checks, under the names that these options have.
@@ -61,14 +61,15 @@ class TheorySetting:
     @cached_property
     def lda(self) -> TopicModel:
         """Finite documents with Dirichlet proportions."""
-        return TopicModel.from_settings(self._data("dirichlet"))
+        return TopicModel.from_settings(self.data("dirichlet"))
 
     @cached_property
     def topic_sets(self) -> TopicModel:
         """Finite documents of τ topics."""
-        return TopicModel.from_settings(self._data("topics"))
+        return TopicModel.from_settings(self.data("topics"))
 
-    def _data(self, sampler: Sampler) -> Data:
+    def data(self, sampler: Sampler) -> Data:
+        """The settings of finite documents of this sampler."""
         return Data(
             sampler=sampler,
             topics=self.topics,

@@ -10,19 +10,21 @@ from jaxtyping import Float
 from topicscope.commands.setting import TheorySetting
 from topicscope.errors import InputError
 from topicscope.randomness import Purpose, generator
-from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.attention import Landscape, block_classes, diagonal_classes
+from topicscope.settings.checks import check_at_least
+from topicscope.settings.data import Sampler
+from topicscope.theory.attention import Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import minimise
 from topicscope.theory.bayes import BayesFloors, Floor, Report, bayes_floors
+from topicscope.theory.classes import ClassMatrix, class_loss, class_moments, class_optimum, theorem_2_classes
 from topicscope.theory.lemma import require_topic_sets
-from topicscope.theory.optima import constants, theorem_2
+from topicscope.theory.optima import constants
 from topicscope.theory.population import finite_optimum, moments, population_loss
 from topicscope.theory.theorem3 import theorem_3
 
 # A part's numbers by name, ready for JSON.
 Part = dict[str, Any]
 
-# Dense matrices of this many tokens take about a second; sampled documents a table row of as many numbers.
+# Dense matrices of more tokens than this take over a second; sampled documents a table row of as many numbers.
 MOST_DENSE_TOKENS = 2_001
 MOST_SAMPLED_TOKENS = 20_001
 SAMPLES = 2_000
@@ -57,16 +59,19 @@ def theory(
     ``samples`` documents are drawn for each of the floors; 0 leaves them out.
     """
     setting = setting or TheorySetting()
+    if samples != 0:
+        check_at_least("samples", samples, 2)
+    check_at_least("seed", seed, 0)
     makers: dict[str, Callable[[], Part]] = {
         "theorem1": lambda: _theorem1(setting),
         "theorem2": lambda: _theorem2(setting),
         "theorem3": lambda: _theorem3(setting),
         "attention_optimum": lambda: _attention_optimum(setting),
         "attention_optimum_diagonal": lambda: _attention_optimum(setting, diagonal=True),
-        "finite": lambda: _finite(setting, lambda: setting.lda),
-        "finite_topics": lambda: _finite(setting, lambda: setting.topic_sets),
-        "bayes": lambda: _bayes(setting, lambda: setting.lda, samples, seed, report),
-        "bayes_topics": lambda: _bayes(setting, lambda: setting.topic_sets, samples, seed, report),
+        "finite": lambda: _finite(setting, "dirichlet"),
+        "finite_topics": lambda: _finite(setting, "topics"),
+        "bayes": lambda: _bayes(setting, "dirichlet", samples, seed, report),
+        "bayes_topics": lambda: _bayes(setting, "topics", samples, seed, report),
     }
     parts: dict[str, Part | None] = {}
     reasons: dict[str, str] = {}
@@ -88,7 +93,7 @@ def _theorem1(setting: TheorySetting) -> Part:
 
 def _theorem2(setting: TheorySetting) -> Part:
     require_topic_sets(setting.topics, setting.per_document)
-    value = block_classes(setting.topics, setting.words, setting.masking)
+    value = theorem_2_classes(setting.topics, setting.words, setting.masking)
     return {
         **asdict(constants(setting.topics, setting.words, setting.masking)),
         "mask_column": value.mask_column,
@@ -104,7 +109,7 @@ def _theorem3(setting: TheorySetting) -> Part:
     if found.lambda2 is None:
         part["lambda2_reason"] = part["high_reason"] = "λ₂ divides by p_m p_r, which is 0"
     if found.limit is None:
-        part["limit_reason"] = (
+        part["limit_reason"] = part["limit_fixed_reason"] = (
             "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
             if setting.keep == 0
             else "every masked position keeps its word (p_c = 1), and the best average is infinite"
@@ -115,7 +120,7 @@ def _theorem3(setting: TheorySetting) -> Part:
 def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Part:
     """For Theorem 2's W^V, or for D.4's diagonal one."""
     require_topic_sets(setting.topics, setting.per_document)
-    classes = diagonal_classes if diagonal else block_classes
+    classes = diagonal_classes if diagonal else theorem_2_classes
     landscape = Landscape(setting.infinite, classes(setting.topics, setting.words, setting.masking))
     found, wider = minimise(landscape), minimise(landscape, free_mask_key=True)
     names = ("alpha", "beta", "weighted_average", "loss", "loss_uniform", "flat", "attained")
@@ -125,45 +130,70 @@ def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Par
     }
 
 
-def _finite(setting: TheorySetting, model: Callable[[], TopicModel]) -> Part:
+def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
     """The optimum for finite documents: no bias, eq. 1, λ = 0."""
-    tokens = setting.topics * setting.words + 1
-    if tokens > MOST_DENSE_TOKENS:
-        raise InputError(
-            f"topics · words + 1 = {tokens} tokens need matrices too large to be quick: at most {MOST_DENSE_TOKENS}."
-        )
-    population = moments(model(), setting.masking)
-    optimum = finite_optimum(population)
-    part = {**_class_means(optimum, setting.topics, setting.words), "loss": population_loss(optimum, population)}
+    part, loss_of = _unequal_finite(setting) if _unequal(setting, sampler) else _symmetric_finite(setting, sampler)
     try:
         require_topic_sets(setting.topics, setting.per_document)
-        value = theorem_2(setting.topics, setting.words, setting.masking)
-        part["loss_of_theorem2"] = population_loss(value, population)
+        value = theorem_2_classes(setting.topics, setting.words, setting.masking)
+        part["loss_of_theorem2"] = loss_of(value)
     except InputError as error:
         part["loss_of_theorem2"], part["loss_of_theorem2_reason"] = None, str(error)
     return part
 
 
-def _class_means(matrix: Float[np.ndarray, "token token"], topics: int, words: int) -> Part:
+def _unequal(setting: TheorySetting, sampler: Sampler) -> bool:
+    return sampler == "dirichlet" and len(set(setting.dirichlet)) > 1
+
+
+def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[ClassMatrix], float]]:
+    """Of topics that are all alike: by classes, for any number of them."""
+    population = class_moments(setting.data(sampler), setting.masking)
+    optimum = class_optimum(population)
+    part: Part = {**asdict(optimum), "loss": class_loss(optimum, population)}
+    for name, missing, why in _empty_classes(setting):
+        if missing:
+            part[name], part[f"{name}_reason"] = None, why
+    return part, lambda value: class_loss(value, population)
+
+
+def _unequal_finite(setting: TheorySetting) -> tuple[Part, Callable[[ClassMatrix], float]]:
+    """Of topics with Dirichlet parameters of their own: means over classes of entries."""
+    tokens = setting.topics * setting.words + 1
+    if tokens > MOST_DENSE_TOKENS:
+        raise InputError(
+            f"topics · words + 1 = {tokens} tokens with a Dirichlet parameter a topic need matrices too large to be "
+            f"quick: give one parameter, or at most {MOST_DENSE_TOKENS} tokens."
+        )
+    population = moments(setting.lda, setting.masking)
+    optimum = finite_optimum(population)
+    part: Part = {**_class_means(optimum, setting), "loss": population_loss(optimum, population)}
+    return part, lambda value: population_loss(value.matrix(setting.topics, setting.words), population)
+
+
+def _class_means(matrix: Float[np.ndarray, "token token"], setting: TheorySetting) -> Part:
     """Means over the classes of entries; a class that has no entry is null with its reason."""
     inner = matrix[1:, 1:]
-    topic = np.repeat(np.arange(topics), words)
+    topic = np.repeat(np.arange(setting.topics), setting.words)
     same = topic[:, None] == topic
+    where = {"same_topic": same & ~np.eye(len(inner), dtype=bool), "different_topic": ~same}
     part: Part = {"mask_column": float(matrix[1:, 0].mean()), "same_word": float(np.diag(inner).mean())}
-    others = same & ~np.eye(len(inner), dtype=bool)
-    for name, where, why in [
-        ("same_topic", others, "a topic has one word (v = 1)"),
-        ("different_topic", ~same, "there is one topic (T = 1)"),
-    ]:
-        part[name] = float(inner[where].mean()) if where.any() else None
-        if part[name] is None:
+    for name, missing, why in _empty_classes(setting):
+        part[name] = None if missing else float(inner[where[name]].mean())
+        if missing:
             part[f"{name}_reason"] = why
     return part
 
 
-def _bayes(
-    setting: TheorySetting, model: Callable[[], TopicModel], samples: int, seed: int, report: Report | None
-) -> Part:
+def _empty_classes(setting: TheorySetting) -> list[tuple[str, bool, str]]:
+    """Classes that may have no entry, whether they have none, and why."""
+    return [
+        ("same_topic", setting.words == 1, "a topic has one word (v = 1)"),
+        ("different_topic", setting.topics == 1, "there is one topic (T = 1)"),
+    ]
+
+
+def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, report: Report | None) -> Part:
     if samples == 0:
         raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
     tokens = setting.topics * setting.words + 1
@@ -172,7 +202,8 @@ def _bayes(
             f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most {MOST_SAMPLED_TOKENS}."
         )
     draws = generator(seed, Purpose.THEORY)
-    return _bayes_part(bayes_floors(model(), setting.masking, samples=samples, generator=draws, report=report))
+    model = setting.lda if sampler == "dirichlet" else setting.topic_sets
+    return _bayes_part(bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report))
 
 
 def _bayes_part(floors: BayesFloors) -> Part:

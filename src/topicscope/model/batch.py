@@ -45,13 +45,15 @@ def padded_batch(documents: MaskedDocuments, *, masked_keys: MaskedKeys, average
     )
 
 
-def target_weights(documents: MaskedDocuments, average: Average) -> Float[np.ndarray, " target"]:
+def target_weights(documents: MaskedDocuments, average: Average, *, batches: int = 1) -> Float[np.ndarray, " target"]:
     """Each masked position's share of the loss.
 
     ``document`` is eq. 1: 1/|M| within a document, then the mean over documents. ``batch`` gives all masked
-    positions the same share, so a document counts by how many it has.
+    positions the same share, so a document counts by how many it has. The documents may be several ``batches`` of
+    the same number of documents, one after another; the shares of each sum to one.
     """
     counts = np.add.reduceat(documents.masked, documents.offsets[:-1], dtype=np.int64)
     if average == "batch":
-        return np.full(counts.sum(), 1.0 / counts.sum())
-    return np.repeat(1.0 / (len(documents) * counts), counts)
+        counts = counts.reshape(batches, -1).sum(axis=1)
+        return np.repeat(1.0 / counts, counts)
+    return np.repeat(batches / (len(documents) * counts), counts)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from topicscope.arrays import load_npy, load_tensors, only_tensor
 from topicscope.errors import InputError
 from topicscope.settings import Masking, Model, Part
 from topicscope.settings.checks import refuse
@@ -158,27 +159,12 @@ def _theory(
 
 def load_array(path: Path, name: str) -> Float[np.ndarray, "..."]:
     """An array from .npy, or the tensor of that name (or the only one) from .safetensors."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        if path.suffix == ".npy":
-            array = np.load(path, allow_pickle=False)
-        elif path.suffix == ".safetensors":
-            tensors = load_file(path)
-            names = [found for found in (name, f"weights/{name}") if found in tensors] or list(tensors)
-            if len(names) != 1:
-                raise InputError(
-                    f'model.{name}.file = {path} has {len(names)} tensors and none named "{name}": name one so.'
-                )
-            array = tensors[names[0]]
-        else:
-            raise InputError(f"model.{name}.file = {path} is not allowed: give a .npy or .safetensors file.")
-    except (OSError, ValueError, EOFError, SafetensorError) as error:
-        raise InputError(
-            f"model.{name}.file = {path} cannot be read ({error}): give a .npy or .safetensors array."
-        ) from None
-    array = np.asarray(array, dtype=np.float64)
-    if not np.isfinite(array).all():
-        raise InputError(f"model.{name}.file = {path} has entries that are not finite numbers: give finite ones.")
-    return array
+    if path.suffix == ".npy":
+        return load_npy(path)
+    if path.suffix != ".safetensors":
+        raise InputError(f"model.{name}.file = {path} is not allowed: give a .npy or .safetensors file.")
+    found = load_tensors(path, optional=(name, f"weights/{name}"))
+    if found:
+        return next(iter(found.values()))
+    only = only_tensor(path, f"name the one to use {name}")
+    return load_tensors(path, [only])[only]

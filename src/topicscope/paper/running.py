@@ -3,11 +3,13 @@
 ``train_members`` is the one place that trains; everything else works on its weights and metrics.
 """
 
+import contextlib
 import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,7 @@ from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.data import BatchStream
-from topicscope.training.loop import train
+from topicscope.training.ensemble import Ensemble, train_ensemble
 from topicscope.training.objective import losses
 from topicscope.training.runs import Row, RunFolder
 
@@ -71,7 +73,7 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         weights=_stack([member.weights for member in members], starts[0].shapes),
         steps=steps,
         loss=columns.of(lambda row: row["loss"]),
-        norms={name: columns.of(lambda row, name=name: _norm(row["norm"][name])) for name in starts[0].norms},
+        norms={name: columns.of(partial(_norm, name)) for name in starts[0].norms},
         rotation=columns.of(lambda row: row["rotation"][0] if row["rotation"] else np.nan),
         contrasts={
             "value": columns.of(lambda row: _number(row["contrast"]["value"][0])),
@@ -87,19 +89,19 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
 
 
 def train_members(settings: Settings, seeds: Sequence[int], folder: Path) -> list[Member]:
-    """Train one run a seed, one after another."""
-    members = []
-    for seed in seeds:
-        run = folder / str(seed)
-        try:
-            train(dataclasses.replace(settings, seed=seed), run)
-            checkpoint = newest_checkpoint(run)
-            assert checkpoint is not None
-            weights = {name: weight.numpy() for name, weight in checkpoint.weights.items()}
-            members.append(Member(weights, RunFolder(run).metrics()))
-        except DivergedError:
-            members.append(Member(None, RunFolder(run).metrics()))
-    return members
+    """Train all seeds in one tensor; one that diverges does not keep the others from finishing."""
+    ensemble = Ensemble(settings=settings, seeds=tuple(seeds))
+    with contextlib.suppress(DivergedError):
+        train_ensemble(ensemble, folder)
+    return [_member(RunFolder(folder / name), settings.training.steps) for name in ensemble.members()]
+
+
+def _member(run: RunFolder, steps: int) -> Member:
+    checkpoint = newest_checkpoint(run.path)
+    assert checkpoint is not None
+    finished = checkpoint.step == steps
+    weights = {name: weight.numpy() for name, weight in checkpoint.weights.items()} if finished else None
+    return Member(weights, run.metrics())
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,8 +219,9 @@ def _stack(
     }
 
 
-def _norm(layers: list[float]) -> float:
-    return float(np.linalg.norm(layers))
+def _norm(name: str, row: Row) -> float:
+    """Of a parameter's layers together."""
+    return float(np.linalg.norm(row["norm"][name]))
 
 
 def _number(value: Any) -> float:

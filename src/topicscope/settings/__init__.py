@@ -28,10 +28,23 @@ class Settings:
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)
         self._check_masks_can_be_drawn()
+        if self.training.engine == "bag" and self.model.positions != "none":
+            raise refuse(
+                "training.engine",
+                self.training.engine,
+                f'it needs model.positions = "none", not "{self.model.positions}"; use "auto" or "reference"',
+            )
         if not self.data.topic_words:
             self.check_vocabulary(self.data.topics * self.data.words + 1)
         if self.training.schedule != "joint":
             self._check_stages_have_something_to_train()
+
+    @property
+    def engine(self) -> str:
+        """The engine that computes the model: without positions a document is a bag of tokens."""
+        if self.training.engine != "auto":
+            return self.training.engine
+        return "bag" if self.model.positions == "none" else "reference"
 
     def check_vocabulary(self, vocabulary: int) -> None:
         """Refuse widths that do not fit a vocabulary of this size (known late with a topic-word file)."""

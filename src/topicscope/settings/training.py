@@ -18,6 +18,7 @@ Optimizer = Literal["sgd", "momentum", "adam", "adamw"]
 Decay = Literal["constant", "step", "cosine"]
 Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
+Engine = Literal["auto", "bag", "reference"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +84,9 @@ class Training:
     precision: Precision = "float32"
     """Floating-point numbers of weights and activations."""
 
+    engine: Engine = "auto"
+    """"bag": a row a distinct token (needs no positions); "reference": a row a position; "auto": the first that can."""
+
     threads: int = 1
     """Threads of one run; results repeat to the bit for the same number only."""
 
@@ -108,6 +112,7 @@ class Training:
         check_one_of("training.decay", self.decay, get_args(Decay))
         check_one_of("training.schedule", self.schedule, get_args(Schedule))
         check_one_of("training.precision", self.precision, get_args(Precision))
+        check_one_of("training.engine", self.engine, get_args(Engine))
         check_not_negative("training.l2", self.l2)
         for name in self.l2_parts:
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)

@@ -34,7 +34,7 @@ def mask_documents(
 def _draw_masks(
     documents: Documents, probability: float, needs_visible_key: bool, generator: np.random.Generator
 ) -> Bool[np.ndarray, " position"]:
-    masked = generator.random(len(documents.tokens), dtype=np.float32) < np.float32(probability)
+    masked = generator.random(len(documents.tokens)) < probability
     while True:
         counts = np.add.reduceat(masked, documents.offsets[:-1], dtype=np.int64)
         unusable = counts == 0
@@ -43,7 +43,7 @@ def _draw_masks(
         if not unusable.any():
             return masked
         again = unusable[documents.document]
-        masked[again] = generator.random(np.count_nonzero(again), dtype=np.float32) < np.float32(probability)
+        masked[again] = generator.random(np.count_nonzero(again)) < probability
 
 
 def expected_frequencies(

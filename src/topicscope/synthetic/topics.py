@@ -4,6 +4,7 @@ Token 0 is [MASK]; words are tokens 1 … V−1. Topics are numbered 1 … T, an
 only [MASK] is. In the paper's model word i belongs to topic ⌈i/v⌉ and is as likely as its topic's others.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,8 +80,8 @@ class TopicModel:
         return words if alike else None
 
     @cached_property
-    def _cumulative_words(self) -> Float[np.ndarray, "topic word"]:
-        return _cumulative(self.topic_words)
+    def _word_outcomes(self) -> "Outcomes":
+        return Outcomes(self.topic_words)
 
 
 def equal_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
@@ -135,13 +136,14 @@ def sample_documents(model: TopicModel, count: int, *, generator: np.random.Gene
     """Draw documents: lengths, then each document's topics, then each position's topic and word."""
     shortest, longest = model.length
     lengths = generator.integers(shortest, longest, size=count, endpoint=True, dtype=np.int32)
-    document = np.repeat(np.arange(count), lengths)
+    document = np.repeat(np.arange(count, dtype=np.int32), lengths)
     topic = _position_topics(model, count, document, generator)
     if model.equal_words is not None:
-        words = topic * model.equal_words + generator.integers(model.equal_words, size=len(topic))
+        words = topic * np.int32(model.equal_words)
+        words += generator.integers(model.equal_words, size=len(topic), dtype=np.int32)
     else:
-        words = _categorical(model._cumulative_words, topic, generator)
-    return Documents(lengths, (words + 1).astype(np.int32))
+        words = model._word_outcomes.draw(topic, generator=generator)
+    return Documents(lengths, words + np.int32(1))
 
 
 def sample_proportions(
@@ -160,9 +162,9 @@ def _position_topics(
 ) -> Int[np.ndarray, " position"]:
     """Each position's topic, counted from 0."""
     if model.sampler == "topics":
-        chosen = _topic_sets(model, count, generator)
+        chosen = _topic_sets(model, count, generator).astype(np.int32)
         return chosen[document, generator.integers(model.per_document, size=len(document))]
-    return _categorical(_cumulative(sample_proportions(model, count, generator=generator)), document, generator)
+    return Outcomes(sample_proportions(model, count, generator=generator)).draw(document, generator=generator)
 
 
 def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -> Int[np.ndarray, "document chosen"]:
@@ -173,20 +175,37 @@ def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -
     return np.argpartition(keys, model.per_document - 1, axis=1)[:, : model.per_document]
 
 
-def _cumulative(rows: Float[np.ndarray, "row outcome"]) -> Float[np.ndarray, "row outcome"]:
-    """Cumulative probabilities; every row ends in exactly one, so that no outcome of probability 0 is reached."""
-    cumulative = rows.cumsum(axis=1)
-    return cumulative / cumulative[:, -1:]
+class Outcomes:
+    """Several distributions over the same outcomes, to draw from: a guide answers most draws, a search the others.
 
+    The unit interval is cut into equal cells. Where no boundary between outcomes falls into a cell, the cell alone
+    tells the outcome; else the cumulative probabilities are searched. The draws are those of inversion, exactly.
+    """
 
-def _categorical(
-    cumulative: Float[np.ndarray, "row outcome"],
-    row: Int[np.ndarray, " draw"],
-    generator: np.random.Generator,
-) -> Int[np.ndarray, " draw"]:
-    """One outcome for each draw from its row's distribution, by one search over all rows laid end to end."""
-    rows, outcomes = cumulative.shape
-    ladder = (cumulative + np.arange(rows)[:, None]).ravel()
-    # Below the row's top even after rounding: row + draw may not reach row + 1.
-    draw = np.minimum(row + generator.random(len(row)), np.nextafter(row + 1.0, 0.0))
-    return np.searchsorted(ladder, draw, side="right") - row * outcomes
+    def __init__(self, probabilities: Float[np.ndarray, "row outcome"]) -> None:
+        cumulative = probabilities.cumsum(axis=1)
+        # Every row ends in exactly one, so that no outcome of probability 0 is reached.
+        cumulative /= cumulative[:, -1:]
+        rows, outcomes = cumulative.shape
+        # A power of two: multiplying by it rounds nothing.
+        self.cells = max(64, 2 ** math.ceil(math.log2(outcomes)))
+        scaled = cumulative * self.cells + np.arange(rows)[:, None] * (self.cells + 1)
+        # Outcomes whose share ends at or before a cell's beginning, and those that end before its end.
+        ended = np.bincount(np.ceil(scaled).astype(np.int64).ravel(), minlength=rows * (self.cells + 1))
+        ending = np.bincount(scaled.astype(np.int64).ravel(), minlength=rows * (self.cells + 1))
+        first = ended.reshape(rows, -1)[:, :-1].cumsum(axis=1)
+        last = ending.reshape(rows, -1)[:, :-1].cumsum(axis=1)
+        self._guide = np.where(first == last, first, -1).astype(np.int32).ravel()
+        self._ladder = (cumulative + np.arange(rows)[:, None]).ravel()
+        self.outcomes = outcomes
+
+    def draw(self, row: Int[np.ndarray, " draw"], *, generator: np.random.Generator) -> Int[np.ndarray, " draw"]:
+        """One outcome for each draw from its row's distribution."""
+        uniform = generator.random(len(row))
+        outcome = self._guide[row * self.cells + (uniform * self.cells).astype(np.int32)]
+        unsure = np.flatnonzero(outcome < 0)
+        here = row[unsure]
+        # Below the row's top even after rounding: row + draw may not reach row + 1.
+        place = np.minimum(here + uniform[unsure], np.nextafter(here + 1.0, 0.0))
+        outcome[unsure] = np.searchsorted(self._ladder, place, side="right") - here * self.outcomes
+        return outcome

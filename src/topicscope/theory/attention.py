@@ -13,6 +13,7 @@ W^V x̂ takes few distinct values, so the loss costs O(1) for any T. docs/theory
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +22,7 @@ from jaxtyping import Float
 from topicscope.errors import InputError
 from topicscope.settings.checks import check_at_least, refuse
 from topicscope.settings.data import Masking
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.lemma import constants
 
 # The weights that attention may vary: α, β and the weight of word queries on [MASK] keys (1 in Assumption 2).
@@ -52,43 +54,10 @@ class InfiniteDocuments:
             )
 
 
-@dataclass(frozen=True)
-class ValueClasses:
-    """A W^V that treats all words and topics alike; its 0-th row is zero, since [MASK] is never a target."""
-
-    mask_column: float
-    """W_i0."""
-    same_word: float
-    """W_ii."""
-    same_topic: float
-    """W_il, l ≠ i in i's topic."""
-    different_topic: float
-    """W_il, l in another topic."""
-
-    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
-        """W^V itself."""
-        matrix = np.full((topics * words + 1, topics * words + 1), self.different_topic)
-        matrix[0] = 0
-        matrix[1:, 0] = self.mask_column
-        block = self.same_topic - self.different_topic
-        matrix[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), block))
-        matrix[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
-        return matrix
-
-
-def block_classes(topics: int, words: int, masking: Masking) -> ValueClasses:
-    """Theorem 2's W^V by its four classes, for any T."""
-    c = constants(topics, words, masking)
-    norm = c.c2**2 + topics * words
-    different = -(c.c1 * c.c2 + c.c3) / norm
-    same = different + c.c3 / words
-    return ValueClasses((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
-
-
-def diagonal_classes(topics: int, words: int, masking: Masking) -> ValueClasses:
+def diagonal_classes(topics: int, words: int, masking: Masking) -> ClassMatrix:
     """The diagonal W^V of D.4 by its four classes: W_i0 = −c₁, W_ii = c₃, else 0."""
     c = constants(topics, words, masking)
-    return ValueClasses(-c.c1, c.c3, 0.0, 0.0)
+    return ClassMatrix(-c.c1, c.c3, 0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,11 +91,11 @@ class Landscape:
     """
 
     documents: InfiniteDocuments
-    value: ValueClasses
+    value: ClassMatrix
     mask_queries: bool = True
 
     def __post_init__(self) -> None:
-        if not self._kinds():
+        if not self._kinds:
             raise InputError(
                 "mask_queries = False is not allowed with masking.keep = masking.random = 0: "
                 "no query is left; keep the [MASK] queries or raise one of the two."
@@ -143,7 +112,7 @@ class Landscape:
         """
         weights = _weights(alpha, beta, mask_key)
         total = np.zeros(weights.shape[:-1])
-        for kind in self._kinds():
+        for kind in self._kinds:
             z = np.asarray(weights @ kind.normaliser)
             f = weights @ kind.numerator.T / np.where(z > 0, z, 1.0)[..., None]
             total += np.where(z > 0, kind.probability * (2 * f @ kind.target - f**2 @ kind.count), -np.inf)
@@ -153,7 +122,7 @@ class Landscape:
         """The loss's gradient in (α, β, weight on [MASK] keys) at every point."""
         weights = _weights(alpha, beta, mask_key)
         total = np.zeros((*weights.shape[:-1], len(WEIGHTS)))
-        for kind in self._kinds():
+        for kind in self._kinds:
             z = (weights @ kind.normaliser)[..., None]
             f = weights @ kind.numerator.T / z
             # d(N/Z) = (dN − f dZ) / Z, since N and Z are linear in the weights.
@@ -165,7 +134,7 @@ class Landscape:
         """Value, gradient and Hessian at one point."""
         weights = np.array([1.0, alpha, beta, mask_key])
         explained, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
-        for kind in self._kinds():
+        for kind in self._kinds:
             z = weights @ kind.normaliser
             f = kind.numerator @ weights / z
             slope = (kind.numerator[:, 1:] - f[:, None] * kind.normaliser[1:]) / z
@@ -182,6 +151,7 @@ class Landscape:
         v = self.documents.words
         return np.asarray(((v - 1) * alpha + beta) / v)
 
+    @cached_property
     def _kinds(self) -> tuple[_Kind, ...]:
         """The kinds of query that occur, with probabilities that sum to one."""
         masking, d = self.documents.masking, self.documents

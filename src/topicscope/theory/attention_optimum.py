@@ -16,6 +16,9 @@ from topicscope.theory.attention import Landscape
 GRID_POINTS = {1: 400, 2: 120, 3: 48}
 CANDIDATES = 6
 NEWTON_STEPS = 100
+HALVINGS = 25
+# A slope that changes 1 − loss by less than this share of it, however far a weight moves, is rounding.
+ROUNDING = 1e-16
 # The search reaches this many times beyond the weight at which a topic outside the document would fill attention.
 BEYOND = 1e3
 # Random words rarer than this are taken to be this rare when choosing how far to search.
@@ -116,8 +119,10 @@ class _Search:
         """Projected Newton steps until none improves on the loss or, at rounding, on the gradient."""
         value, gradient, hessian = self._derivatives(point)
         for _ in range(NEWTON_STEPS):
+            if _slack(point, gradient) <= ROUNDING * abs(value):
+                return point
             step = self._step(point, gradient, hessian)
-            for shrink in 0.5 ** np.arange(40):
+            for shrink in 0.5 ** np.arange(HALVINGS):
                 trial = np.clip(point + shrink * step, 0.0, self.highest)
                 trial_value, trial_gradient, trial_hessian = self._derivatives(trial)
                 same = abs(trial_value - value) <= 1e-14 * abs(value)

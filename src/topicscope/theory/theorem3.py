@@ -1,7 +1,8 @@
 r"""Theorem 3's interval for the optimal weighted average ((v − 1)α + β)/v, and the limit that sharpens it.
 
-Under Assumptions 1 to 3 alone, with p_c > 0 and (1 − p_c)p_m > 0, the optimal weighted average divided by τ tends to
-1/((1 − p_c)p_m); docs/theory.md has the proof. Neither Assumption 4 nor a bound on v is needed for that.
+With 0 < p_c < 1, the optimal average divided by τ tends to 1/((1 − p_c)p_m) under Assumption 3; and with τ held fixed
+the optimal average itself tends, as T → ∞, to τ/((1 − p_c)p_m) − A/(τ − A), A = 1 − (1 − p_c)p_m. docs/theory.md has
+the proofs. Neither needs Assumption 4 or a bound on v.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ class Theorem3:
     high: float | None
     limit: float | None
     """τ/((1 − p_c) p_m); None if p_c = 0, where word queries say nothing about their target, or p_c = 1."""
+    limit_fixed: float | None
+    """The limit for T → ∞ with τ held fixed; None as above."""
     violated: tuple[str, ...]
 
 
@@ -33,6 +36,7 @@ def theorem_3(documents: InfiniteDocuments) -> Theorem3:
     """
     masking, tau = documents.masking, documents.per_document
     hidden, noise = (1 - masking.keep) * masking.mask, masking.mask * masking.random
+    limit = tau / hidden if masking.keep > 0 and hidden > 0 else None
     lambda1 = (1 - hidden + noise) * (1 + hidden) / 2 * topic_gain(masking)
     lambda2 = 100 * ((1 - hidden) / noise + 1) if noise > 0 else None
     return Theorem3(
@@ -40,7 +44,8 @@ def theorem_3(documents: InfiniteDocuments) -> Theorem3:
         lambda2=lambda2,
         low=lambda1 * (tau - 1),
         high=None if lambda2 is None else lambda2 * documents.topics,
-        limit=tau / hidden if masking.keep > 0 and hidden > 0 else None,
+        limit=limit,
+        limit_fixed=None if limit is None else limit - (1 - hidden) / (tau - 1 + hidden),
         violated=violated_assumptions(documents),
     )
 

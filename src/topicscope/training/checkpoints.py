@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,23 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             logger.warning("%s is damaged (%s): going back to the one before it.", path.name, error)
             path.unlink()
     return None
+
+
+def newest_checkpoints(folders: Sequence[Path]) -> list[Checkpoint] | None:
+    """The checkpoints of the newest step that is whole in all folders, or None if there is no such step.
+
+    Runs that are trained together are saved one after another, so a kill may leave some a checkpoint ahead. What is
+    newer than the common step is removed: it will be made again, the same.
+    """
+    while True:
+        found = [newest_checkpoint(folder) for folder in folders]
+        whole = [checkpoint for checkpoint in found if checkpoint is not None]
+        common = min(checkpoint.step for checkpoint in whole) if len(whole) == len(folders) else -1
+        ahead = [(folder, step) for folder in folders for step in checkpoint_steps(folder) if step > common]
+        if not ahead:
+            return whole or None
+        for folder, step in ahead:
+            checkpoint_path(folder, step).unlink()
 
 
 def _read(path: Path, step: int) -> Checkpoint:

@@ -28,14 +28,14 @@ class BatchStream:
             self._documents = sample_documents(topic_model, settings.data.documents, generator=draw)
             if settings.masking.fixed:
                 self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
-        self._chunk = lru_cache(maxsize=1)(self._draw_chunk)
+        self.chunk = lru_cache(maxsize=1)(self._draw_chunk)
         self._order = lru_cache(maxsize=2)(self._draw_order)
 
     def batch(self, step: int) -> MaskedDocuments:
         """The masked documents of a step."""
         chunk, place = divmod(step, STEPS_PER_CHUNK)
         size = self.settings.training.batch
-        return self._chunk(chunk).span(place * size, (place + 1) * size)
+        return self.chunk(chunk).span(place * size, (place + 1) * size)
 
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
         """Documents that are not trained on, with masks drawn once: steps can be compared on them."""

@@ -1,31 +1,33 @@
-"""The training loop: one run, from its settings or from its newest checkpoint, into a run folder."""
+"""The training loop: runs that are trained together, from their settings or newest checkpoints, into run folders.
+
+A single run is an ensemble of one. Members differ in seed and learning rate alone; they see their own documents and
+never each other.
+"""
 
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from topicscope.errors import DivergedError
-from topicscope.model.batch import padded_batch
-from topicscope.model.transformer import Transformer
-from topicscope.model.weights import Sizes, initial_weights, part_of
-from topicscope.randomness import Purpose, generator
+from topicscope.model.weights import part_of
+from topicscope.randomness import Purpose
 from topicscope.settings import Settings
-from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training import dynamics
-from topicscope.training.checkpoints import Checkpoint, newest_checkpoint, save_checkpoint
-from topicscope.training.data import BatchStream
-from topicscope.training.objective import l2_penalty, losses
-from topicscope.training.optimizers import make_optimizer, optimizer_tensors, restore_optimizer
+from topicscope.training.checkpoints import checkpoint_steps, newest_checkpoints
+from topicscope.training.data import STEPS_PER_CHUNK
+from topicscope.training.engines import make_engine
+from topicscope.training.members import Member, shared_weights
+from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses
-from topicscope.training.runs import Row, RunFolder, check_out, row_text
-from topicscope.training.schedule import learning_rate, phase
-from topicscope.training.snapshots import Snapshot, SnapshotTaker, snapshot_steps
+from topicscope.training.runs import RunFolder, check_out
+from topicscope.training.schedule import Phase, learning_rate, phase
 
 logger = logging.getLogger(__name__)
 
@@ -37,174 +39,171 @@ def train(settings: Settings, out: Path, *, resume: bool = False, report: Report
 
     Everything that can be wrong with the settings is found before anything is written.
     """
-    check_out(out, resume=resume)
-    folder = RunFolder(out)
-    if resume and folder.settings_path.exists():
-        folder.check_can_resume(settings)
-        settings = folder.settings()
-    elif resume:
-        logger.info("%s holds no run yet: starting one.", out)
-    topic_model = TopicModel.from_settings(settings.data)
-    settings.check_vocabulary(topic_model.vocabulary)
-    with torch_threads(settings.training.threads):
+    return train_together([settings], [out], resume=resume, report=report)[0]
+
+
+def train_together(
+    members: Sequence[Settings], outs: Sequence[Path], *, resume: bool = False, report: Report | None = None
+) -> list[RunFolder]:
+    """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own."""
+    folders = [RunFolder(out) for out in outs]
+    settings = list(members)
+    for place, folder in enumerate(folders):
+        check_out(folder.path, resume=resume)
+        if resume and folder.settings_path.exists():
+            folder.check_can_resume(settings[place], together=members)
+            settings[place] = folder.settings()
+        elif resume:
+            logger.info("%s holds no run yet: starting one.", folder.path)
+    topic_model = TopicModel.from_settings(settings[0].data)
+    settings[0].check_vocabulary(topic_model.vocabulary)
+    with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
         trainer = Trainer(settings, topic_model)
-        if not folder.settings_path.exists():
-            folder.create(settings)
-        with folder.locked():
-            folder.describe(settings, lambda: reference_losses(settings, topic_model))
-            trainer.run(folder, report or (lambda done, total, state: None))
-    return folder
+        for mine, folder in zip(settings, folders, strict=True):
+            if not folder.settings_path.exists():
+                folder.create(mine)
+            stack.enter_context(folder.locked())
+            folder.describe(mine, lambda: reference_losses(settings[0], topic_model), together=members)
+        trainer.run(folders, report or (lambda done, total, state: None))
+    return folders
 
 
 class Trainer:
-    """The state of a run between steps: weights, optimiser, and what the next rows compare with."""
+    """The state of training between steps: weights and optimiser of all members."""
 
-    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
-        self.settings = settings
-        self.training = settings.training
-        self.topic_model = topic_model
-        draw = generator(settings.seed, Purpose.WEIGHTS)
-        weights = initial_weights(settings.model, topic_model, settings.masking, generator=draw)
-        sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
-        dtype = torch.float64 if self.training.precision == "float64" else torch.float32
-        self.model = Transformer(settings.model, sizes, weights, dtype=dtype)
-        self.parameters = {
-            name: parameter
-            for name, parameter in self.model.named_parameters()
-            if part_of(name) in settings.model.trained_parts
+    def __init__(self, members: Sequence[Settings], topic_model: TopicModel) -> None:
+        self.settings = members[0]
+        self.training = self.settings.training
+        self.members = [Member(settings, topic_model) for settings in members]
+        self.weights = shared_weights(self.members)
+        models = [member.model for member in self.members]
+        self.engine = make_engine(self.settings, models[0].sizes, self.weights, models)
+        trained = {
+            name: weight for name, weight in self.weights.items() if part_of(name) in self.settings.model.trained_parts
         }
-        self.optimizer = make_optimizer(self.parameters, self.training)
-        self.stream = BatchStream(settings, topic_model)
-        self.validation = (
-            self.stream.held_out(self.training.validation_documents, Purpose.VALIDATION)
-            if self.training.validate_every
-            else None
-        )
-        self.snapshot_taker = SnapshotTaker(self.stream)
+        alike = len({settings.training.learning_rate for settings in members}) == 1
+        self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
-        self.history: dict[int, Tensor] = {}
-        self.snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
+        self._phase: Phase | None = None
+        self._chunk = -1
+        self._batches: list[Any] = []
+        self._validation: Any = None
+        count = self.training.validation_documents
+        self._held_out = [
+            member.stream.held_out(count, Purpose.VALIDATION) for member in self.members if self.training.validate_every
+        ]
 
-    def run(self, folder: RunFolder, report: Report) -> None:
-        """Train to the last step, from the newest checkpoint if there is one."""
-        checkpoint = newest_checkpoint(folder.path)
-        if checkpoint is None:
-            self._save(folder, {})
-        else:
-            self._restore(checkpoint)
-        folder.cut_back(self.step)
-        snapshots = folder.snapshots()
-        state = ""
-        with folder.metrics_path.open("a", encoding="utf-8") as metrics:
-            for row in self._steps(folder, snapshots, metrics.flush):
-                if row is not None:
-                    metrics.write(row_text(row))
-                    state = f"loss {row['loss']:.4f}"
-                report(self.step, self.training.steps, state)
-            metrics.flush()
-            self._save(folder, snapshots)
+    def run(self, folders: Sequence[RunFolder], report: Report) -> None:
+        """Train to the last step, from the newest checkpoints if there are any."""
+        logger.info("the %s engine computes this model.", self.settings.engine)
+        checkpoints = newest_checkpoints([folder.path for folder in folders])
+        for seed, checkpoint in enumerate(checkpoints or ()):
+            self.step = checkpoint.step
+            self.members[seed].restore(checkpoint)
+            self.optimizer.restore(seed, checkpoint.optimizer)
+        if checkpoints:
+            logger.info("going on from step %d.", self.step)
+        with contextlib.ExitStack() as stack:
+            for member, folder in zip(self.members, folders, strict=True):
+                folder.cut_back(self.step)
+                member.begin(folder, stack.enter_context(folder.metrics_path.open("a", encoding="utf-8")))
+            if not checkpoints:
+                self._save(self.members)
+            self._steps(report)
 
-    def _steps(
-        self, folder: RunFolder, snapshots: dict[int, Snapshot], flush: Callable[[], None]
-    ) -> Iterator[Row | None]:
-        """One row, or None where none is logged, for every step; the last one is observed but not trained."""
-        first = self.step
-        while True:
-            if (
-                self.step > first
-                and self.step < self.training.steps
-                and self.step % self.training.checkpoint_every == 0
-            ):
-                flush()
-                self._save(folder, snapshots)
-            self._enter_phase()
-            if self.step in self.snapshot_steps:
-                snapshots[self.step] = self.snapshot_taker.take(self.model)
-            self._remember_value()
-            loss = self.batch_loss(self.stream.batch(self.step))
-            self._check_finite(loss, folder, flush)
+    def _steps(self, report: Report) -> None:
+        """Train all members that have not diverged; the last step is observed but not trained."""
+        first, going, diverged, state = self.step, list(self.members), [], ""
+        while going:
             last = self.step == self.training.steps
-            yield self._row(float(loss.detach())) if last or self.step % self.training.log_every == 0 else None
+            if first < self.step and not last and self.step % self.training.checkpoint_every == 0:
+                self._save(going)
+            self.enter_phase()
+            for member in going:
+                member.observe(self.step)
+            losses = self.engine.losses(self._batch())
+            if not math.isfinite(float(losses.detach().sum())):
+                diverged += self._diverged(going, losses.detach())
+            if last or self.step % self.training.log_every == 0:
+                state = self._log(going, losses.detach())
+            report(self.step, self.training.steps, state)
             if last:
-                return
-            self._update(loss)
+                self._save(going)
+                break
+            self.update(losses)
             self.step += 1
+        if diverged:
+            raise DivergedError(" ".join(diverged))
 
-    def batch_loss(self, documents: MaskedDocuments) -> Tensor:
-        """The loss of eq. 1 on a batch, without L2."""
-        batch = padded_batch(documents, masked_keys=self.settings.model.masked_keys, average=self.training.average)
-        each = losses(self.model.predict_masked(batch), batch.words, self.training.loss)
-        return each @ torch.from_numpy(batch.weights).to(each)
+    def _batch(self) -> Any:
+        """The documents of this step; those of some steps are drawn and laid out at once."""
+        chunk, place = divmod(self.step, STEPS_PER_CHUNK)
+        if chunk != self._chunk:
+            drawn = [member.stream.chunk(chunk) for member in self.members]
+            self._chunk, self._batches = chunk, self.engine.prepare(drawn, STEPS_PER_CHUNK)
+        return self._batches[place]
 
-    def _update(self, loss: Tensor) -> None:
-        if self.training.l2:
-            loss = loss + l2_penalty(self.model, self.training)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate(self.training, self.step)
-        self.optimizer.step()
-
-    def _enter_phase(self) -> None:
-        """Freeze what this step does not train; a parameter without gradient is not touched by the optimiser."""
+    def enter_phase(self) -> None:
+        """Freeze what this step does not train."""
         now = phase(self.settings, self.step)
-        self.model.uniform_attention = now.uniform
-        for name, parameter in self.parameters.items():
-            parameter.requires_grad_(part_of(name) in now.parts)
+        if now == self._phase:
+            return
+        self._phase = now
+        self.engine.hold_uniform(now.uniform)
+        self._chunk = -1
+        self._validation = self.engine.prepare(self._held_out)[0] if self._held_out else None
+        for member in self.members:
+            member.model.uniform_attention = now.uniform
+            for name, parameter in member.model.named_parameters():
+                parameter.requires_grad_(part_of(name) in now.parts)
+        for name, weight in self.weights.items():
+            weight.requires_grad_(part_of(name) in now.parts)
 
-    def _remember_value(self) -> None:
-        """Keep W^V where a row to come compares with it, and drop what no row needs any more."""
-        oldest = self.step - dynamics.ROTATION_STEPS
-        self.history = {step: value for step, value in self.history.items() if step >= oldest}
-        later = self.step + dynamics.ROTATION_STEPS
-        if later % self.training.log_every == 0 or later == self.training.steps:
-            self.history[self.step] = self.model.parameter("value").detach().clone()
+    def update(self, losses: Float[Tensor, " seed"]) -> None:
+        """One step of the optimiser on the losses and L2; 2λθ is L2's gradient."""
+        moving = [name for name, weight in self.weights.items() if weight.requires_grad]
+        gradients = self.engine.gradients(losses, moving)
+        if self.training.l2:
+            for name in moving:
+                if part_of(name) in self.training.l2_parts:
+                    weight = self.weights[name].detach()
+                    gradients[name] = gradients.get(name, torch.zeros_like(weight)).add(
+                        weight, alpha=2 * self.training.l2
+                    )
+        self.optimizer.step(gradients, [learning_rate(member.training, self.step) for member in self.members])
 
     @torch.no_grad()
-    def _row(self, loss: float) -> Row:
-        earlier = self.history.get(self.step - dynamics.ROTATION_STEPS)
-        due = self.validation is not None and (
-            self.step % self.training.validate_every == 0 or self.step == self.training.steps
-        )
-        value = self.model.parameter("value")
-        return {
-            "step": self.step,
-            "loss": loss,
-            "penalty": float(l2_penalty(self.model, self.training)),
-            "validation_loss": float(self.batch_loss(self.validation)) if due and self.validation else None,
-            "learning_rate": learning_rate(self.training, self.step),
-            "norm": dynamics.norms(self.model),
-            "rotation": None if earlier is None else dynamics.rotation(value, earlier),
-            "contrast": dynamics.contrasts(self.model, self.topic_model.word_topics),
-        }
+    def _log(self, going: list[Member], losses: Float[Tensor, " seed"]) -> str:
+        """Write a row for each member; their mean loss, in words."""
+        validation: list[float] | None = None
+        every = self.training.validate_every
+        if every and (self.step % every == 0 or self.step == self.training.steps):
+            validation = self.engine.losses(self._validation).tolist()
+        found = losses.tolist()
+        for seed, member in enumerate(self.members):
+            if member in going:
+                member.log(self.step, found[seed], validation[seed] if validation else None)
+        kept = [loss for loss, member in zip(found, self.members, strict=True) if member in going]
+        return f"loss {math.fsum(kept) / max(len(kept), 1):.4f}"
 
-    def _check_finite(self, loss: Tensor, folder: RunFolder, flush: Callable[[], None]) -> None:
-        if math.isfinite(float(loss.detach())):
-            return
-        flush()
-        kept = newest_checkpoint(folder.path)
-        raise DivergedError(
-            f"training diverged: the loss at step {self.step} is {float(loss.detach())}; lower training.learning_rate "
-            f"(now {self.training.learning_rate:g}) and start again; the last good checkpoint is that of step "
-            f"{kept.step if kept else 0}."
-        )
+    def _diverged(self, going: list[Member], losses: Float[Tensor, " seed"]) -> list[str]:
+        """Take members whose loss is not finite out of training; what is to be said of each."""
+        sentences = []
+        for member, loss in zip(self.members, losses.tolist(), strict=True):
+            if member not in going or math.isfinite(loss):
+                continue
+            going.remove(member)
+            sentences.append(
+                f"training diverged: the loss at step {self.step} is {loss}; lower training.learning_rate "
+                f"(now {member.training.learning_rate:g}) and start again; the last good checkpoint is that of step "
+                f"{checkpoint_steps(member.folder.path)[-1]}."
+            )
+        return sentences
 
-    def _save(self, folder: RunFolder, snapshots: dict[int, Snapshot]) -> None:
-        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        if not all(bool(weight.isfinite().all()) for weight in weights.values()):
-            return  # the next loss will not be finite: keep the last good checkpoint
-        folder.write_snapshots(snapshots)
-        tensors = optimizer_tensors(self.optimizer, self.parameters)
-        save_checkpoint(folder.path, Checkpoint(self.step, weights, tensors, self.history))
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        logger.info("going on from step %d.", checkpoint.step)
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                parameter.copy_(checkpoint.weights[name])
-        restore_optimizer(self.optimizer, self.parameters, checkpoint.optimizer)
-        self.history = dict(checkpoint.history)
-        self.step = checkpoint.step
+    def _save(self, going: list[Member]) -> None:
+        for seed, member in enumerate(self.members):
+            if member in going:
+                member.save(self.step, self.optimizer.tensors(seed))
 
 
 @contextlib.contextmanager

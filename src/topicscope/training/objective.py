@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from topicscope.model.counts import Targets
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import part_of
 from topicscope.settings import Training
@@ -26,6 +27,23 @@ def losses(
         return functional.cross_entropy(scores, words, reduction="none")
     chosen = scores.gather(1, words[:, None])[:, 0]
     return scores.square().sum(dim=1) - 2 * chosen + 1
+
+
+def row_losses(scores: Float[Tensor, "seed row token"], targets: Targets, kind: Loss) -> Float[Tensor, " seed"]:
+    r"""Each seed's weighted sum of ``losses``, from one row of scores for all masked positions that share it.
+
+    .. math::
+        \sum_n w_n l_{sq}(x_{r(n)}) = \sum_r w_r \lVert x_r \rVert^2 + \sum_n w_n (1 - 2 x_{r(n), i_n}), \qquad
+        \sum_n w_n l_{ce}(x_{r(n)}) = - \sum_n w_n \log\sigma(x_{r(n)})_{i_n}
+
+    with w_r the sum of w_n over the positions n of row r.
+    """
+    if kind == "cross_entropy":
+        chosen = scores.log_softmax(dim=-1).flatten().index_select(0, targets.place)
+        return -(chosen.view_as(targets.weight) * targets.weight).sum(dim=1)
+    chosen = scores.flatten().index_select(0, targets.place).view_as(targets.weight)
+    row_weight = targets.row_weight.view(len(scores), -1, 1)
+    return (scores.square() * row_weight).sum(dim=(1, 2)) + ((1 - 2 * chosen) * targets.weight).sum(dim=1)
 
 
 def l2_penalty(model: Transformer, training: Training) -> Float[Tensor, ""]:

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,21 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.settings_path, dump_settings(_with_files_inside(settings, self.path)))
 
-    def describe(self, settings: Settings, reference: Callable[[], dict[str, Any]]) -> None:
-        """Write what the run is to be held against, and what it was made with, unless it is there already."""
-        for path, content in ((self.reference_path, reference), (self.versions_path, lambda: _versions(settings))):
+    def describe(
+        self, settings: Settings, reference: Callable[[], dict[str, Any]], *, together: Sequence[Settings] = ()
+    ) -> None:
+        """Write what the run is to be held against, and what it was made with, unless it is there already.
+
+        ``together`` are all the runs that it is trained together with, itself included.
+        """
+        contents = {self.reference_path: reference, self.versions_path: lambda: _versions(settings, together)}
+        for path, content in contents.items():
             if not path.exists():
                 write_atomically(path, json.dumps(content(), indent=2, allow_nan=False) + "\n")
 
-    def check_can_resume(self, settings: Settings) -> None:
-        """Refuse to go on with other settings, and name each that differs."""
+    def check_can_resume(self, settings: Settings, *, together: Sequence[Settings] = ()) -> None:
+        """Refuse to go on with other settings, and name each that differs; or in other company."""
+        self._check_company(_company(together))
         stored = _comparable(self.settings())
         found = differences(_comparable(settings), stored)
         if not found:
@@ -90,6 +97,17 @@ class RunFolder:
                 f"--training.threads {stored.training.threads}, or choose another --out"
             )
         raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy}.")
+
+    def _check_company(self, company: list[Row]) -> None:
+        if not self.versions_path.exists():
+            return
+        before = json.loads(self.versions_path.read_text(encoding="utf-8")).get("together", [])
+        if before != company:
+            raise InputError(
+                f"{self.path} holds a run that was trained {_company_text(before)}, not {_company_text(company)}: "
+                "results repeat to the bit in the same company only; go on with the same seeds and learning rates, "
+                "or choose another --out."
+            )
 
     def cut_back(self, step: int) -> None:
         """Forget rows and snapshots from ``step`` on: they will be made again, the same."""
@@ -139,10 +157,22 @@ def check_out(path: Path, *, resume: bool) -> None:
             raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
 
 
-def _versions(settings: Settings) -> dict[str, Any]:
+def _company(together: Sequence[Settings]) -> list[Row]:
+    """What the members of an ensemble differ in; nothing for a run alone."""
+    members = [{"seed": each.seed, "learning_rate": each.training.learning_rate} for each in together]
+    return members if len(members) > 1 else []
+
+
+def _company_text(company: list[Row]) -> str:
+    return f"together with {len(company) - 1} others" if company else "alone"
+
+
+def _versions(settings: Settings, together: Sequence[Settings]) -> dict[str, Any]:
     packages = {name: version(name) for name in RECORDED_PACKAGES}
     machine = {"python": platform.python_version(), "machine": platform.machine()}
-    return packages | machine | {"seed": settings.seed, "threads": settings.training.threads}
+    how = {"seed": settings.seed, "threads": settings.training.threads, "engine": settings.engine}
+    company = _company(together)
+    return packages | machine | how | ({"together": company} if company else {})
 
 
 def _with_files_inside(settings: Settings, folder: Path) -> Settings:

@@ -45,7 +45,7 @@ def load_tensors(path: Path, wanted: Collection[str] = (), optional: Collection[
         ) from None
 
 
-def only_tensor(path: Path) -> str:
+def only_tensor(path: Path, remedy: str = "say which one with --tensor") -> str:
     """The name of the file's tensor, if it has just one."""
     try:
         with safe_open(path, framework="numpy") as file:
@@ -53,7 +53,7 @@ def only_tensor(path: Path) -> str:
     except (OSError, SafetensorError) as error:
         raise InputError(f"{path} cannot be read ({_first_line(error)}): give a .safetensors file.") from None
     if len(names) != 1:
-        raise InputError(f"{path} has {len(names)} tensors ({_listed(names)}): say which one with --tensor.")
+        raise InputError(f"{path} has {len(names)} tensors ({_listed(names)}): {remedy}.")
     return names.pop()
 
 

@@ -1,0 +1,133 @@
+"""``topicscope landscape``: the exact loss over attention's weights, as numbers and as a figure."""
+
+import io
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.commands.setting import TheorySetting
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+from topicscope.report.landscape import LandscapeData, landscape_figure
+from topicscope.settings.checks import check_at_least
+from topicscope.theory.attention import Landscape, diagonal_classes
+from topicscope.theory.attention_optimum import AttentionOptimum, minimise
+from topicscope.theory.classes import ClassMatrix, theorem_2_classes
+from topicscope.theory.lemma import require_topic_sets
+from topicscope.theory.theorem3 import Theorem3, theorem_3
+
+Value = Literal["block", "diagonal"]
+
+POINTS = 200
+# The grid begins here; it ends beyond the interval of Theorem 3, so that both its bounds are in the figure.
+LEAST_WEIGHT = 1e-2
+BEYOND = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class LandscapeResult:
+    """The grid, and what theory says beside it."""
+
+    setting: TheorySetting
+    value: Value
+    classes: ClassMatrix
+    weights: Float[np.ndarray, " point"]
+    """The values of α and of β on the grid."""
+    loss: Float[np.ndarray, "point point"]
+    """A row an α, a column a β."""
+    word_loss: Float[np.ndarray, "point point"] | None
+    """The same without [MASK] queries; None if there are no others."""
+    average: Float[np.ndarray, "point point"]
+    optimum: AttentionOptimum
+    word_optimum: AttentionOptimum | None
+    """Without [MASK] queries."""
+    theorem3: Theorem3
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers, for JSON."""
+        return {
+            "setting": asdict(self.setting),
+            "value": self.value,
+            "classes": asdict(self.classes),
+            "optimum": asdict(self.optimum),
+            "optimum_without_mask_queries": None if self.word_optimum is None else asdict(self.word_optimum),
+            "theorem3": asdict(self.theorem3),
+            "grid": {"points": len(self.weights), "least": self.weights[0], "largest": self.weights[-1]},
+            "smallest_loss_on_grid": float(self.loss.min()),
+        }
+
+    def figure_data(self) -> LandscapeData:
+        """What the figure needs."""
+        s = self.setting
+        return LandscapeData(
+            alpha=self.weights,
+            beta=self.weights,
+            loss=self.loss,
+            word_loss=self.word_loss,
+            average=self.average,
+            optimum=(self.optimum.alpha, self.optimum.beta),
+            low=self.theorem3.low,
+            high=self.theorem3.high,
+            limit=self.theorem3.limit,
+            title=f"{self.value} $W^V$, T = {s.topics}, τ = {s.per_document}, v = {s.words}",
+        )
+
+
+def landscape(setting: TheorySetting | None = None, *, value: Value = "block", points: int = POINTS) -> LandscapeResult:
+    """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal")."""
+    check_at_least("points", points, 2)
+    setting = setting or TheorySetting()
+    require_topic_sets(setting.topics, setting.per_document)
+    make = theorem_2_classes if value == "block" else diagonal_classes
+    classes = make(setting.topics, setting.words, setting.masking)
+    whole, theorem3 = Landscape(setting.infinite, classes), theorem_3(setting.infinite)
+    word_queries = setting.keep + setting.random > 0
+    words = Landscape(setting.infinite, classes, mask_queries=False) if word_queries else None
+    optimum = minimise(whole)
+    largest = max(optimum.alpha, optimum.beta, 100.0, theorem3.high or 0.0, (theorem3.limit or 0.0) * setting.words)
+    weights = np.geomspace(LEAST_WEIGHT, BEYOND * largest, points)
+    alpha, beta = weights[:, None], weights[None, :]
+    return LandscapeResult(
+        setting=setting,
+        value=value,
+        classes=classes,
+        weights=weights,
+        loss=whole.loss(alpha, beta),
+        word_loss=None if words is None else words.loss(alpha, beta),
+        average=whole.weighted_average(alpha, beta),
+        optimum=optimum,
+        word_optimum=None if words is None else minimise(words),
+        theorem3=theorem3,
+    )
+
+
+def write_landscape(result: LandscapeResult, out: Path) -> None:
+    """Write landscape.npz, .json, .png and .svg into a new or empty folder."""
+    check_empty(out)
+    out.mkdir(parents=True, exist_ok=True)
+    arrays = {"alpha": result.weights, "beta": result.weights, "loss": result.loss, "weighted_average": result.average}
+    if result.word_loss is not None:
+        arrays["loss_without_mask_queries"] = result.word_loss
+    numbers = io.BytesIO()
+    np.savez_compressed(numbers, allow_pickle=False, **arrays)
+    write_atomically(out / "landscape.npz", numbers.getvalue())
+    figure = landscape_figure(result.figure_data())
+    for kind in ("png", "svg"):
+        picture = io.BytesIO()
+        # No date inside: the same setting gives the same file.
+        figure.savefig(picture, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
+        write_atomically(out / f"landscape.{kind}", picture.getvalue())
+    text = json.dumps(result.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomically(out / "landscape.json", text + "\n")
+
+
+def check_empty(out: Path) -> None:
+    """Refuse a folder that already holds something, or a path that is a file."""
+    if out.is_file():
+        raise InputError(f"--out {out} is a file: give a folder.")
+    if out.is_dir() and any(out.iterdir()):
+        raise InputError(f"--out {out} is not empty, and nothing is overwritten: give a new folder, or empty this one.")

@@ -1,0 +1,65 @@
+"""Trained experiments as bytes and back (safetensors: open them with any tool), and what their names are made of."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load, save
+
+import topicscope
+from topicscope.paper.experiments import Experiment, Trained
+from topicscope.settings.toml import to_table
+
+# Parts of the package that a trained result depends on.
+SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "paper/running.py", "randomness.py")
+GROUPS = ("weights", "norms", "contrasts", "first_gradients", "first_norms")
+ARRAYS = ("steps", "loss", "rotation", "held_out_loss", "attention", "seconds", "seeds", "word_topics")
+
+
+def dump(trained: Trained) -> bytes:
+    """All arrays under flat names such as ``weights/value``."""
+    arrays = {name: np.asarray(getattr(trained, name)) for name in ARRAYS}
+    for group in GROUPS:
+        arrays |= {f"{group}/{name}": np.asarray(array) for name, array in getattr(trained, group).items()}
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+
+def restore(content: bytes, experiment: Experiment) -> Trained:
+    """What ``dump`` wrote, for the experiment that it belongs to."""
+    arrays = load(content)
+    groups: dict[str, Any] = {group: {} for group in GROUPS}
+    for path, array in arrays.items():
+        group, _, name = path.partition("/")
+        if name:
+            groups[group][name] = array
+    plain: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
+    plain |= {"seconds": float(arrays["seconds"]), "seeds": tuple(arrays["seeds"].tolist())}
+    return Trained(settings=experiment.settings, **groups, **plain)
+
+
+def experiment_key(experiment: Experiment, seeds: Sequence[int]) -> dict[str, Any]:
+    """Everything that an experiment's result depends on; its name is not part of it."""
+    return {
+        "settings": to_table(experiment.settings) | {"seed": None},
+        "topic_words": experiment.topic_words,
+        "seeds": list(seeds),
+        "code": code_digest(SOURCES),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }
+
+
+@cache
+def code_digest(sources: tuple[str, ...]) -> str:
+    """A digest of the package's source under these paths: results of other code are never taken for this one's."""
+    root = Path(topicscope.__file__).parent
+    digest = hashlib.sha256()
+    for source in sources:
+        path = root / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]

@@ -1,0 +1,201 @@
+"""The bag engine gives the reference's losses and gradients, whatever the architecture, documents and masks."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, Phase, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as some
+from torch import Tensor
+
+from helpers import build_model, small_settings
+from topicscope.errors import InputError
+from topicscope.model.bag import LARGEST_TABLE
+from topicscope.model.weights import part_of
+from topicscope.settings import EXTRAS, Settings
+from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.training.engines import BagEngine, ReferenceEngine
+
+VOCABULARY = 7
+DOCUMENTS = 4
+Outcome = tuple[Tensor, dict[str, Tensor]]
+KINDS = ("any", "one word repeated", "all distinct", "length 1", "everything masked", "nothing but [MASK]")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What hypothesis draws; our own code is called outside of its strategies."""
+
+    model: dict[str, Any]
+    training: dict[str, Any]
+    kinds: list[str]
+    steps: int
+    uniform: bool
+    table: bool
+    seed: int
+
+    @cached_property
+    def settings(self) -> Settings:
+        return small_settings(model=self.model, training=self.training)
+
+    @cached_property
+    def members(self) -> list[MaskedDocuments]:
+        generator = np.random.default_rng(self.seed)
+        hidden = self.model["masked_keys"] == "hidden"
+        return [documents_of(kind, self.steps * DOCUMENTS, hidden, generator) for kind in self.kinds]
+
+
+@some.composite
+def cases(draw: Any) -> Case:
+    switch = some.booleans()
+    one_hot = draw(switch)
+    dimension = 0 if one_hot else draw(some.sampled_from([0, 4, 6]))
+    heads = draw(some.sampled_from([1, 2])) if dimension else 1
+    part = {"start": "normal", "scale": 0.7}
+    absent = {"start": "zero", "train": False}
+    hidden = draw(switch)
+    return Case(
+        model={
+            "dimension": dimension,
+            "attention_dimension": draw(some.sampled_from([0, 3])),
+            "heads": heads,
+            "layers": draw(some.sampled_from([1, 1, 2, 3])),
+            "masked_keys": "hidden" if hidden else "visible",
+            "residual": draw(switch),
+            "layer_norm": draw(switch),
+            "output_projection": draw(switch),
+            "feed_forward": draw(some.sampled_from([0, 5])),
+            "head_transform": draw(switch),
+            "tied": draw(switch),
+            "embedding": {"start": "identity", "train": False} if one_hot else part,
+            **{name: part | {"train": draw(switch)} for name in ("key", "query")},
+            "value": part,
+            **{
+                name: draw(some.sampled_from([part, absent]))
+                for name in ("key_bias", "query_bias", "value_bias", "prediction_bias")
+            },
+        },
+        training={
+            "loss": draw(some.sampled_from(["cross_entropy", "squared"])),
+            "average": draw(some.sampled_from(["document", "batch"])),
+        },
+        kinds=draw(some.lists(some.sampled_from(KINDS[:3] if hidden else KINDS), min_size=1, max_size=3)),
+        steps=draw(some.integers(1, 2)),
+        uniform=draw(switch),
+        table=draw(switch),
+        seed=draw(some.integers(0, 1000)),
+    )
+
+
+def documents_of(kind: str, count: int, hidden: bool, generator: np.random.Generator) -> MaskedDocuments:
+    """Documents of one kind, with words and masks that no sampler of ours needs to be able to draw."""
+    low, high = {"length 1": (1, 1), "all distinct": (2, VOCABULARY - 1)}.get(kind, (2, 12))
+    lengths = generator.integers(low, high, size=count, endpoint=True).astype(np.int32)
+    words, masks = [], []
+    for length in lengths:
+        if kind == "all distinct":
+            words.append(generator.permutation(np.arange(1, VOCABULARY))[:length])
+        elif kind == "one word repeated":
+            words.append(np.full(length, generator.integers(1, VOCABULARY)))
+        else:
+            words.append(generator.integers(1, VOCABULARY, size=length))
+        mask = generator.random(length) < 0.4
+        if kind in ("length 1", "everything masked", "nothing but [MASK]"):
+            mask[:] = True
+        mask[0] = True
+        mask[-1] &= not hidden
+        masks.append(mask)
+    word, masked = np.concatenate(words).astype(np.int32), np.concatenate(masks)
+    fate = generator.random(len(word)) if kind != "nothing but [MASK]" else np.ones(len(word))
+    tokens = np.where(masked & (fate > 0.6), 0, word).astype(np.int32)
+    random = masked & (fate < 0.3)
+    tokens[random] = generator.integers(1, VOCABULARY, size=np.count_nonzero(random))
+    return MaskedDocuments(lengths, tokens, word, masked)
+
+
+def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]:
+    """Both engines on the same weights."""
+    models = [build_model(case.settings, seed=case.seed + place, dtype=dtype) for place in range(len(case.members))]
+    with torch.no_grad():
+        for model in models:
+            for name, parameter in model.named_parameters():
+                if part_of(name) in EXTRAS and "norm" not in name and "bias" not in name:
+                    parameter *= 20  # what the switches add starts so small that later layers would hardly count
+    weights = {
+        name: torch.stack([model.parameter(name).detach() for model in models]).requires_grad_(parameter.requires_grad)
+        for name, parameter in models[0].named_parameters()
+    }
+    fast, slow = BagEngine(case.settings, models[0].sizes, weights), ReferenceEngine(case.settings, models)
+    for engine in (fast, slow):
+        engine.hold_uniform(case.uniform or case.settings.model.uniform)
+    return fast, slow
+
+
+def outcome(engine: Any, case: Case, step: int) -> Outcome:
+    values = engine.losses(engine.prepare(case.members, case.steps)[step])
+    names = [name for name, weight in trained(engine).items() if weight.requires_grad]
+    return values.detach(), engine.gradients(values, names)
+
+
+def trained(engine: Any) -> dict[str, Tensor]:
+    return engine.weights if isinstance(engine, BagEngine) else dict(engine.models[0].named_parameters())
+
+
+def worst(found: Outcome, expected: Outcome, tolerance: float) -> float:
+    """The largest relative difference of a loss, or of a parameter's gradient in Frobenius norm.
+
+    A gradient that is nothing but rounding (that of b^K, which shifts all scores of a query, is zero) is measured
+    against the rounding of the whole gradient.
+    """
+    rounding = (
+        16 * torch.finfo(expected[0].dtype).eps * max(float(gradient.norm()) for gradient in expected[1].values())
+    )
+    differences = [float(((found[0] - expected[0]) / expected[0]).abs().max())]
+    for name, gradient in expected[1].items():
+        difference = (found[1].get(name, torch.zeros_like(gradient)) - gradient).norm()
+        differences.append(float(difference / (gradient.norm() + rounding / tolerance)))
+    return max(differences)
+
+
+def check_equal(case: Case) -> None:
+    largest = LARGEST_TABLE if case.table else 0
+    step = case.steps - 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
+        for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
+            fast, slow = engines(case, dtype)
+            expected = outcome(slow, case, step)
+            assert worst(outcome(fast, case, step), expected, tolerance) < tolerance
+            # The control: other weights give other losses and gradients.
+            with torch.no_grad():
+                for weight in fast.weights.values():
+                    weight += torch.linspace(-0.5, 0.5, weight.numel()).view_as(weight)
+            assert worst(outcome(fast, case, step), expected, tolerance) > 10 * tolerance
+
+
+QUIET = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck), "phases": [Phase.generate]}
+
+
+@given(cases())
+@hypothesis_settings(max_examples=12, **QUIET)
+def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
+    check_equal(case)
+
+
+@pytest.mark.slow
+@given(cases())
+@hypothesis_settings(max_examples=120, **QUIET)
+def test_losses_and_gradients_are_those_of_the_reference_for_many_architectures(case: Case) -> None:
+    check_equal(case)
+
+
+def test_positions_need_the_reference_engine() -> None:
+    assert small_settings().engine == "bag"
+    assert small_settings(training={"engine": "reference"}).engine == "reference"
+    assert small_settings(model={"positions": "learned"}).engine == "reference"
+    with pytest.raises(InputError, match=r"training.engine"):
+        small_settings(model={"positions": "learned"}, training={"engine": "bag"})
