@@ -1,23 +1,30 @@
-"""``topicscope reproduce``: the paper's Figure 2 beside theory."""
+"""``topicscope reproduce``: the paper's claims, their verdicts and figures."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 from rich.table import Table
+from rich.text import Text
 
 from topicscope.cli.main import parse
-from topicscope.cli.terminal import Report, console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError
-from topicscope.settings.checks import check_at_least
+from topicscope.cli.terminal import console, log_to_terminal, print_json
 
-DESCRIPTION = """Train the paper's Figure 2 setting (one-hot embeddings, uniform attention, L2) with each of its losses
-and optimisers, and lay W^V beside Theorem 2's matrix and the finite-document optimum.
+if TYPE_CHECKING:
+    from topicscope.commands.reproduce import Progress
+
+DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
+fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
 
 examples:
   topicscope reproduce --out results
-  topicscope reproduce --out results-1 --seed 1 --json
+  topicscope reproduce --out results --only theorem2 figure2/squared-adam
+  topicscope reproduce --preset paper --out results-paper
+  topicscope reproduce --list
 """
+
+COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,46 +32,112 @@ class Options:
     """Options of the command."""
 
     out: Path = Path("results")
-    """Where runs, figure and table go; finished runs found there are not trained again."""
+    """Where claims, figures and finished work go."""
+
+    preset: Literal["quick", "paper"] = "quick"
+    """"quick": 5 seeds, minutes. "paper": 20 seeds, fuller grids, about an hour."""
+
+    only: tuple[str, ...] = ()
+    """Run only these claims: ids, beginnings of ids, or sources such as figure2."""
+
+    list: bool = False
+    """Print the claims and run nothing."""
+
+    seeds: int | None = None
+    """Runs of each experiment, instead of the preset's number."""
 
     seed: int = 0
-    """Seed of documents, masks and initial weights."""
+    """Another seed gives other documents, masks and initial weights to every run."""
 
-    steps: int = 3000
-    """Training steps of each run."""
+    workers: int | None = None
+    """Processes to train in; as many as there are cores if not given. Results do not depend on it."""
+
+    strict: bool = False
+    """Exit with 1 if a claim fails."""
 
     quiet: bool = False
-    """No progress bars."""
+    """No line for each finished claim."""
 
     json: bool = False
-    """Print the table as JSON."""
+    """Print the rows of claims.json on standard output, and nothing else."""
 
 
-def main(words: list[str]) -> None:
-    """Parse, train, print the table."""
+def main(words: "list[str]") -> int:
+    """Parse, run, print the table; 1 if --strict and a claim fails."""
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope reproduce", description=DESCRIPTION))
-    check_at_least("--seed", options.seed, 0)
-    check_at_least("--steps", options.steps, 1)
-    if options.out.exists() and not options.out.is_dir():
-        raise InputError(f"--out {options.out} is a file: give a folder.")
     log_to_terminal(quiet=True)
-    from topicscope.commands.reproduce import reproduce
+    from topicscope.commands.reproduce import list_claims, reproduce
 
-    with progress_bar("training", quiet=options.quiet or options.json) as bar:
-
-        def report_for(name: str) -> Report:
-            return lambda done, total, state: bar(done, total, f"{name}: {state}")
-
-        result = reproduce(options.out, seed=options.seed, steps=options.steps, report_for=report_for)
+    if options.list:
+        claims = list_claims(preset=options.preset, only=options.only)
+        print_json(claims) if options.json else _print_list(claims)
+        return 0
+    result = reproduce(
+        options.out,
+        preset=options.preset,
+        only=options.only,
+        seeds=options.seeds,
+        seed=options.seed,
+        workers=options.workers,
+        report=None if options.quiet else _print_line,
+    )
     if options.json:
-        print_json(result.table)
-        return
-    table = Table(title="W^V: averages over classes of entries, and exact population loss")
-    table.add_column("matrix", no_wrap=True)
-    for name in ("[MASK] column", "same word", "same topic", "different topic", "squared loss"):
-        table.add_column(name, justify="right")
-    for row in result.table:
-        numbers = ("mask_column", "same_word", "same_topic", "different_topic", "population_loss")
-        table.add_row(row["matrix"], *("–" if row[key] is None else f"{row[key]:.5f}" for key in numbers))
+        print_json(result.rows)
+    else:
+        _print_table(result.rows)
+        console().print(f"written: {options.out}/claims.json, claims.csv, figures/ ({len(result.figures)} files)")
+    return 1 if options.strict and result.failed else 0
+
+
+def _print_line(progress: "Progress") -> None:
+    row = progress.row
+    left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
+    line = Text(f"{progress.done:>4}/{progress.total}  ")
+    line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
+    line.append(f"{row['id']:<44} {_measured(row)}{left}")
+    console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _print_table(rows: "list[dict[str, Any]]") -> None:
+    table = Table(title="The paper's claims, and ours beside them")
+    for name in ("claim", "verdict", "measured [95 % interval]", "expected", "seeds"):
+        table.add_column(name, no_wrap=name != "expected", overflow="fold")
+    for row in rows:
+        name = row["id"] + (" (ours)" if row["ours"] else "")
+        table.add_row(name, _verdict(row), _measured(row), _shown(row["expected"]), str(row["seeds"] or "exact"))
     console().print(table)
-    console().print("written: " + ", ".join(str(path) for path in result.files))
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in COLOURS}
+    console().print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+
+
+def _print_list(claims: "list[dict[str, Any]]") -> None:
+    table = Table()
+    for name in ("claim", "source", "statement", "holds if"):
+        table.add_column(name, no_wrap=name in ("claim", "source"))
+    for claim in claims:
+        name = claim["id"] + (" (ours)" if claim["ours"] else "")
+        table.add_row(name, claim["source"], claim["statement"], f"{claim['unit']} {claim['rule']}".strip())
+    console().print(table)
+
+
+def _verdict(row: "dict[str, Any]") -> Text:
+    """The verdict, and what is left of it after correcting for the number of claims, where that differs."""
+    text = Text(row["verdict"], style=COLOURS[row["verdict"]])
+    if row["verdict_corrected"] != row["verdict"]:
+        text.append(f" (corrected: {row['verdict_corrected']})")
+    return text
+
+
+def _measured(row: "dict[str, Any]") -> str:
+    if row["measured"] is None:
+        return "–"
+    interval = "" if row["low"] is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
+    return f"{row['measured']:.5g}{interval}"
+
+
+def _shown(expected: float | str) -> str:
+    return expected if isinstance(expected, str) else f"{expected:.5g}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

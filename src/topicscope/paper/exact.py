@@ -1,4 +1,4 @@
-"""Claims that need no training: numbers without uncertainty, from the theory; presets do not differ here."""
+"""Claims that need no training: numbers without uncertainty, from the theory."""
 
 from topicscope.paper import exact_attention, exact_uniform
 from topicscope.paper.claims import Claim, Drawing, Preset
@@ -6,9 +6,9 @@ from topicscope.paper.claims import Claim, Drawing, Preset
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """All exact claims, in the paper's order."""
-    return exact_uniform.CLAIMS + exact_attention.CLAIMS
+    return exact_uniform.CLAIMS + exact_attention.claims(preset)
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Their figures."""
-    return exact_attention.DRAWINGS
+    return exact_attention.drawings(preset)

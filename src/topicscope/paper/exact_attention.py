@@ -9,7 +9,7 @@ from functools import cache, partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from topicscope.paper.claims import Claim, Drawing, Measurement, Results, above, below, exact, near, within
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, below, exact, near, within
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.report.landscape import LandscapeData, landscape_figure
 from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
@@ -155,7 +155,7 @@ def _figure_claim(name: str, documents: InfiniteDocuments) -> Claim:
     return Claim(
         id=f"{name}/{value}-{documents.topics}-{documents.per_document}",
         source=f"Figure {name[-1]}",
-        statement=f"With a {value} W^V, {_setting(documents)}, a word's own topic gets more than others at the minimum.",
+        statement=f"With a {value} W^V, {_setting(documents)}, the loss is least with more attention within a topic.",
         expected="> 1",
         unit="((v−1)α + β)/v",
         rule=above(1),
@@ -290,10 +290,25 @@ CLAIMS: tuple[Claim, ...] = (
         figure=_figure_name("figure8", SMALL),
         ours=True,
     ),
-    *(_figure_claim(name, documents) for name, (_, settings) in FIGURES.items() for documents in settings),
 )
-DRAWINGS = tuple(
-    Drawing(name=_figure_name(name, documents), draw=partial(draw_landscape, documents, value))
-    for name, (value, settings) in FIGURES.items()
-    for documents in settings
-)
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """All claims on attention; landscapes at one setting a figure, or at all."""
+    return CLAIMS + tuple(_figure_claim(name, documents) for name, documents in _shown(preset))
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The landscapes."""
+    return tuple(
+        Drawing(name=_figure_name(name, documents), draw=partial(draw_landscape, documents, FIGURES[name][0]))
+        for name, documents in _shown(preset)
+    )
+
+
+def _shown(preset: Preset) -> list[tuple[str, InfiniteDocuments]]:
+    return [
+        (name, documents)
+        for name, (_, settings) in FIGURES.items()
+        for documents in (settings if preset.full else settings[:1])
+    ]

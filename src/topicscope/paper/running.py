@@ -15,22 +15,22 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from topicscope.errors import DivergedError
 from topicscope.measure.attention import pair_classes
 from topicscope.model.batch import padded_batch
 from topicscope.model.transformer import Transformer
-from topicscope.model.weights import Sizes, Weights, initial_weights
-from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
+from topicscope.model.weights import Sizes, Weights, initial_weights, part_of
+from topicscope.paper.experiments import Experiment, Trained
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
-from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.data import BatchStream
+from topicscope.training.engines import Engine, make_engine
 from topicscope.training.ensemble import Ensemble, train_ensemble
-from topicscope.training.objective import losses
+from topicscope.training.loop import torch_threads
 from topicscope.training.runs import Row, RunFolder
 
 # Held-out documents: the same for every seed and experiment of equal data and masking.
@@ -40,7 +40,7 @@ HELD_OUT_DOCUMENTS = 4_000
 ATTENTION_DOCUMENTS = 100
 GRADIENT_DOCUMENTS = 400
 # Documents a forward pass.
-CHUNK = 100
+CHUNK = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,30 +59,31 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         started = time.perf_counter()
         members = train_members(settings, seeds, Path(folder))
         seconds = time.perf_counter() - started
-        held_out = BatchStream(dataclasses.replace(settings, seed=HELD_OUT_SEED), topic_model).held_out(
-            HELD_OUT_DOCUMENTS, Purpose.MEASURE
-        )
-        measured = [_Measured.of(member, settings, topic_model, held_out) for member in members]
-        starts = [_Start.of(settings, seed, topic_model, held_out) for seed in seeds]
-    last_rows = max((member.rows for member in members), key=len)
-    steps = np.array([row["step"] for row in last_rows], dtype=np.int64)
+    with torch_threads(settings.training.threads):
+        probe = _Probe(settings, topic_model)
+        starts = [_start(settings, seed, topic_model) for seed in seeds]
+        shapes = {name: weight.shape for name, weight in starts[0].items()}
+        final = [member.weights or _nothing(shapes) for member in members]
+        gradients = probe.gradient_norms(starts)
+        losses, attention = probe.losses(final), np.stack([probe.attention(weights) for weights in final])
+    steps = np.array([row["step"] for row in max((member.rows for member in members), key=len)], dtype=np.int64)
     columns = _Columns(steps, [member.rows for member in members])
     return Trained(
         settings=experiment.settings,
         seeds=tuple(seeds),
-        weights=_stack([member.weights for member in members], starts[0].shapes),
+        weights={name: np.stack([weights[name] for weights in final]) for name in shapes},
         steps=steps,
         loss=columns.of(lambda row: row["loss"]),
-        norms={name: columns.of(partial(_norm, name)) for name in starts[0].norms},
+        norms={name: columns.of(partial(_norm, name)) for name in shapes},
         rotation=columns.of(lambda row: row["rotation"][0] if row["rotation"] else np.nan),
         contrasts={
             "value": columns.of(lambda row: _number(row["contrast"]["value"][0])),
             "embedding": columns.of(lambda row: _number(row["contrast"]["embedding"])),
         },
-        held_out_loss=np.array([each.loss for each in measured]),
-        attention=np.stack([each.attention for each in measured]),
-        first_gradients={name: np.array([start.gradients[name] for start in starts]) for name in starts[0].gradients},
-        first_norms={name: np.array([start.norms[name] for start in starts]) for name in starts[0].norms},
+        held_out_loss=losses,
+        attention=attention,
+        first_gradients=gradients,
+        first_norms={name: np.array([np.linalg.norm(start[name]) for start in starts]) for name in shapes},
         seconds=seconds,
         word_topics=topic_model.word_topics,
     )
@@ -104,42 +105,59 @@ def _member(run: RunFolder, steps: int) -> Member:
     return Member(weights, run.metrics())
 
 
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    """What is measured of one member's final weights."""
+class _Probe:
+    """Measures weights on documents that are the same for every seed, and for every experiment on equal documents."""
 
-    loss: float
-    attention: Float[np.ndarray, " class"]
+    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
+        self.settings, self.topic_model = settings, topic_model
+        self.sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
+        stream = BatchStream(dataclasses.replace(settings, seed=HELD_OUT_SEED), topic_model)
+        self.documents = stream.held_out(HELD_OUT_DOCUMENTS, Purpose.MEASURE)
 
-    @classmethod
-    def of(cls, member: Member, settings: Settings, topic_model: TopicModel, held_out: MaskedDocuments) -> "_Measured":
-        if member.weights is None:
-            return cls(np.nan, np.full(len(ATTENTION_CLASSES), np.nan))
-        model = _model(settings, topic_model, member.weights)
-        return cls(_loss(model, settings, held_out), _attention(model, settings, topic_model, held_out))
+    @torch.no_grad()
+    def losses(self, members: Sequence[Weights]) -> Float[np.ndarray, " seed"]:
+        """Each member's loss of eq. 1, without L2; chunks of documents have equal weight."""
+        engine, _ = self._engine(members)
+        batches = engine.prepare([self.documents] * len(members), steps=HELD_OUT_DOCUMENTS // CHUNK)
+        return torch.stack([engine.losses(batch).double() for batch in batches]).mean(dim=0).numpy()
 
-
-@dataclass(frozen=True, eq=False)
-class _Start:
-    """Norms of weights and gradients before the first step."""
-
-    norms: dict[str, float]
-    gradients: dict[str, float]
-    shapes: dict[str, tuple[int, ...]]
-
-    @classmethod
-    def of(cls, settings: Settings, seed: int, topic_model: TopicModel, held_out: MaskedDocuments) -> "_Start":
-        draw = generator(seed, Purpose.WEIGHTS)
-        weights = initial_weights(settings.model, topic_model, settings.masking, generator=draw)
-        model = _model(settings, topic_model, weights)
-        _chunk_loss(model, settings, held_out.span(0, GRADIENT_DOCUMENTS)).backward()  # type: ignore[no-untyped-call]
-        gradients = {
-            name: float(parameter.grad.norm()) if parameter.grad is not None else 0.0
-            for name, parameter in model.named_parameters()
-            if parameter.requires_grad
+    def gradient_norms(self, members: Sequence[Weights]) -> dict[str, Float[np.ndarray, " seed"]]:
+        """The norm of the loss's gradient in every trained parameter; zero where the loss does not depend on it."""
+        engine, weights = self._engine(members)
+        names = [name for name in weights if part_of(name) in self.settings.model.trained_parts]
+        for name in names:
+            weights[name].requires_grad_()
+        batch = engine.prepare([self.documents.span(0, GRADIENT_DOCUMENTS)] * len(members))[0]
+        found = engine.gradients(engine.losses(batch), names)
+        zero = torch.zeros(len(members))
+        return {
+            name: (found[name].flatten(1).norm(dim=1) if name in found else zero).double().numpy() for name in names
         }
-        shapes = {name: weight.shape for name, weight in weights.items()}
-        return cls({name: float(np.linalg.norm(weight)) for name, weight in weights.items()}, gradients, shapes)
+
+    @torch.no_grad()
+    def attention(self, weights: Weights) -> Float[np.ndarray, " class"]:
+        """Average attention of word queries over the pairs of each class."""
+        documents = self.documents.span(0, ATTENTION_DOCUMENTS)
+        batch = padded_batch(documents, masked_keys=self.settings.model.masked_keys, average="document")
+        model = Transformer(self.settings.model, self.sizes, weights)
+        attention = model.attention(batch.tokens, batch.visible).mean(dim=(0, 2)).double().numpy()
+        tokens = batch.tokens.numpy()
+        present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
+        classes = pair_classes(tokens, present, self.topic_model.word_topics)
+        word_query = (present & (tokens != 0))[:, None, :]
+        to_mask = word_query & (present & (tokens == 0))[:, :, None]
+        itself = word_query & np.eye(tokens.shape[1], dtype=bool)
+        masks = (classes.same_word, classes.same_topic, classes.different_topic, to_mask, itself)
+        return np.array([attention[mask].mean() if mask.any() else np.nan for mask in masks])
+
+    def _engine(self, members: Sequence[Weights]) -> tuple[Engine, dict[str, torch.Tensor]]:
+        """What trained them, on these weights: all members in one tensor."""
+        dtype = torch.float64 if self.settings.training.precision == "float64" else torch.float32
+        weights = {
+            name: torch.from_numpy(np.stack([member[name] for member in members])).to(dtype) for name in members[0]
+        }
+        models = [Transformer(self.settings.model, self.sizes, member, dtype=dtype) for member in members]
+        return make_engine(self.settings, self.sizes, weights, models), weights
 
 
 class _Columns:
@@ -167,56 +185,13 @@ def _with_topic_words(experiment: Experiment, folder: Path) -> Settings:
     return dataclasses.replace(experiment.settings, data=data)
 
 
-def _model(settings: Settings, topic_model: TopicModel, weights: Weights) -> Transformer:
-    sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
-    return Transformer(settings.model, sizes, {name: weight.astype(np.float64) for name, weight in weights.items()})
+def _start(settings: Settings, seed: int, topic_model: TopicModel) -> Weights:
+    return initial_weights(settings.model, topic_model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
 
 
-@torch.no_grad()
-def _loss(model: Transformer, settings: Settings, held_out: MaskedDocuments) -> float:
-    """The loss of eq. 1 on the held-out documents."""
-    assert len(held_out) % CHUNK == 0
-    starts = range(0, len(held_out), CHUNK)
-    return float(np.mean([_chunk_loss(model, settings, held_out.span(at, at + CHUNK)).item() for at in starts]))
-
-
-def _chunk_loss(model: Transformer, settings: Settings, documents: MaskedDocuments) -> torch.Tensor:
-    batch = padded_batch(documents, masked_keys=settings.model.masked_keys, average=settings.training.average)
-    each = losses(model.predict_masked(batch), batch.words, settings.training.loss)
-    return each @ torch.from_numpy(batch.weights).to(each)
-
-
-@torch.no_grad()
-def _attention(
-    model: Transformer, settings: Settings, topic_model: TopicModel, held_out: MaskedDocuments
-) -> Float[np.ndarray, " class"]:
-    """Average attention of word queries over the pairs of each class."""
-    documents = held_out.span(0, ATTENTION_DOCUMENTS)
-    batch = padded_batch(documents, masked_keys=settings.model.masked_keys, average="document")
-    attention = model.attention(batch.tokens, batch.visible).mean(dim=(0, 2)).double().numpy()
-    tokens = batch.tokens.numpy()
-    present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
-    classes = pair_classes(tokens, present, topic_model.word_topics)
-    word_query = (present & (tokens != 0))[:, None, :]
-    to_mask = word_query & (present & (tokens == 0))[:, :, None]
-    itself = word_query & np.eye(tokens.shape[1], dtype=bool)
-    masks: tuple[Bool[np.ndarray, "document key query"], ...] = (
-        classes.same_word,
-        classes.same_topic,
-        classes.different_topic,
-        to_mask,
-        itself,
-    )
-    return np.array([attention[mask].mean() if mask.any() else np.nan for mask in masks])
-
-
-def _stack(
-    weights: Sequence[dict[str, np.ndarray] | None], shapes: dict[str, tuple[int, ...]]
-) -> dict[str, np.ndarray]:
-    return {
-        name: np.stack([np.full(shape, np.nan, np.float32) if each is None else each[name] for each in weights])
-        for name, shape in shapes.items()
-    }
+def _nothing(shapes: dict[str, tuple[int, ...]]) -> Weights:
+    """The weights of a run that diverged."""
+    return {name: np.full(shape, np.nan, dtype=np.float32) for name, shape in shapes.items()}
 
 
 def _norm(name: str, row: Row) -> float:

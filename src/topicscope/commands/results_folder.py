@@ -1,0 +1,76 @@
+"""The folder that ``reproduce`` writes: its settings, claims.json and claims.csv, and one process in it at a time."""
+
+import contextlib
+import csv
+import fcntl
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+
+Row = dict[str, Any]
+
+
+class ResultsFolder:
+    """Claims, figures and finished work of one preset, number of seeds and seed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.figures = path / "figures"
+        self.work = path / "work"
+        self._settings = path / "settings.json"
+
+    def open(self, settings: dict[str, Any]) -> None:
+        """Make the folder, or go on in it; refuse one that holds something else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"--out {self.path} is a file: give a folder.")
+        if self._settings.exists():
+            self._refuse_other(settings)
+        elif self.path.is_dir() and any(self.path.iterdir()):
+            raise InputError(
+                f"--out {self.path} is not empty and holds no claims: give a new folder, or one that "
+                "`topicscope reproduce` made."
+            )
+        self.figures.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out meanwhile; the lock goes with the process, however it ends."""
+        handle = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise InputError(
+                f"--out {self.path} is being written by another process: wait for it, or choose another folder."
+            ) from None
+        finally:
+            os.close(handle)
+
+    def write_claims(self, rows: Sequence[Row]) -> None:
+        """Write claims.json and the same as claims.csv."""
+        text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / "claims.json", text + "\n")
+        table = io.StringIO()
+        writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "details": json.dumps(row["details"], ensure_ascii=False)} for row in rows)
+        write_atomically(self.path / "claims.csv", table.getvalue())
+
+    def _refuse_other(self, settings: dict[str, Any]) -> None:
+        stored = json.loads(self._settings.read_text(encoding="utf-8"))
+        found = [
+            f"--{name} {stored.get(name)} there, {settings[name]} here"
+            for name in settings
+            if stored.get(name) != settings[name]
+        ]
+        if found:
+            raise InputError(
+                f"--out {self.path} holds claims of other settings ({'; '.join(found)}): give those, or another --out."
+            )
