@@ -30,9 +30,7 @@ def centred_columns(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarra
     return matrix - matrix.mean(axis=0)
 
 
-def block_sums(
-    matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]
-) -> tuple[float, float]:
+def block_sums(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> tuple[float, float]:
     """Theorem 1's Σ_{l ∈ t} E_il, averaged over words i: for i's own topic t, and for the other topics."""
     words, topics = matrix[1:, 1:], word_topics[1:]
     numbers = np.unique(topics)

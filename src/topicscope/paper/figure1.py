@@ -81,7 +81,7 @@ def _combination(experiment: Experiment) -> list[Claim]:
             source="Figure 1",
             statement=f"With {words}, {matrix} is on average larger between words of one topic than of two.",
             expected="> 0",
-            rule=above(0),
+            rule=above(0.0),
             needs=(experiment,),
             measure=lambda trained, which=which: contrast(trained[experiment.name], which),  # type: ignore[misc]
             figure="figure1",
@@ -95,7 +95,7 @@ def _combination(experiment: Experiment) -> list[Claim]:
             statement=f"With {words}, W^E⊤W^E shows blocks: same-topic entries stand out of the background.",
             expected="> 1",
             unit="standard deviations of the background",
-            rule=above(1),
+            rule=above(1.0),
             needs=(experiment,),
             measure=lambda trained: visibility(trained[experiment.name]),
             figure="figure1",

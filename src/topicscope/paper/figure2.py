@@ -10,8 +10,16 @@ from topicscope.measure.blocks import ClassAverages, class_averages
 from topicscope.measure.patterns import centred_columns, pattern
 from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.paper.setups import COMBINATIONS, LDA, RIDGE, UNIFORM, combination_id, combination_name, settings
-from topicscope.paper.setups import steps_of
+from topicscope.paper.setups import (
+    COMBINATIONS,
+    LDA,
+    RIDGE,
+    UNIFORM,
+    combination_id,
+    combination_name,
+    settings,
+    steps_of,
+)
 from topicscope.paper.yardsticks import SLIGHTLY
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Masking
@@ -74,7 +82,11 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     adam, sgd = chosen["squared", "adam"], chosen["squared", "sgd"]
     optimum = finite_optimum(paper_moments(), RIDGE)
     path = gradient_descent(
-        np.zeros_like(optimum), paper_moments(), adam.settings.training.learning_rate, sgd.settings.training.steps, RIDGE
+        np.zeros_like(optimum),
+        paper_moments(),
+        adam.settings.training.learning_rate,
+        sgd.settings.training.steps,
+        RIDGE,
     )
     return (
         *contrasts,
@@ -101,7 +113,7 @@ def contrast_claim(experiment: Experiment, source: str, figure: str) -> Claim:
         source=source,
         statement=f"W^V trained with {words} is on average larger within topics than between them.",
         expected="> 0",
-        rule=above(0),
+        rule=above(0.0),
         needs=(experiment,),
         measure=lambda trained: centred_contrast(trained[experiment.name]),
         figure=figure,
@@ -126,8 +138,8 @@ def excess_claim(experiment: Experiment, source: str) -> Claim:
     return Claim(
         id=f"{experiment.name}/excess-loss",
         source=source,
-        statement=f"W^V trained with {combination_name(training.loss, training.optimizer)} for {training.steps:,} steps "
-        f"has converged: its objective is above {kind} by less than 10 % of that one's gain over W^V = 0.",
+        statement=f"{training.steps:,} steps with {combination_name(training.loss, training.optimizer)} take W^V to "
+        f"its optimum: the objective is above {kind} by less than 10 % of the gain of that over W^V = 0.",
         expected="< 0.1",
         unit="of the gain",
         rule=SLIGHTLY,

@@ -7,16 +7,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, plateau, stages, turning
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, below, over_seeds, proportion
-from topicscope.paper.claims import within
+from topicscope.paper.claims import (
+    Claim,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    below,
+    over_seeds,
+    proportion,
+    within,
+)
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.paper.measuring import GRADIENT_DOCUMENTS, held_out_documents
-from topicscope.paper.setups import LDA, LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
+from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
+from topicscope.randomness import Purpose
 from topicscope.settings import Part, Settings
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bags import Bags
 from topicscope.theory.first_gradients import gradient_ratio
+from topicscope.training.data import BatchStream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,8 +76,8 @@ class Cell:
         )
 
 
-# A witness for "with certain initialization and learning rate settings" (§5.1): near zero, cross-entropy, plain SGD, and
-# a rate at which keys and queries should take off about half-way (at rate 1 they do after some 1,500 steps).
+# A witness for "with certain initialization and learning rate settings" (§5.1): near zero, cross-entropy, plain SGD,
+# and a rate at which keys and queries should take off about half-way (at rate 1 they do after some 1,500 steps).
 EXPECTED = (Cell("cross_entropy", "sgd", 3.0, 0.001),)
 # Where §8.1 says that they are not usually visible: the common defaults.
 DEFAULTS = tuple(Cell(loss, "adam", 0.001, 0.02) for loss in LOSSES)
@@ -115,7 +126,9 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 def stages_of(trained: Trained) -> list[Stages]:
     """Each seed's stages."""
     norms = trained.norms
-    return [stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value"))) for seed in _seeds(trained)]
+    return [
+        stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value"))) for seed in _seeds(trained)
+    ]
 
 
 def two_stage_share(trained: Trained) -> float:
@@ -168,8 +181,8 @@ def _default(cell: Cell) -> Claim:
     return Claim(
         id=f"{experiment.name}/no-two-stages",
         source="§8.1",
-        statement=f"Training is not visibly two-stage at common defaults ({cell.words}): by the end of stage 1 ‖W^V‖ has "
-        "made less than a third of its growth.",
+        statement=f"Training is not visibly two-stage at common defaults ({cell.words}): by the end of stage 1 ‖W^V‖ "
+        "has made less than a third of its growth.",
         expected="< 1/3",
         unit="of the growth",
         rule=below(LEAST_GROWTH),
@@ -206,7 +219,8 @@ def _second_stage(cell: Cell) -> list[Claim]:
         Claim(
             id=f"{experiment.name}/plateau",
             source="§8.1",
-            statement=f"In stage 2 ‖W^V‖ plateaus: a step adds less than half of what a step of stage 1 adds ({cell.words}).",
+            statement="In stage 2 ‖W^V‖ plateaus: a step adds less than half of what a step of stage 1 adds "
+            f"({cell.words}).",
             expected="< 0.5",
             unit="of stage 1's growth a step",
             rule=below(0.5),
@@ -221,7 +235,7 @@ def _second_stage(cell: Cell) -> list[Claim]:
             f"changes ({cell.words}).",
             expected="> 1",
             unit="angle over relative change of norm",
-            rule=above(1),
+            rule=above(1.0),
             needs=(experiment,),
             measure=lambda trained: _over_ended(trained[experiment.name], _turning),
             figure="figure4",
@@ -267,7 +281,7 @@ def _gradient_claims(cell: Cell) -> list[Claim]:
                 f"At the start W^V's gradient is more than ten times larger than W^K's ({words}).",
                 "> 10",
                 "ratio of norms",
-                above(10),
+                above(10.0),
                 False,
             ),
             (
@@ -298,8 +312,13 @@ def _ratio(trained: Trained, cell: Cell, formula: bool) -> Measurement:
 @cache
 def gradient_bags(chosen: Settings) -> Bags:
     """The held-out documents that gradients at the start are taken on."""
+    # Imported here: it needs PyTorch, which naming claims does not.
+    from topicscope.paper.running import GRADIENT_DOCUMENTS, HELD_OUT_DOCUMENTS, HELD_OUT_SEED
+
     model = TopicModel.from_settings(chosen.data)
-    return Bags.of(held_out_documents(chosen, model).span(0, GRADIENT_DOCUMENTS), model.vocabulary)
+    stream = BatchStream(replace(chosen, seed=HELD_OUT_SEED), model)
+    documents = stream.held_out(HELD_OUT_DOCUMENTS, Purpose.MEASURE).span(0, GRADIENT_DOCUMENTS)
+    return Bags.of(documents, model.vocabulary)
 
 
 def _seeds(trained: Trained) -> range:
@@ -313,7 +332,12 @@ def _draw_norms(trained: Results) -> "Figure":
     for cell in SHOWN:
         run = trained[cell.experiment().name]
         ends = [each.end for each in stages_of(run) if each.end is not None]
-        columns[cell.words] = (run.steps, {name: run.norms[name] for name in ("key", "query", "value")}, run.rotation, ends)
+        columns[cell.words] = (
+            run.steps,
+            {name: run.norms[name] for name in ("key", "query", "value")},
+            run.rotation,
+            ends,
+        )
     return norm_trajectories(columns, title="Figure 4: norms of W^K, W^Q, W^V; one faint line a run")
 
 

@@ -13,6 +13,7 @@ from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
 from topicscope.paper.setups import ALL_PARTS, LDA, ONE_HOT, TOPIC_SETS, settings, steps_of
 from topicscope.paper.table3 import same_topic_ratio
+from topicscope.paper.yardsticks import MORE_ATTENTION
 from topicscope.settings import Data
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
@@ -140,7 +141,7 @@ def _value_claim(name: str, words: str, experiment: Experiment) -> Claim:
         source="§2.3",
         statement=f"With {words}, the trained W^V is on average larger within topics than between them.",
         expected="> 0",
-        rule=above(0),
+        rule=above(0.0),
         needs=(experiment,),
         measure=lambda trained: centred_contrast(trained[experiment.name]),
         figure="robustness",
@@ -152,9 +153,9 @@ def _attention_claim(name: str, words: str, experiment: Experiment) -> Claim:
         id=f"robustness/{name}/attention",
         source="§2.3",
         statement=f"With {words}, words attend more to other words of their topic than to words of other topics.",
-        expected="> 1",
+        expected="> 1.05",
         unit="ratio of average attention",
-        rule=above(1),
+        rule=MORE_ATTENTION,
         needs=(experiment,),
         measure=lambda trained: same_topic_ratio(trained[experiment.name]),
         figure="robustness",
@@ -167,7 +168,7 @@ def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
         source="§2.3",
         statement=f"With {words} and all parts trained, W^E⊤W^E is larger between words of one topic than of two.",
         expected="> 0",
-        rule=above(0),
+        rule=above(0.0),
         needs=(experiment,),
         measure=lambda trained: contrast(trained[experiment.name], "embedding"),
     )

@@ -141,6 +141,8 @@ class _Probe:
         batch = padded_batch(documents, masked_keys=self.settings.model.masked_keys, average="document")
         model = Transformer(self.settings.model, self.sizes, weights)
         attention = model.attention(batch.tokens, batch.visible).mean(dim=(0, 2)).double().numpy()
+        # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+        attention *= documents.lengths[:, None, None] / np.mean(self.topic_model.length)
         tokens = batch.tokens.numpy()
         present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
         classes = pair_classes(tokens, present, self.topic_model.word_topics)

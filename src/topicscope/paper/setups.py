@@ -12,6 +12,7 @@ from topicscope.settings.training import Loss, Optimizer
 # The paper's documents (§6.1), drawn afresh at every step.
 LDA = Data(fresh=True)
 # §3.1's documents of τ = 2 topics, to which Theorem 3 applies.
+MASKING = Masking()
 TOPIC_SETS = replace(LDA, sampler="topics", per_document=2)
 
 FROZEN_ZERO = Part(start="zero", train=False)
@@ -87,7 +88,7 @@ def settings(
     *,
     steps: int,
     data: Data = LDA,
-    masking: Masking = Masking(),
+    masking: Masking = MASKING,
     **training: object,
 ) -> Settings:
     """Settings of one experiment; ``training`` are further fields of ``Training``."""

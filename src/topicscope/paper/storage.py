@@ -37,7 +37,7 @@ def restore(content: bytes, experiment: Experiment) -> Trained:
         if name:
             groups[group][name] = array
     plain: dict[str, Any] = {name: arrays[name] for name in ARRAYS}
-    plain |= {"seconds": float(arrays["seconds"]), "seeds": tuple(arrays["seeds"].tolist())}
+    plain |= {"seconds": float(arrays["seconds"].item()), "seeds": tuple(arrays["seeds"].tolist())}
     return Trained(settings=experiment.settings, **groups, **plain)
 
 

@@ -5,7 +5,7 @@ from functools import cache
 
 import numpy as np
 
-from topicscope.paper.claims import Measurement, Rule, below, over_seeds
+from topicscope.paper.claims import Measurement, Rule, above, below, over_seeds
 from topicscope.paper.experiments import Trained
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Data, Masking
@@ -16,6 +16,8 @@ from topicscope.theory.bayes_losses import expected_losses
 
 # "Slightly" (§4, §5.2) and "compensate" (§2): less than this share of what there is to gain.
 SLIGHTLY: Rule = below(0.1)
+# "More attention" (Table 3): more than uniform attention by at least this ratio; a difference of 10⁻⁶ is no finding.
+MORE_ATTENTION: Rule = above(1.05)
 # Each contributes its exact expected loss, so few are enough: the gain is known to about one per cent.
 FLOOR_DOCUMENTS = 1_000
 

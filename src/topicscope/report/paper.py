@@ -1,4 +1,4 @@
-"""Figures of the claims on trained models, from arrays: trajectories of norms, the map of stages, attention by class."""
+"""Figures of the claims on trained models, from arrays: norms over steps, the map of stages, attention by class."""
 
 from collections.abc import Mapping, Sequence
 
@@ -42,9 +42,7 @@ def norm_trajectories(columns: Mapping[str, Trajectory], *, title: str) -> Figur
     return figure
 
 
-def stage_map(
-    panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, float]]], *, title: str
-) -> Figure:
+def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, float]]], *, title: str) -> Figure:
     """Which settings have two stages: a panel a loss, rows optimiser and rate, columns the initial scale.
 
     Each cell has the share of runs with two stages (its colour), the share of steps that stage 1 takes, and the share
@@ -62,7 +60,9 @@ def stage_map(
         for (row, column), (share, length, growth) in cells.items():
             text = "no stage 2" if length == 1 else f"{100 * length:.0f} % steps\n{100 * growth:.0f} % growth"
             weight = "bold" if share == 1 else "normal"
-            panel.text(columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight)
+            panel.text(
+                columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight
+            )
         panel.set_xticks(range(len(columns)), columns)
         panel.set_yticks(range(len(rows)), rows)
         panel.set_xlabel("initial scale")
@@ -97,9 +97,7 @@ def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, title
     return figure
 
 
-def seed_points(
-    panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str
-) -> Figure:
+def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str) -> Figure:
     """Numbers of several settings, a dot a run, with the threshold that a claim puts on them; a panel a number."""
     names = list(next(iter(panels.values()))[0])
     figure = Figure(figsize=(5.0 * len(panels), 0.32 * len(names) + 1.6), layout="constrained")

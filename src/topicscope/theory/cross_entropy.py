@@ -71,7 +71,8 @@ def cross_entropy_optimum(bags: Bags, topics: int, words: int, ridge: float) -> 
             size /= 2
         entries = entries + size * step
         value, gradient, hessian = tried
-    return CrossEntropyOptimum(*(float(entry) for entry in entries), objective=float(value))
+    mask_column, same_word, same_topic, different_topic, mask_row, mask_mask = (float(entry) for entry in entries)
+    return CrossEntropyOptimum(mask_column, same_word, same_topic, different_topic, mask_row, mask_mask, float(value))
 
 
 def _features(bags: Bags, topics: int, words: int) -> Float[np.ndarray, "document token 6"]:
