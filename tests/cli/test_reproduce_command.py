@@ -1,37 +1,108 @@
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+import topicscope
+from helpers import start_program
 from topicscope.cli.main import main
+from topicscope.paper.claims import PRESETS
+from topicscope.paper.registry import registry
 
 
-def test_reproduce_trains_figure_2_and_lays_theory_beside_it(
+def test_reproduce_prints_claims_as_json_alone_and_keeps_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "results"
-    assert main(["reproduce", "--out", str(out), "--steps", "20", "--quiet", "--json"]) == 0
-    rows = {row["matrix"]: row for row in json.loads(capsys.readouterr().out)}
-    assert len(rows) == 7
-    # Numbers of the closed forms at the paper's setting.
-    assert rows["Theorem 2"]["same_topic"] == pytest.approx(0.1080202, abs=5e-8)
-    assert rows["Theorem 2"]["population_loss"] == pytest.approx(0.94562537, abs=5e-9)
-    assert rows["finite-document optimum, λ = 0"]["same_word"] == pytest.approx(0.2152863, abs=5e-8)
-    assert rows["finite-document optimum, λ = 0"]["population_loss"] == pytest.approx(0.94532184, abs=5e-9)
-    # Twenty steps of Adam are not the optimum, and must not look like it.
-    trained = rows["squared loss, Adam"]["population_loss"]
-    assert 0.9454 < trained < 1
-    assert (out / "figure2.png").exists()
-    assert (out / "figure2.svg").exists()
-    # Again: what is finished is kept, and the numbers are the same.
-    assert main(["reproduce", "--out", str(out), "--steps", "20", "--quiet", "--json"]) == 0
-    assert {row["matrix"]: row for row in json.loads(capsys.readouterr().out)} == rows
+    words = ["reproduce", "--out", str(out), "--only", "theorem2", "lemma1/minimisers", "--json"]
+    assert main(words) == 0
+    output = capsys.readouterr()
+    rows = json.loads(output.out)
+    assert {row["source"] for row in rows} == {"Theorem 2", "Lemma 1"}
+    assert json.loads((out / "claims.json").read_text()) == rows
+    # One line a claim on standard error.
+    assert len(output.err.splitlines()) == len(rows)
+    assert "theorem2/same-topic" in output.err
 
 
-def test_reproduce_with_other_settings_in_the_same_folder_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_reproduce_prints_a_table_with_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--out", str(tmp_path / "results"), "--only", "remark8", "--quiet"]) == 0
+    output = capsys.readouterr()
+    assert output.err == ""
+    assert "remark8/rank-corrected (ours)" in output.out
+    assert "3 holds, 1 fails" in output.out
+
+
+def test_strict_exits_with_1_if_a_claim_fails_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "results")
-    assert main(["reproduce", "--out", out, "--steps", "2", "--quiet"]) == 0
-    assert main(["reproduce", "--out", out, "--steps", "3", "--quiet"]) == 2
-    assert "training.steps (2 there, 3 here)" in capsys.readouterr().err
+    assert main(["reproduce", "--out", out, "--only", "remark8", "--strict", "--quiet"]) == 1
+    assert main(["reproduce", "--out", out, "--only", "theorem2", "--strict", "--quiet"]) == 0
+
+
+def test_list_names_every_claim_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert [claim["id"] for claim in listed] == [claim.id for claim in registry(PRESETS["quick"]).claims]
+    assert not list(tmp_path.iterdir())
+    assert main(["reproduce", "--list", "--only", "theorem2"]) == 0
+    assert "theorem2/matrix" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--only", "figure99"], '--only "figure99" is no claim'),
+        (["--seeds", "0"], "--seeds = 0 is not allowed"),
+        (["--preset", "huge"], "--preset"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_exit_code_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["reproduce", "--out", str(tmp_path / "results"), *words]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_theory_is_decided_and_drawn_without_torch(tmp_path: Path) -> None:
+    code = "import sys; from topicscope.cli.main import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    words = ["reproduce", "--out", str(tmp_path / "results"), "--only", "theorem3/interval-10-2", "--quiet"]
+    environment = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])}
+    assert subprocess.run([sys.executable, "-c", code, *words], env=environment, check=False).returncode == 0
+    assert (tmp_path / "results" / "figures" / "figure6-10-2.png").exists()
+
+
+@pytest.mark.slow
+def test_results_do_not_depend_on_how_many_processes_train(tmp_path: Path) -> None:
+    words = ["reproduce", "--only", "figure2", "--seeds", "2", "--quiet"]
+    rows = []
+    for workers in ("1", "2"):
+        out = tmp_path / workers
+        assert main([*words, "--out", str(out), "--workers", workers]) == 0
+        rows.append([{**row, "seconds": 0} for row in json.loads((out / "claims.json").read_text())])
+    assert rows[0] == rows[1]
+
+
+@pytest.mark.slow
+def test_killed_and_run_again_it_ends_with_the_same_claims(tmp_path: Path) -> None:
+    words = ["reproduce", "--only", "figure2", "--seeds", "2", "--workers", "2", "--quiet"]
+    assert main([*words, "--out", str(tmp_path / "whole")]) == 0
+    for seconds in (6, 12):
+        program = start_program(*words, "--out", str(tmp_path / "killed"))
+        time.sleep(seconds)
+        program.kill()
+        program.communicate()
+    assert main([*words, "--out", str(tmp_path / "killed")]) == 0
+    first, second = (
+        [{**row, "seconds": 0} for row in json.loads((tmp_path / name / "claims.json").read_text())]
+        for name in ("whole", "killed")
+    )
+    assert first == second

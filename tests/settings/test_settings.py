@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 
 from helpers import small_settings
-from topicscope.commands.reproduce import FIGURE_2
 from topicscope.errors import InputError
 from topicscope.settings import Settings
 from topicscope.settings.toml import differences, dump_settings, load_settings, settings_from_table
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_settings_survive_toml() -> None:
@@ -22,10 +19,6 @@ def test_what_a_table_leaves_out_keeps_the_default_of_its_place() -> None:
     settings = settings_from_table({"model": {"key_bias": {"train": False}}})
     assert settings.model.key_bias.start == "zero"
     assert settings.model.key.start == "normal"
-
-
-def test_the_example_is_the_setting_that_reproduce_trains() -> None:
-    assert load_settings(EXAMPLES / "figure2.toml") == FIGURE_2
 
 
 def test_files_named_in_toml_are_relative_to_it(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def list_claims(*, preset: str = "quick", only: Sequence[str] = ()) -> list[dict
     check_one_of("--preset", preset, tuple(PRESETS))
     shown = ("id", "source", "statement", "expected", "unit", "rule", "ours", "figure")
     claims = registry(PRESETS[preset]).select(tuple(only))
-    rows = [row(claim, None, "not run", 0.0) for claim in claims]
+    rows = [row(claim, None, "not run") for claim in claims]
     return [{name: each[name] for name in shown} for each in rows]
 
 
@@ -91,6 +91,23 @@ def reproduce(
         run.take_what_can_be()
         run.train(workers)
         return Reproduction(run.rows(selected), run.figures())
+
+
+class _Clock:
+    """How long the rest of training takes, if it goes on as so far."""
+
+    def __init__(self, costs: dict[int, float]) -> None:
+        self.left, self.done, self.began = dict(costs), 0.0, time.perf_counter()
+
+    def finished(self, place: int) -> None:
+        """One item less; those that were there before do not count."""
+        self.done += self.left.pop(place, 0.0)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None at the beginning and at the end."""
+        rest = sum(self.left.values())
+        return (time.perf_counter() - self.began) * rest / self.done if self.done and rest else None
 
 
 class _Reproducing:
@@ -135,16 +152,17 @@ class _Reproducing:
     def train(self, workers: int) -> None:
         """Train what is missing, cheapest claims first, and go on with each claim as soon as it can be."""
         items, names = self._experiments()
-        costs = [item.argument[0].cost for item in items]
-        done, began = 0.0, time.perf_counter()
-        results = scale.completed(train_item, items, folder=self.folder.work / "trained", workers=workers)
-        for place, content in results:
+        stored = self.folder.work / "trained"
+        clock = _Clock(
+            {place: item.argument[0].cost for place, item in enumerate(items) if not item.path(stored).exists()}
+        )
+        for place, content in scale.completed(train_item, items, folder=stored, workers=workers):
             experiment = items[place].argument[0]
             for name in names[items[place].digest]:
                 self.trained[name] = restore(content, experiment)
-            done += costs[place]
-            left = (time.perf_counter() - began) * (sum(costs) - done) / done
-            self.take_what_can_be(left or None)
+            clock.finished(place)
+            self.take_what_can_be(clock.seconds_left)
+            self._forget()
 
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
         """Rows of the measured ones among these claims; corrected for all that is measured in the folder."""
@@ -152,9 +170,9 @@ class _Reproducing:
         pairs = [(claim.rule, self.measured[claim.id].measurement) for claim in known]
         corrected = dict(zip([claim.id for claim in known], corrected_verdicts(pairs), strict=True))
         return [
-            row(claim, self.measured[claim.id].measurement, corrected[claim.id], self.measured[claim.id].seconds)
+            row(claim, found.measurement, corrected[claim.id], seconds=found.seconds, seeds=len(self.seeds))
             for claim in claims
-            if claim.id in self.measured
+            if (found := self.measured.get(claim.id))
         ]
 
     def figures(self) -> list[Path]:
@@ -171,6 +189,12 @@ class _Reproducing:
             items.setdefault(item.digest, item)
             names.setdefault(item.digest, []).append(experiment.name)
         return list(items.values()), names
+
+    def _forget(self) -> None:
+        """Let go of what no claim or drawing waits for: twenty seeds of all experiments would fill the memory."""
+        needs = [claim.needs for claim in self.pending] + [drawing.needs for drawing in self.undrawn]
+        wanted = {experiment.name for experiment in itertools.chain(*needs)}
+        self.trained = {name: trained for name, trained in self.trained.items() if name in wanted}
 
     def _ready(self, asked: Claim | Drawing) -> bool:
         return all(experiment.name in self.trained for experiment in asked.needs)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
+from scipy import special
 
 CONFIDENCE = 0.95
 
@@ -31,7 +31,7 @@ def student_interval(values: Float[np.ndarray, " seed"], confidence: float = CON
     mean, error = _mean_and_error(values)
     if not np.isfinite(error):
         return Interval(mean, -np.inf, np.inf)
-    half = float(stats.t.ppf((1 + confidence) / 2, len(values) - 1)) * error
+    half = float(special.stdtrit(len(values) - 1, (1 + confidence) / 2)) * error
     return Interval(mean, mean - half, mean + half)
 
 
@@ -42,14 +42,14 @@ def student_p(values: Float[np.ndarray, " seed"], threshold: float) -> float:
         return 1.0
     if not np.isfinite(threshold) or error == 0:
         return 0.0
-    return float(2 * stats.t.sf(abs(mean - threshold) / error, len(values) - 1))
+    return float(2 * special.stdtr(len(values) - 1, -abs(mean - threshold) / error))
 
 
 def proportion_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Clopper and Pearson's exact interval of a proportion."""
     tail = (1 - confidence) / 2
-    low = float(stats.beta.ppf(tail, successes, trials - successes + 1)) if successes else 0.0
-    high = float(stats.beta.isf(tail, successes + 1, trials - successes)) if successes < trials else 1.0
+    low = float(special.betaincinv(successes, trials - successes + 1, tail)) if successes else 0.0
+    high = float(special.betaincinv(successes + 1, trials - successes, 1 - tail)) if successes < trials else 1.0
     return Interval(successes / trials, low, high)
 
 
@@ -57,8 +57,8 @@ def proportion_p(successes: int, trials: int, threshold: float) -> float:
     """Twice the smaller binomial tail at this probability: the p-value whose interval is Clopper and Pearson's."""
     if not 0 <= threshold <= 1:
         return 0.0
-    below = float(stats.binom.cdf(successes, trials, threshold))
-    above = float(stats.binom.sf(successes - 1, trials, threshold))
+    below = float(special.bdtr(successes, trials, threshold))
+    above = float(special.bdtrc(successes - 1, trials, threshold)) if successes else 1.0
     return min(1.0, 2 * min(below, above))
 
 

@@ -45,6 +45,9 @@ Verdict = Literal["holds", "fails", "undecided", "not run"]
 Results = Mapping[str, Trained]
 """Trained experiments by name."""
 
+Number = float | int | np.floating[Any] | np.integer[Any]
+Detail = Number | str | None
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -66,29 +69,29 @@ PRESETS = {"quick": Preset("quick", 5), "paper": Preset("paper", 20)}
 class Rule:
     """The claim holds if the true number is strictly between these two."""
 
-    low: float = -np.inf
-    high: float = np.inf
+    low: Number = -np.inf
+    high: Number = np.inf
 
     def __post_init__(self) -> None:
         assert self.low < self.high
 
 
-def above(low: float) -> Rule:
+def above(low: Number) -> Rule:
     """Larger than ``low``."""
     return Rule(low=low)
 
 
-def below(high: float) -> Rule:
+def below(high: Number) -> Rule:
     """Smaller than ``high``."""
     return Rule(high=high)
 
 
-def within(low: float, high: float) -> Rule:
+def within(low: Number, high: Number) -> Rule:
     """Between the two."""
     return Rule(low, high)
 
 
-def near(target: float, tolerance: float) -> Rule:
+def near(target: Number, tolerance: Number) -> Rule:
     """Less than ``tolerance`` from ``target``."""
     return Rule(target - tolerance, target + tolerance)
 
@@ -102,7 +105,7 @@ class Measurement:
 
     kind: Literal["exact", "mean", "proportion"]
 
-    details: Mapping[str, float | str | None] = field(default_factory=dict)
+    details: Mapping[str, Detail] = field(default_factory=dict)
     """Numbers shown beside it, on which no verdict rests."""
 
     @property
@@ -123,26 +126,26 @@ class Measurement:
             return proportion_interval(round(sum(self.values)), len(self.values), confidence)
         return student_interval(np.array(self.values), confidence)
 
-    def p_value(self, threshold: float) -> float:
+    def p_value(self, threshold: Number) -> float:
         """How well the measurement agrees with a true number exactly at the threshold."""
         if self.kind == "exact":
             return float(self.value == threshold)
         if self.kind == "proportion":
-            return proportion_p(round(sum(self.values)), len(self.values), threshold)
-        return student_p(np.array(self.values), threshold)
+            return proportion_p(round(sum(self.values)), len(self.values), float(threshold))
+        return student_p(np.array(self.values), float(threshold))
 
 
-def exact(value: float, **details: float | str | None) -> Measurement:
+def exact(value: Number, **details: Detail) -> Measurement:
     """A number without uncertainty."""
     return Measurement((float(value),), "exact", details)
 
 
-def over_seeds(values: Sequence[float] | np.ndarray, **details: float | str | None) -> Measurement:
+def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measurement:
     """One number a seed; their mean is what the claim is about."""
     return Measurement(tuple(float(value) for value in values), "mean", details)
 
 
-def proportion(outcomes: Sequence[bool] | np.ndarray, **details: float | str | None) -> Measurement:
+def proportion(outcomes: Sequence[bool] | np.ndarray, **details: Detail) -> Measurement:
     """In how many of the runs (or cells of a map) something is so."""
     return Measurement(tuple(float(outcome) for outcome in outcomes), "proportion", details)
 
@@ -152,7 +155,7 @@ class Claim:
     """One statement of the paper (or of ours beside it), and how it is decided."""
 
     id: str
-    """Unique, with slashes, its first part the source in small letters: "figure2/squared-adam/same-topic"."""
+    """Unique, small letters with slashes, beginning with what it is about: "figure2/squared-adam/same-topic"."""
 
     source: str
     """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"."""
@@ -160,7 +163,7 @@ class Claim:
     statement: str
     """One sentence that the measured number can show to be wrong."""
 
-    expected: float | str
+    expected: float | int | str
     """What the number should be, or the condition on it in words ("> 0")."""
 
     rule: Rule
@@ -179,7 +182,7 @@ class Claim:
     @property
     def cost(self) -> float:
         """How long its training takes, relative to others; 0 without training."""
-        return sum(experiment.cost for experiment in self.needs)
+        return sum((experiment.cost for experiment in self.needs), start=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,16 +232,17 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
     return "holds" if rule.low < measurement.value < rule.high else "fails"
 
 
-def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, seconds: float) -> dict[str, Any]:
+def row(
+    claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seconds: float = 0.0, seeds: int = 0
+) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``low`` and ``high`` are null where the number is exact, and where a single seed leaves it without an interval.
+    ``seeds`` is how many runs each experiment has, 0 for an exact claim. ``low`` and ``high`` are null where the number
+    is exact, and where a single seed leaves it without an interval.
     """
-    known = measurement is not None and measurement.finite
-    interval = measurement.interval() if measurement is not None and known else None
-    uncertain = interval is not None and measurement is not None and measurement.kind != "exact"
-    bounded = interval is not None and uncertain and bool(np.isfinite([interval.low, interval.high]).all())
-    seeds = 0 if measurement is None or not claim.needs else len(measurement.values)
+    known = measurement if measurement is not None and measurement.finite else None
+    interval = known.interval() if known else None
+    bounded = interval is not None and known is not None and known.kind != "exact" and np.isfinite(interval.low)
     return {
         "id": claim.id,
         "source": claim.source,
@@ -252,10 +256,10 @@ def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, secon
         "verdict_corrected": corrected if measurement else "not run",
         "ours": claim.ours,
         "rule": rule_text(claim.rule),
-        "seeds": seeds,
+        "seeds": seeds if measurement and claim.needs else 0,
         "seconds": round(seconds, 3),
         "figure": claim.figure,
-        "details": dict(measurement.details) if measurement else {},
+        "details": plain_details(measurement.details) if measurement else {},
     }
 
 
@@ -266,3 +270,14 @@ def rule_text(rule: Rule) -> str:
     if np.isinf(rule.high):
         return f"> {rule.low:.6g}"
     return f"between {rule.low:.6g} and {rule.high:.6g}"
+
+
+def plain_details(details: Mapping[str, Detail]) -> dict[str, float | str | None]:
+    """Details as JSON has them: no NumPy numbers, and null for what is not finite."""
+    return {name: _plain(value) for name, value in details.items()}
+
+
+def _plain(value: Detail) -> float | str | None:
+    if isinstance(value, str) or value is None:
+        return value
+    return float(value) if np.isfinite(value) else None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from topicscope.paper.claims import Claim, Drawing, Measurement
+from topicscope.paper.claims import Claim, Drawing, Measurement, plain_details
 from topicscope.paper.experiments import Experiment
 from topicscope.paper.storage import code_digest, dump, experiment_key
 from topicscope.scale import Item
@@ -28,7 +28,7 @@ class Measured:
     def dump(self) -> bytes:
         """As JSON; a run without a number is null."""
         values = [value if np.isfinite(value) else None for value in self.measurement.values]
-        details = {name: _plain(value) for name, value in self.measurement.details.items()}
+        details = plain_details(self.measurement.details)
         content = {"values": values, "kind": self.measurement.kind, "details": details, "seconds": self.seconds}
         return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
@@ -66,9 +66,3 @@ def train_item(run: Run) -> bytes:
 def _inputs(needs: Sequence[Experiment], seeds: Sequence[int]) -> dict[str, Any]:
     digests = [experiment_item(experiment, seeds).digest for experiment in needs]
     return {"experiments": digests, "code": code_digest(MEASURING)}
-
-
-def _plain(value: float | str | None) -> float | str | None:
-    if isinstance(value, str) or value is None:
-        return value
-    return float(value) if np.isfinite(value) else None

@@ -1,0 +1,306 @@
+"""The command's function on a small registry of its own: three claims, two experiments."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+
+from helpers import small_settings
+from topicscope.commands import reproduce as command
+from topicscope.commands.reproduce import Progress, Reproduction, list_claims, reproduce
+from topicscope.errors import InputError
+from topicscope.measure.blocks import class_averages
+from topicscope.paper import running, work
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, below, exact, over_seeds
+from topicscope.paper.experiments import Experiment
+from topicscope.paper.registry import Registry
+
+# W^V learns the topics of these documents within 30 steps.
+LEARNS = small_settings(
+    data={"topics": 3, "words": 3, "length": [30, 40], "dirichlet": [0.1], "fresh": True},
+    masking={"mask": 0.15},
+    model={
+        "embedding": {"start": "identity", "train": False},
+        "value": {"scale": 0.001},
+        **{part: {"start": "zero", "train": False} for part in ("key", "query")},
+    },
+    training={
+        "loss": "squared",
+        "batch": 20,
+        "steps": 30,
+        "learning_rate": 0.03,
+        "log_every": 10,
+        "checkpoint_every": 100,
+        "validate_every": 0,
+        "snapshots": 0,
+    },
+)
+TRAINED = Experiment(name="figure2/squared-adam", reproduces="Figure 2", settings=LEARNS)
+SHORT = Experiment(
+    name="figure2/short",
+    reproduces="Figure 2",
+    settings=small_settings(
+        data={"topics": 3, "words": 3}, model={"value": {"start": "zero"}}, training={"steps": 1, "log_every": 1}
+    ),
+)
+
+
+def contrast(results: Results, *, shuffled: bool = False, untrained: bool = False) -> Measurement:
+    trained = results[TRAINED.name]
+    topics = trained.word_topics.copy()
+    if shuffled:
+        topics[1:] = np.random.default_rng(0).permutation(topics[1:])
+    matrices = 0 * trained.value_products if untrained else trained.value_products
+    return over_seeds([class_averages(matrix, topics).contrast or 0.0 for matrix in matrices])
+
+
+def contrast_claim(name: str = "contrast", **broken: bool) -> Claim:
+    return Claim(
+        id=f"figure2/squared-adam/{name}",
+        source="Figure 2",
+        statement="W^V is larger within topics than between them.",
+        expected="> 0.1",
+        rule=above(0.1),
+        needs=(TRAINED,),
+        measure=lambda results: contrast(results, **broken),
+        figure="figure2",
+    )
+
+
+def draw(results: Results) -> Figure:
+    figure = Figure(figsize=(2, 2))
+    figure.add_subplot().imshow(results[TRAINED.name].value_products[0])
+    return figure
+
+
+EXACT = Claim(
+    id="theorem9/zero",
+    source="Theorem 9",
+    statement="Nothing is nothing.",
+    expected=0,
+    rule=below(1e-10),
+    measure=lambda results: exact(0.0),
+)
+STEP = Claim(
+    id="figure2/short/loss",
+    source="Figure 2",
+    statement="One step leaves the loss where it was.",
+    expected="< 10",
+    rule=below(10),
+    needs=(SHORT,),
+    measure=lambda results: over_seeds(results[SHORT.name].held_out_loss),
+)
+SMALL = Registry(
+    claims=(contrast_claim(), STEP, EXACT), drawings=(Drawing(name="figure2", draw=draw, needs=(TRAINED,)),)
+)
+
+
+@pytest.fixture(autouse=True)
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A small registry, and the names of the experiments that were trained."""
+    trained: list[str] = []
+    train_item = work.train_item
+
+    def recorded(run: work.Run) -> bytes:
+        trained.append(run[0].name)
+        return train_item(run)
+
+    monkeypatch.setattr(command, "registry", lambda preset: SMALL)
+    monkeypatch.setattr(command, "train_item", recorded)
+    for name, count in (
+        ("HELD_OUT_DOCUMENTS", 40),
+        ("CHUNK", 20),
+        ("GRADIENT_DOCUMENTS", 20),
+        ("ATTENTION_DOCUMENTS", 10),
+    ):
+        monkeypatch.setattr(running, name, count)
+    return trained
+
+
+def run(out: Path, **options: Any) -> Reproduction:
+    return reproduce(out, **{"seeds": 3, "workers": 1} | options)
+
+
+def verdicts(result: Reproduction) -> dict[str, str]:
+    return {row["id"]: row["verdict"] for row in result.rows}
+
+
+def test_claims_figures_and_rows_are_written(tmp_path: Path, trainings: list[str]) -> None:
+    seen: list[Progress] = []
+    result = run(tmp_path / "out", report=seen.append)
+    assert verdicts(result) == {
+        "figure2/squared-adam/contrast": "holds",
+        "figure2/short/loss": "holds",
+        EXACT.id: "holds",
+    }
+    # Cheapest first: theory, then the short training, then the long one.
+    assert [each.row["id"] for each in seen] == [EXACT.id, STEP.id, "figure2/squared-adam/contrast"]
+    assert trainings == [SHORT.name, TRAINED.name]
+    assert seen[1].seconds_left is not None
+    assert seen[1].seconds_left > 0
+    assert json.loads((tmp_path / "out" / "claims.json").read_text()) == result.rows
+    with (tmp_path / "out" / "claims.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert [line["id"] for line in table] == [row["id"] for row in result.rows]
+    assert float(table[0]["measured"]) == result.rows[0]["measured"]
+    assert [path.name for path in result.figures] == ["figure2.png", "figure2.svg"]
+    assert result.failed == []
+
+
+@pytest.mark.parametrize("broken", ["shuffled", "untrained"])
+def test_a_claim_broken_on_purpose_does_not_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    registry = Registry((contrast_claim(), contrast_claim("broken", **{broken: True})), ())
+    monkeypatch.setattr(command, "registry", lambda preset: registry)
+    found = verdicts(run(tmp_path / "out"))
+    assert found["figure2/squared-adam/contrast"] == "holds"
+    assert found["figure2/squared-adam/broken"] in ("fails", "undecided")
+
+
+def test_run_again_it_does_nothing_and_says_the_same(tmp_path: Path, trainings: list[str]) -> None:
+    first = run(tmp_path / "out")
+    trainings.clear()
+    before = (tmp_path / "out" / "claims.json").read_bytes()
+    assert run(tmp_path / "out").rows == first.rows
+    assert trainings == []
+    assert (tmp_path / "out" / "claims.json").read_bytes() == before
+
+
+def test_the_same_seed_gives_the_same_file_but_for_seconds_and_another_seed_does_not(tmp_path: Path) -> None:
+    def rows(name: str, **options: Any) -> list[dict[str, Any]]:
+        return [{**row, "seconds": 0} for row in run(tmp_path / name, **options).rows]
+
+    first = rows("first")
+    assert rows("second") == first
+    other = rows("other", seed=1)
+    assert other[0]["measured"] != first[0]["measured"]
+
+
+def test_interrupted_it_keeps_what_is_finished_and_goes_on(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(progress: Progress) -> None:
+        if progress.row["id"] == STEP.id:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "out", report=stop)
+    kept = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert [row["id"] for row in kept] == [STEP.id, EXACT.id]
+    assert trainings == [SHORT.name]
+    assert len(run(tmp_path / "out").rows) == 3
+    assert trainings == [SHORT.name, TRAINED.name]
+
+
+def test_a_truncated_result_is_trained_again(tmp_path: Path, trainings: list[str]) -> None:
+    first = run(tmp_path / "out")
+    (result,) = (tmp_path / "out" / "work" / "trained").glob("figure2-squared-adam*.safetensors")
+    result.write_bytes(result.read_bytes()[:-1])
+    (measured,) = (tmp_path / "out" / "work" / "claims").glob("figure2-squared-adam*.json")
+    measured.unlink()
+    trainings.clear()
+    again = run(tmp_path / "out")
+    assert trainings == [TRAINED.name]
+    assert [row["measured"] for row in again.rows] == [row["measured"] for row in first.rows]
+
+
+def test_only_some_claims_then_the_rest(tmp_path: Path, trainings: list[str]) -> None:
+    assert list(verdicts(run(tmp_path / "out", only=("theorem9",)))) == [EXACT.id]
+    assert trainings == []
+    assert list(verdicts(run(tmp_path / "out", only=("figure2/short",)))) == [STEP.id]
+    # The file has all that is known.
+    rows = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert [row["id"] for row in rows] == [STEP.id, EXACT.id]
+    assert not list((tmp_path / "out" / "figures").iterdir())
+
+
+def test_equal_settings_under_two_names_are_trained_once(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = Experiment(name="robustness/twin", reproduces="§2.3", settings=SHORT.settings)
+    second = Claim(
+        id="robustness/twin",
+        source="§2.3",
+        statement="The same again.",
+        expected="< 10",
+        rule=below(10),
+        needs=(twin, SHORT),
+        measure=lambda results: over_seeds(results[twin.name].held_out_loss - results[SHORT.name].held_out_loss),
+    )
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((STEP, second), ()))
+    rows = run(tmp_path / "out").rows
+    assert trainings == [SHORT.name]
+    assert rows[1]["measured"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 4}, "--seeds 3 there, 4 here"),
+        ({"seed": 1}, "--seed 0 there, 1 here"),
+        ({"preset": "paper"}, "--preset quick there, paper here"),
+    ],
+)
+def test_a_folder_with_other_settings_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    run(tmp_path / "out", only=("theorem9",))
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "out", **change)
+
+
+def make_file(path: Path) -> None:
+    path.write_text("something")
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.tex").touch()
+
+
+@pytest.mark.parametrize(("make", "message"), [(make_file, "is a file"), (make_folder, "holds no claims")])
+def test_a_folder_with_something_else_is_refused(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
+    make(tmp_path / "out")
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "--seeds = 0"),
+        ({"seed": -1}, "--seed = -1"),
+        ({"workers": 0}, "--workers = 0"),
+        ({"preset": "all"}, '--preset = "all"'),
+        ({"only": ("figure99",)}, '"figure99" is no claim'),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_written(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_claims_can_be_listed_without_running_them(trainings: list[str]) -> None:
+    listed = list_claims(only=("Figure 2",))
+    assert [claim["id"] for claim in listed] == ["figure2/squared-adam/contrast", STEP.id]
+    assert listed[0]["rule"] == "> 0.1"
+    assert trainings == []
+
+
+def test_presets_have_five_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    presets: list[Preset] = []
+
+    def asked(preset: Preset) -> Registry:
+        presets.append(preset)
+        return Registry((EXACT,), ())
+
+    monkeypatch.setattr(command, "registry", asked)
+    for name in ("quick", "paper"):
+        reproduce(tmp_path / name, preset=name)
+    assert presets == [Preset("quick", 5), Preset("paper", 20)]
+    assert [preset.full for preset in presets] == [False, True]

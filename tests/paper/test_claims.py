@@ -1,0 +1,148 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers import small_settings
+from topicscope.errors import InputError
+from topicscope.paper.claims import (
+    Claim,
+    Measurement,
+    Rule,
+    Verdict,
+    above,
+    below,
+    corrected_verdicts,
+    exact,
+    near,
+    over_seeds,
+    proportion,
+    row,
+    rule_text,
+    verdict,
+    within,
+)
+from topicscope.paper.experiments import Experiment
+from topicscope.paper.registry import Registry, matches
+
+EXPERIMENT = Experiment(name="test/small", reproduces="a test", settings=small_settings())
+
+
+def claim(id_: str = "figure2/squared-adam/contrast", source: str = "Figure 2", needs: bool = True) -> Claim:
+    return Claim(
+        id=id_,
+        source=source,
+        statement="A statement.",
+        expected="> 0",
+        rule=above(0),
+        measure=lambda trained: exact(1.0),
+        needs=(EXPERIMENT,) if needs else (),
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "expected"),
+    [
+        (above(0), (1.0, 1.1, 0.9, 1.0, 1.05), "holds"),
+        (above(0), (-1.0, -1.1, -0.9, -1.0, -1.05), "fails"),
+        (above(0), (1.0, -1.1, 0.9, -1.0, 1.05), "undecided"),
+        (above(0), (0.0, 0.0, 0.0), "undecided"),
+        (above(0), (5.0,), "undecided"),
+        (above(0), (1.0, np.nan, 1.0), "undecided"),
+        (below(1), (0.1, 0.12, 0.11), "holds"),
+        (within(0, 1), (0.5, 0.51, 0.49), "holds"),
+        (within(0, 1), (2.0, 2.01, 1.99), "fails"),
+        (within(0, 1), (-2.0, -2.01, -1.99), "fails"),
+        (within(0, 1), (0.9, 1.0, 1.1), "undecided"),
+        # The mean is inside and both ends are in the interval.
+        (within(0, 1), (-2.0, 3.0), "undecided"),
+        (near(3, 0.1), (3.01, 3.02, 2.99), "holds"),
+    ],
+)
+def test_the_verdict_follows_from_the_interval_and_the_rule(
+    rule: Rule, values: tuple[float, ...], expected: Verdict
+) -> None:
+    assert verdict(rule, over_seeds(values)) == expected
+
+
+def test_an_exact_number_is_never_undecided_and_a_threshold_is_not_passed_by_reaching_it() -> None:
+    assert verdict(above(0), exact(1e-300)) == "holds"
+    assert verdict(above(0), exact(0.0)) == "fails"
+    assert verdict(below(1e-10), exact(0.0)) == "holds"
+    assert verdict(above(0), exact(np.nan)) == "undecided"
+
+
+def test_five_of_five_runs_do_not_prove_a_majority_but_twenty_of_twenty_do() -> None:
+    assert verdict(above(0.5), proportion([True] * 5)) == "undecided"
+    assert verdict(above(0.5), proportion([True] * 20)) == "holds"
+    assert verdict(above(0.5), proportion([False] * 20)) == "fails"
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(
+    st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), min_size=2, max_size=6),
+    st.tuples(st.floats(-2, 2), st.floats(-2, 2)).filter(lambda ends: ends[1] - ends[0] > 0.01),
+)
+def test_undecided_means_that_the_interval_straddles_an_end(values: list[float], ends: tuple[float, float]) -> None:
+    rule, measurement = Rule(*ends), over_seeds(values)
+    interval = measurement.interval()
+    if interval.low == interval.high:
+        return
+    inside = rule.low < interval.low and interval.high < rule.high
+    outside = interval.high < rule.low or rule.high < interval.low
+    expected = "holds" if inside else "fails" if outside else "undecided"
+    assert verdict(rule, measurement) == expected
+
+
+def test_correction_turns_a_narrow_verdict_among_many_to_undecided_and_leaves_exact_ones_alone() -> None:
+    narrow = over_seeds((0.2, 1.0, 1.2, 0.6, 0.1))
+    assert verdict(above(0), narrow) == "holds"
+    alone = [(above(0), narrow), *[(above(0), exact(1.0))] * 30]
+    assert corrected_verdicts(alone)[0] == "holds"
+    many = [(above(0), narrow)] + [(above(0), over_seeds((0.4, -0.5, 0.6)))] * 20 + [(above(0), exact(1.0))]
+    assert corrected_verdicts(many)[0] == "undecided"
+    assert corrected_verdicts(many)[-1] == "holds"
+    clear = over_seeds((1.0, 1.001, 0.999, 1.0, 1.0))
+    assert corrected_verdicts([(above(0), clear), *many])[0] == "holds"
+
+
+def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
+    found = row(claim(), over_seeds((1.0, 1.1, 0.9), raw=0.5), "holds", seconds=1.23456, seeds=3)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["id"] == "figure2/squared-adam/contrast"
+    assert (found["verdict"], found["verdict_corrected"], found["seeds"]) == ("holds", "holds", 3)
+    assert found["low"] < found["measured"] < found["high"]
+    assert (found["rule"], found["seconds"], found["details"]) == ("> 0", 1.235, {"raw": 0.5})
+    wanted = "id source statement expected measured low high unit verdict seeds seconds figure"
+    assert set(wanted.split()) <= set(found)
+
+
+@pytest.mark.parametrize("measurement", [exact(2.0), over_seeds((2.0,)), over_seeds((np.nan, 1.0)), None])
+def test_low_and_high_are_null_where_there_is_no_interval(measurement: Measurement | None) -> None:
+    found = row(claim(), measurement, "undecided")
+    assert found["low"] is None
+    assert found["high"] is None
+    assert json.dumps(found, allow_nan=False)
+
+
+def test_rules_read_as_they_decide() -> None:
+    assert [rule_text(rule) for rule in (above(0), below(1e-10), within(0.5, 2))] == [
+        "> 0",
+        "< 1e-10",
+        "between 0.5 and 2",
+    ]
+
+
+def test_claims_are_chosen_by_id_beginning_or_source() -> None:
+    claims = (claim(), claim("figure2/sgd"), claim("figure20/other", "Figure 20"), claim("theorem2/x", "Theorem 2"))
+    registry = Registry(claims, ())
+    chosen = {word: [each.id for each in registry.select((word,))] for word in ("figure2", "Figure 2", "figure2/sgd")}
+    assert chosen["figure2"] == chosen["Figure 2"] == ["figure2/squared-adam/contrast", "figure2/sgd"]
+    assert chosen["figure2/sgd"] == ["figure2/sgd"]
+    assert matches(claims[0], "figure2/squared-adam")
+    assert not matches(claims[0], "figure2/squared")
+    assert registry.select(()) == claims
+    with pytest.raises(InputError, match='"figure7" is no claim'):
+        registry.select(("figure2", "figure7"))

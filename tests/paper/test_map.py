@@ -1,0 +1,64 @@
+"""docs/paper.md, the example's settings and the registry say the same."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from topicscope.paper.claims import PRESETS, Claim
+from topicscope.paper.registry import registry
+from topicscope.settings.toml import load_settings
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
+QUOTED = set(re.findall(r"`([^`\s]+)`", TEXT))
+CLAIMS = {claim.id: claim for preset in PRESETS.values() for claim in registry(preset).claims}
+
+
+def named(word: str, claim: str) -> bool:
+    return claim == word or (word.endswith("/*") and claim.startswith(word[:-1]))
+
+
+def test_every_claim_is_on_the_map() -> None:
+    missing = [claim for claim in CLAIMS if not any(named(word, claim) for word in QUOTED)]
+    assert missing == []
+
+
+def test_every_claim_file_and_test_on_the_map_exists() -> None:
+    files = {word for word in QUOTED if word.endswith(".py")}
+    for file in files:
+        assert (ROOT / file).exists() or (ROOT / "src" / "topicscope" / file).exists(), file
+    ids = {word for word in QUOTED if "/" in word and word not in files}
+    for word in ids:
+        assert any(named(word, claim) for claim in CLAIMS), word
+    assert len(files) > 30
+    assert len(ids) > 20
+
+
+def test_the_example_is_the_setting_that_reproduce_trains() -> None:
+    experiments = {each.name: each for claim in registry(PRESETS["quick"]).claims for each in claim.needs}
+    trained = experiments["figure2/squared-adam"].settings
+    example = load_settings(ROOT / "examples" / "figure2.toml")
+    # What is recorded on the way is the run folder's business.
+    recorded = ("log_every", "validate_every", "checkpoint_every", "snapshots", "validation_documents")
+    training = replace(example.training, **{name: getattr(trained.training, name) for name in recorded})
+    assert replace(example, training=training) == trained
+    assert replace(example, training=replace(training, l2=1e-4)) != trained
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_is_one_sentence_with_a_singular_source_and_a_plain_id(claim: Claim) -> None:
+    assert re.fullmatch(r"[a-z0-9.\-]+(/[a-z0-9.\-]+)+", claim.id)
+    assert re.fullmatch(r"(Figure|Table|Theorem|Lemma|Remark) \d+|§[\d.]+|D\.\d", claim.source)
+    assert claim.statement.endswith(".")
+
+
+def test_presets_keep_to_their_size() -> None:
+    for preset in PRESETS.values():
+        experiments = {each.name: each for claim in registry(preset).claims for each in claim.needs}
+        if not preset.full:
+            assert len(experiments) <= 60
+            assert sum(name.startswith("figure4/") for name in experiments) <= 18
+        else:
+            assert len(experiments) > 60

@@ -1,0 +1,191 @@
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from helpers import small_settings
+from topicscope.paper import running
+from topicscope.paper.claims import over_seeds
+from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
+from topicscope.paper.storage import dump, experiment_key, restore
+from topicscope.paper.work import Measured, experiment_item
+from topicscope.randomness import Purpose
+from topicscope.settings import Settings
+from topicscope.synthetic.topics import TopicModel
+from topicscope.training.checkpoints import newest_checkpoint
+from topicscope.training.data import BatchStream
+from topicscope.training.loop import train
+
+SETTINGS = small_settings(
+    model={
+        "dimension": 3,
+        "value": {"scale": 0.3},
+        "key": {"scale": 0.3},
+        "query": {"scale": 0.3},
+        "embedding": {"scale": 0.3},
+    },
+    training={"loss": "squared", "precision": "float64"},
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "HELD_OUT_DOCUMENTS", 40)
+    monkeypatch.setattr(running, "CHUNK", 20)
+    monkeypatch.setattr(running, "GRADIENT_DOCUMENTS", 40)
+    monkeypatch.setattr(running, "ATTENTION_DOCUMENTS", 10)
+
+
+def experiment(settings: Settings = SETTINGS, **changes: object) -> Experiment:
+    return Experiment(name="test/small", reproduces="a test", settings=settings, **changes)  # type: ignore[arg-type]
+
+
+def arrays(trained: Trained) -> dict[str, np.ndarray]:
+    found = {}
+    for field in dataclasses.fields(trained):
+        value = getattr(trained, field.name)
+        if isinstance(value, dict):
+            found |= {f"{field.name}/{name}": array for name, array in value.items()}
+        elif isinstance(value, np.ndarray):
+            found[field.name] = value
+    return found
+
+
+def test_each_seed_is_what_the_run_alone_gives(tmp_path: Path) -> None:
+    trained = running.run_experiment(experiment(), (3, 8))
+    for place, seed in enumerate((3, 8)):
+        folder = train(dataclasses.replace(SETTINGS, seed=seed), tmp_path / str(seed))
+        alone = newest_checkpoint(folder.path)
+        assert alone is not None
+        for name, weight in alone.weights.items():
+            np.testing.assert_allclose(trained.weights[name][place], weight.numpy(), rtol=1e-9, atol=1e-12)
+        rows = folder.metrics()
+        assert trained.steps.tolist() == [row["step"] for row in rows]
+        np.testing.assert_allclose(trained.loss[place], [row["loss"] for row in rows], rtol=1e-9)
+        np.testing.assert_allclose(trained.norms["value"][place], [row["norm"]["value"][0] for row in rows], rtol=1e-9)
+    # The control: another seed is another run.
+    assert abs(trained.loss[0] - trained.loss[1]).min() > 1e-6
+
+
+def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
+    """Held-out loss and attention by class, position by position with loops."""
+    topic_model = TopicModel.from_settings(trained.settings.data)
+    stream = BatchStream(dataclasses.replace(trained.settings, seed=running.HELD_OUT_SEED), topic_model)
+    documents = stream.held_out(running.HELD_OUT_DOCUMENTS, Purpose.MEASURE)
+    weight = {name: array[place] for name, array in trained.weights.items()}
+    losses, pairs = [], {name: [] for name in ATTENTION_CLASSES}  # type: dict[str, list[float]]
+    for number in range(len(documents)):
+        one = documents.span(number, number + 1)
+        tokens, table = one.tokens, weight["embedding"]
+        keys = table[tokens] @ weight["key"][0].T + weight["key_bias"][0]
+        queries = table[tokens] @ weight["query"][0].T + weight["query_bias"][0]
+        attention = np.exp(keys @ queries.T / np.sqrt(keys.shape[1]))
+        attention /= attention.sum(axis=0)
+        values = table[tokens] @ weight["value"][0].T + weight["value_bias"][0]
+        scores = attention.T @ values @ table.T + weight["prediction_bias"]
+        wanted = np.eye(len(table))[one.words[one.masked]]
+        losses.append(((scores[one.masked] - wanted) ** 2).sum(axis=1).mean())
+        if number >= running.ATTENTION_DOCUMENTS:
+            continue
+        topics = topic_model.word_topics[tokens]
+        for key, query in np.ndindex(attention.shape):
+            if tokens[query] == 0:
+                continue
+            if key == query:
+                name = "itself"
+            elif tokens[key] == 0:
+                name = "mask_key"
+            elif tokens[key] == tokens[query]:
+                name = "same_word"
+            else:
+                name = "same_topic" if topics[key] == topics[query] else "different_topic"
+            pairs[name].append(attention[key, query] * len(tokens) / np.mean(trained.settings.data.length))
+    return float(np.mean(losses)), np.array([np.mean(pairs[name]) for name in ATTENTION_CLASSES])
+
+
+def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
+    trained = running.run_experiment(experiment(), (3, 8))
+    for place in range(2):
+        loss, attention = reference(trained, place)
+        assert trained.held_out_loss[place] == pytest.approx(loss, rel=1e-9)
+        np.testing.assert_allclose(trained.attention[place], attention, rtol=1e-5)
+    assert abs(reference(trained, 0)[1] - trained.attention[1]).max() > 1e-3
+
+
+def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
+    trained = running.run_experiment(experiment(), (3,))
+    topic_model = TopicModel.from_settings(SETTINGS.data)
+    probe = running._Probe(SETTINGS, topic_model)
+    start = running._start(SETTINGS, 3, topic_model)
+
+    def loss(value: np.ndarray) -> float:
+        return float(probe.losses([start | {"value": value}])[0])
+
+    gradient = np.zeros_like(start["value"])
+    for place in np.ndindex(gradient.shape):
+        nudge = np.zeros_like(gradient)
+        nudge[place] = 1e-5
+        gradient[place] = (loss(start["value"] + nudge) - loss(start["value"] - nudge)) / 2e-5
+    assert trained.first_gradients["value"][0] == pytest.approx(np.linalg.norm(gradient), rel=1e-6)
+    assert trained.first_norms["value"][0] == pytest.approx(np.linalg.norm(start["value"]))
+    assert trained.first_gradients["key"][0] != pytest.approx(trained.first_gradients["value"][0], rel=0.1)
+
+
+def test_a_diverged_run_is_nan_and_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    wild = small_settings(training={"loss": "squared", "optimizer": "sgd", "learning_rate": 1e4})
+    trained = running.run_experiment(experiment(wild), (0, 1))
+    assert np.isnan(trained.held_out_loss).all()
+    assert np.isnan(trained.attention).all()
+    assert np.isnan(trained.weights["value"]).all()
+    assert np.isfinite(trained.loss[:, 0]).all()
+    calm = running.run_experiment(experiment(), (0, 1))
+    assert np.isfinite(calm.held_out_loss).all()
+
+
+def test_topic_words_of_the_experiment_are_trained_on() -> None:
+    overlapping = ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5))
+    trained = running.run_experiment(experiment(topic_words=overlapping), (0,))
+    assert trained.weights["embedding"].shape == (1, 4, 3)
+    assert trained.settings.data.topic_words == ""
+    assert (
+        experiment_item(experiment(), (0,)).digest != experiment_item(experiment(topic_words=overlapping), (0,)).digest
+    )
+
+
+def test_a_stored_result_is_the_same_again_to_the_bit() -> None:
+    trained = running.run_experiment(experiment(), (0, 1))
+    again = restore(dump(trained), experiment())
+    assert again.settings == trained.settings
+    assert (again.seeds, again.seconds) == (trained.seeds, trained.seconds)
+    before, after = arrays(trained), arrays(again)
+    assert before.keys() == after.keys()
+    assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
+
+
+def test_the_same_experiment_gives_the_same_arrays_to_the_bit() -> None:
+    first, second = (arrays(running.run_experiment(experiment(), (0, 1))) for _ in range(2))
+    assert all(np.array_equal(first[name], second[name], equal_nan=True) for name in first)
+
+
+def test_a_result_is_named_by_settings_and_seeds_but_not_by_its_name() -> None:
+    key = experiment_key(experiment(), (0, 1))
+    assert key == experiment_key(dataclasses.replace(experiment(), name="another"), (0, 1))
+    assert key != experiment_key(experiment(), (0, 2))
+    assert key != experiment_key(experiment(small_settings(training={"steps": 13})), (0, 1))
+
+
+def test_a_measurement_keeps_runs_without_a_number() -> None:
+    measured = Measured(over_seeds((1.0, np.nan), other=np.float32(2.0), missing=np.nan), 3.0)
+    again = Measured.restore(measured.dump())
+    assert again.measurement.values[0] == 1.0
+    assert np.isnan(again.measurement.values[1])
+    assert again.measurement.details == {"other": 2.0, "missing": None}
+    assert (again.measurement.kind, again.seconds) == ("mean", 3.0)
+
+
+def test_torch_is_left_with_the_threads_it_had() -> None:
+    before = torch.get_num_threads()
+    running.run_experiment(experiment(), (0,))
+    assert torch.get_num_threads() == before
