@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.attention import attention_averages, pair_classes
+from topicscope.measure.attention import attention_averages, pair_classes, implied_weights
 
 TOPICS = np.array([0, 1, 1, 2, 2])
 
@@ -36,3 +36,13 @@ def test_a_class_without_pairs_is_nan() -> None:
     found = attention_averages(np.full((1, 1, 1, 3, 3), 1 / 3), pair_classes(one_word, one_word > 0, TOPICS))
     assert found.same_word == pytest.approx(1 / 3)
     assert np.isnan(found.same_topic).all()
+
+
+def test_implied_weights_are_those_of_assumption_2s_attention() -> None:
+    alpha, beta, other = 6.0, 3.0, 0.004
+    found = implied_weights(beta * other, alpha * other, other)
+    assert found.alpha == pytest.approx(alpha)
+    assert found.beta == pytest.approx(beta)
+    assert found.weighted_average(10) == pytest.approx((9 * alpha + beta) / 10)
+    assert implied_weights(other, other, other).weighted_average(10) == pytest.approx(1)
+    assert implied_weights(alpha * other, beta * other, other).alpha != pytest.approx(alpha)

@@ -61,3 +61,23 @@ def _mean(
     if not len(document):
         return np.full((attention.shape[0], attention.shape[2]), np.nan)
     return attention[:, document, :, key, query].mean(axis=0, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class ImpliedWeights:
+    """Assumption 2's (α, β) that average attention implies: its ratios to attention between different topics."""
+
+    alpha: float
+    """Same topic, another word."""
+
+    beta: float
+    """The same word."""
+
+    def weighted_average(self, words: int) -> float:
+        """Theorem 3's ((v − 1)α + β) / v."""
+        return ((words - 1) * self.alpha + self.beta) / words
+
+
+def implied_weights(same_word: float, same_topic: float, different_topic: float) -> ImpliedWeights:
+    """From average attention at word queries: α̂ = c₂/c₃ and β̂ = c₁/c₃ of Assumption 2."""
+    return ImpliedWeights(alpha=same_topic / different_topic, beta=same_word / different_topic)

@@ -1,0 +1,71 @@
+"""Two stages of training (§5.1, Figure 4), by a rule on the norms of W^K, W^Q and W^V over the steps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+# Stage 1 ends when a norm of W^K or W^Q first exceeds this many times its start.
+TAKE_OFF = 2.0
+# Two-stage: W^V has then made at least this share of its growth over the run, in at least this share of the steps.
+LEAST_GROWTH = 1 / 3
+LEAST_STEPS = 0.05
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Where stage 1 ends in one run, and what W^V did before."""
+
+    end: int | None
+    """The first logged step at which W^K or W^Q has taken off; None if they never do."""
+
+    growth: float
+    """The share of ‖W^V‖'s growth over the run that it has made by then; 1 without an end, NaN if it does not grow."""
+
+    steps: float
+    """The share of the run's steps that stage 1 takes; 1 without an end."""
+
+    @property
+    def two(self) -> bool:
+        """Whether the run has two stages. A stage 1 that never ends is one stage."""
+        return self.end is not None and self.growth >= LEAST_GROWTH and self.steps >= LEAST_STEPS
+
+
+def stages(
+    steps: Int[np.ndarray, " row"],
+    key: Float[np.ndarray, " row"],
+    query: Float[np.ndarray, " row"],
+    value: Float[np.ndarray, " row"],
+) -> Stages:
+    """Apply the rule to one run's norms; a run that diverged (NaN) counts to its last finite row."""
+    finite = np.isfinite(key) & np.isfinite(query) & np.isfinite(value)
+    last = int(np.flatnonzero(finite)[-1])
+    grown = value[last] - value[0]
+    taken_off = finite & ((key > TAKE_OFF * key[0]) | (query > TAKE_OFF * query[0]))
+    if not taken_off.any():
+        return Stages(None, 1.0 if grown > 0 else np.nan, 1.0)
+    row = int(np.argmax(taken_off))
+    growth = float((value[row] - value[0]) / grown) if grown > 0 else np.nan
+    return Stages(int(steps[row]), growth, float(steps[row] / steps[-1]))
+
+
+def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], end: int) -> float:
+    """How fast ‖W^V‖ grows in stage 2 relative to stage 1, both a step: near 0 on a plateau, 1 without one."""
+    row = int(np.searchsorted(steps, end))
+    before = (value[row] - value[0]) / (steps[row] - steps[0])
+    after = (value[-1] - value[row]) / (steps[-1] - steps[row])
+    return float(after / before)
+
+
+def turning(
+    steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], rotation: Float[np.ndarray, " row"], end: int
+) -> float:
+    r"""How much more W^V turns than it grows in stage 2: angle over relative change of norm, both between rows.
+
+    ``rotation`` is (1 − cos)/2 between W^V and itself one row earlier (log every 10 steps). "Locally rotates with an
+    approximately constant norm" (§8.1) means well above 1. Both are medians over the rows of stage 2.
+    """
+    after = np.flatnonzero(steps > end)
+    angle = np.arccos(1 - 2 * rotation[after])
+    change = np.abs(value[after] - value[after - 1]) / value[after - 1]
+    return float(np.median(angle) / np.median(change))

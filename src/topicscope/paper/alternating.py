@@ -1,0 +1,66 @@
+"""§8.1: two-stage and alternating training against training all attention matrices jointly."""
+
+from topicscope.paper import figure10
+from topicscope.paper.claims import Claim, Drawing, Preset, above
+from topicscope.paper.experiments import Experiment
+from topicscope.paper.figure2 import centred_contrast
+from topicscope.paper.setups import ONE_HOT, settings, steps_of
+from topicscope.paper.table3 import same_topic_ratio
+from topicscope.paper.yardsticks import MORE_ATTENTION, SLIGHTLY, extra_loss
+from topicscope.settings.training import Schedule
+
+SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
+
+
+def experiment(preset: Preset, schedule: Schedule) -> Experiment:
+    """W^V, then W^K and W^Q: once, or in turn; as many steps in all as joint training has."""
+    return Experiment(
+        name=f"section8.1/{SCHEDULES[schedule]}",
+        reproduces="§8.1",
+        settings=settings(ONE_HOT, "squared", "adam", steps=steps_of(figure10.STEPS, preset.full), schedule=schedule),
+    )
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Loss, W^V's blocks and same-topic attention of both schedules."""
+    joint = figure10.joint(preset, "squared", "adam")
+    found = []
+    for schedule, words in SCHEDULES.items():
+        run = experiment(preset, schedule)
+        found += [
+            Claim(
+                id=f"{run.name}/loss",
+                source="§8.1",
+                statement=f"{words.capitalize()} training comes within 10 % of the gain of joint training.",
+                expected="< 0.1",
+                unit="of the gain",
+                rule=SLIGHTLY,
+                needs=(run, joint),
+                measure=lambda trained, name=run.name: extra_loss(trained[name], trained[joint.name]),  # type: ignore[misc]
+            ),
+            Claim(
+                id=f"{run.name}/value",
+                source="§8.1",
+                statement=f"After {words} training W^V is on average larger within topics than between them.",
+                expected="> 0",
+                rule=above(0.0),
+                needs=(run,),
+                measure=lambda trained, name=run.name: centred_contrast(trained[name]),  # type: ignore[misc]
+            ),
+            Claim(
+                id=f"{run.name}/attention",
+                source="§8.1",
+                statement=f"After {words} training words attend more to their own topic than to others.",
+                expected="> 1.05",
+                unit="ratio of average attention",
+                rule=MORE_ATTENTION,
+                needs=(run,),
+                measure=lambda trained, name=run.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
+            ),
+        ]
+    return tuple(found)
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """None: the numbers stand beside Table 3's."""
+    return ()

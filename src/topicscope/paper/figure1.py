@@ -1,0 +1,116 @@
+"""Figure 1: all parts trained. Topics in W^E⊤W^E and in W^E⊤W^V W^E, for four combinations of loss and optimiser."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.measure.patterns import pattern
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
+from topicscope.paper.experiments import Experiment, Trained
+from topicscope.paper.setups import ALL_PARTS, COMBINATIONS, combination_id, combination_name, settings, steps_of
+from topicscope.settings.training import Loss, Optimizer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 1_000
+MATRICES = {"embedding": "W^E⊤W^E", "value": "W^E⊤W^V W^E"}
+
+
+def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
+    """All parts trained."""
+    return Experiment(
+        name=f"figure1/{combination_id(loss, optimizer)}",
+        reproduces="Figure 1",
+        settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+    )
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """For each combination, the contrast of both matrices, and the pattern that W^E⊤W^E shows."""
+    return tuple(
+        claim for loss, optimizer in COMBINATIONS for claim in _combination(experiment(preset, loss, optimizer))
+    )
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The four heat maps, in the paper's order."""
+    experiments = tuple(experiment(preset, *combination) for combination in COMBINATIONS)
+    return (Drawing(name="figure1", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+
+def contrast(trained: Trained, which: str) -> Measurement:
+    """The final same- minus different-topic average, with what it was before training."""
+    rows = trained.contrasts[which]
+    matrices = products(trained, which)
+    names = [pattern(matrix, trained.word_topics) for matrix in matrices if np.isfinite(matrix).all()]
+    return over_seeds(
+        rows[:, -1],
+        at_the_start=float(rows[:, 0].mean()),
+        patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)),
+    )
+
+
+def visibility(trained: Trained) -> Measurement:
+    """How far same-topic entries of W^E⊤W^E stand out, in standard deviations of those of different topics.
+
+    Above 1 the pattern is named "block" (``measure.patterns``).
+    """
+    found = []
+    same = trained.word_topics[1:, None] == trained.word_topics[None, 1:]
+    off_diagonal = same & ~np.eye(len(same), dtype=bool)
+    for matrix in trained.embedding_products:
+        words = matrix[1:, 1:]
+        found.append((words[off_diagonal].mean() - words[~same].mean()) / words[~same].std())
+    names = [pattern(matrix, trained.word_topics) for matrix in trained.embedding_products]
+    return over_seeds(found, patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)))
+
+
+def products(trained: Trained, which: str) -> Float[np.ndarray, "seed token token"]:
+    """W^E⊤W^E or W^E⊤W^V W^E."""
+    return trained.embedding_products if which == "embedding" else trained.value_products
+
+
+def _combination(experiment: Experiment) -> list[Claim]:
+    training = experiment.settings.training
+    words = f"all parts trained with {combination_name(training.loss, training.optimizer)}"
+    claims = [
+        Claim(
+            id=f"{experiment.name}/{which}-contrast",
+            source="Figure 1",
+            statement=f"With {words}, {matrix} is on average larger between words of one topic than of two.",
+            expected="> 0",
+            rule=above(0.0),
+            needs=(experiment,),
+            measure=lambda trained, which=which: contrast(trained[experiment.name], which),  # type: ignore[misc]
+            figure="figure1",
+        )
+        for which, matrix in MATRICES.items()
+    ]
+    claims.append(
+        Claim(
+            id=f"{experiment.name}/pattern",
+            source="Figure 1",
+            statement=f"With {words}, W^E⊤W^E shows blocks: same-topic entries stand out of the background.",
+            expected="> 1",
+            unit="standard deviations of the background",
+            rule=above(1.0),
+            needs=(experiment,),
+            measure=lambda trained: visibility(trained[experiment.name]),
+            figure="figure1",
+        )
+    )
+    return claims
+
+
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
+    from topicscope.report.figures import heat_maps
+
+    panels = {}
+    for which, matrix in MATRICES.items():
+        for experiment in experiments:
+            run, training = trained[experiment.name], experiment.settings.training
+            panels[f"{matrix}\n{combination_name(training.loss, training.optimizer)}"] = products(run, which)[0]
+    steps = experiments[0].settings.training.steps
+    return heat_maps(panels, words=10, title=f"Figure 1: all parts trained for {steps:,} steps at learning rate 0.01")

@@ -1,0 +1,71 @@
+"""Figure 10: W^V without L2, and with W^K and W^Q trained too."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from topicscope.measure.patterns import centred_columns
+from topicscope.paper.claims import Claim, Drawing, Preset, Results
+from topicscope.paper.experiments import Experiment
+from topicscope.paper.figure2 import contrast_claim
+from topicscope.paper.setups import COMBINATIONS, ONE_HOT, UNIFORM, combination_id, combination_name, settings, steps_of
+from topicscope.settings.training import Loss, Optimizer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 1_000
+
+
+def without_l2(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
+    """W^V under uniform attention, no L2."""
+    return Experiment(
+        name=f"figure10/no-l2/{combination_id(loss, optimizer)}",
+        reproduces="Figure 10",
+        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+    )
+
+
+def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
+    """W^V, W^K and W^Q trained together, no L2."""
+    return Experiment(
+        name=f"figure10/joint/{combination_id(loss, optimizer)}",
+        reproduces="Figure 10",
+        settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+    )
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """W^V's blocks in all eight settings."""
+    found = []
+    for kind, words in ((without_l2, "without L2"), (joint, "together with W^K and W^Q")):
+        for combination in COMBINATIONS:
+            claim = contrast_claim(kind(preset, *combination), "Figure 10", "figure10")
+            name = combination_name(*combination)
+            statement = f"W^V trained {words}, with {name}, is on average larger within topics than between them."
+            found.append(replace(claim, statement=statement))
+    return tuple(found)
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Four heat maps without L2, four with attention trained."""
+    experiments = tuple(kind(preset, *each) for kind in (without_l2, joint) for each in COMBINATIONS)
+    return (Drawing(name="figure10", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
+    from topicscope.report.figures import heat_maps
+
+    panels = {}
+    for experiment in experiments:
+        training, matrix = experiment.settings.training, trained[experiment.name].value_products[0]
+        kind = "uniform attention" if experiment.settings.model.uniform else "W^K, W^Q trained"
+        panels[f"{kind}\n{combination_name(training.loss, training.optimizer)}"] = (
+            centred_columns(matrix) if training.loss == "cross_entropy" else matrix
+        )
+    steps = experiments[0].settings.training.steps
+    return heat_maps(
+        panels,
+        words=10,
+        title=f"Figure 10: W^V without L2 after {steps:,} steps, attention uniform (above) and trained (below); "
+        "cross-entropy with columns centred",
+    )

@@ -1,0 +1,240 @@
+"""Figure 2: W^V trained alone, one-hot embeddings, uniform attention, L2; each combination by its own rule."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.measure.blocks import ClassAverages, class_averages
+from topicscope.measure.patterns import centred_columns, pattern
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
+from topicscope.paper.experiments import Experiment, Trained
+from topicscope.paper.setups import (
+    COMBINATIONS,
+    LDA,
+    RIDGE,
+    UNIFORM,
+    combination_id,
+    combination_name,
+    settings,
+    steps_of,
+)
+from topicscope.paper.yardsticks import SLIGHTLY
+from topicscope.randomness import Purpose, generator
+from topicscope.settings import Masking
+from topicscope.settings.training import Loss, Optimizer
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.bags import Bags
+from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
+from topicscope.theory.population import Moments, finite_optimum, gradient_descent, moments, population_loss
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 2_000
+# How near class averages must be to theory, as a share of its same- minus different-topic contrast.
+TOLERANCE = 0.1
+CLASSES = {
+    "same_word": "same word",
+    "same_topic": "same topic",
+    "different_topic": "different topic",
+    "mask_column": "[MASK] column",
+}
+# Documents of the large-sample cross-entropy optimum, which has six entries to determine.
+SAMPLE_DOCUMENTS = 10_000
+
+
+def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
+    """W^V under uniform attention with L2."""
+    return Experiment(
+        name=f"figure2/{combination_id(loss, optimizer)}",
+        reproduces="Figure 2",
+        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=RIDGE),
+    )
+
+
+@cache
+def paper_moments() -> Moments:
+    """Exact moments of the paper's documents."""
+    return moments(TopicModel.from_settings(LDA), Masking())
+
+
+@cache
+def large_sample() -> Bags:
+    """Documents that stand for the population where cross-entropy has no closed form."""
+    model, draw = TopicModel.from_settings(LDA), generator(0, Purpose.THEORY)
+    documents = sample_documents(model, SAMPLE_DOCUMENTS, generator=draw)
+    return Bags.of(mask_documents(documents, Masking(), model.vocabulary, generator=draw), model.vocabulary)
+
+
+@cache
+def convex_optimum(ridge: float) -> CrossEntropyOptimum:
+    """Cross-entropy's optimum on that sample."""
+    return cross_entropy_optimum(large_sample(), LDA.topics, LDA.words, ridge)
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """All four combinations."""
+    chosen = {combination: experiment(preset, *combination) for combination in COMBINATIONS}
+    contrasts = tuple(contrast_claim(each, "Figure 2", "figure2") for each in chosen.values())
+    adam, sgd = chosen["squared", "adam"], chosen["squared", "sgd"]
+    optimum = finite_optimum(paper_moments(), RIDGE)
+    path = gradient_descent(
+        np.zeros_like(optimum),
+        paper_moments(),
+        adam.settings.training.learning_rate,
+        sgd.settings.training.steps,
+        RIDGE,
+    )
+    return (
+        *contrasts,
+        *_class_claims(adam, optimum, "the ridge optimum for finite documents at the run's λ"),
+        excess_claim(adam, "Figure 2"),
+        *_class_claims(sgd, path, "the exact trajectory of gradient descent at this step"),
+        excess_claim(chosen["cross_entropy", "adam"], "Figure 2"),
+        excess_claim(chosen["cross_entropy", "sgd"], "Figure 2"),
+    )
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The four heat maps, in the paper's order, and the optima below."""
+    experiments = tuple(experiment(preset, *combination) for combination in COMBINATIONS)
+    return (Drawing(name="figure2", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+
+def contrast_claim(experiment: Experiment, source: str, figure: str) -> Claim:
+    """Blocks in the sign of the contrast, columns centred as softmax sees them."""
+    training = experiment.settings.training
+    words = combination_name(training.loss, training.optimizer)
+    return Claim(
+        id=f"{experiment.name}/contrast",
+        source=source,
+        statement=f"W^V trained with {words} is on average larger within topics than between them.",
+        expected="> 0",
+        rule=above(0.0),
+        needs=(experiment,),
+        measure=lambda trained: centred_contrast(trained[experiment.name]),
+        figure=figure,
+    )
+
+
+def centred_contrast(trained: Trained) -> Measurement:
+    """Same- minus different-topic average of W^V after centring its columns (Remark 1)."""
+    averages = [class_averages(centred_columns(matrix), trained.word_topics) for matrix in trained.value_products]
+    names = [pattern(matrix, trained.word_topics) for matrix in trained.value_products]
+    return over_seeds(
+        [_contrast(each) for each in averages],
+        same_word_minus_same_topic=float(np.mean([each.same_word - (each.same_topic or 0.0) for each in averages])),
+        patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)),
+    )
+
+
+def excess_claim(experiment: Experiment, source: str) -> Claim:
+    """The objective against its optimum: what is left of the gain over the best constant prediction."""
+    training = experiment.settings.training
+    kind = "the exact optimum" if training.loss == "squared" else "the convex optimum of a large sample"
+    return Claim(
+        id=f"{experiment.name}/excess-loss",
+        source=source,
+        statement=f"{training.steps:,} steps with {combination_name(training.loss, training.optimizer)} take W^V to "
+        f"its optimum: the objective is above {kind} by less than 10 % of the gain of that over W^V = 0.",
+        expected="< 0.1",
+        unit="of the gain",
+        rule=SLIGHTLY,
+        needs=(experiment,),
+        measure=lambda trained: excess(trained[experiment.name]),
+        figure="figure2",
+    )
+
+
+def excess(trained: Trained) -> Measurement:
+    """Population objective (loss plus λ‖W‖²) above the optimum's, as a share of the optimum's gain over W^V = 0."""
+    training = trained.settings.training
+    matrices, ridge = trained.value_products, training.l2
+    if training.loss == "squared":
+        exact = paper_moments()
+        best = population_loss(finite_optimum(exact, ridge), exact, ridge=ridge)
+        zero, values = 1.0, [population_loss(matrix, exact, ridge=ridge) for matrix in matrices]
+    else:
+        best, zero = convex_optimum(ridge).objective, float(np.log(LDA.topics * LDA.words + 1))
+        values = [
+            uniform_cross_entropy(matrix, large_sample()) + ridge * float(np.vdot(matrix, matrix))
+            for matrix in matrices
+        ]
+    return over_seeds(
+        (np.array(values) - best) / (zero - best), raw_excess=float(np.mean(values) - best), optimum=best, zero=zero
+    )
+
+
+def _class_claims(experiment: Experiment, target: Float[np.ndarray, "token token"], words: str) -> list[Claim]:
+    averages = class_averages(target, TopicModel.from_settings(LDA).word_topics)
+    tolerance = TOLERANCE * _contrast(averages)
+    training = experiment.settings.training
+    return [
+        Claim(
+            id=f"{experiment.name}/{name.replace('_', '-')}",
+            source="Figure 2",
+            statement=f"The {label} average of W^V trained with {combination_name(training.loss, training.optimizer)} "
+            f"is that of {words}.",
+            expected=round(_number(averages, name), 5),
+            rule=near(_number(averages, name), tolerance),
+            needs=(experiment,),
+            measure=lambda trained, name=name: _class_average(trained[experiment.name], name),  # type: ignore[misc]
+            figure="figure2",
+            ours=True,
+        )
+        for name, label in CLASSES.items()
+    ]
+
+
+def _class_average(trained: Trained, name: str) -> Measurement:
+    """A class average, and how far the runs are from the optimum."""
+    optimum = finite_optimum(paper_moments(), trained.settings.training.l2)
+    matrices = trained.value_products
+    distance = np.linalg.norm(matrices - optimum, axis=(1, 2)) / np.linalg.norm(optimum)
+    return over_seeds(
+        [_number(class_averages(matrix, trained.word_topics), name) for matrix in matrices],
+        optimum=_number(class_averages(optimum, trained.word_topics), name),
+        relative_distance_to_optimum=float(distance.mean()),
+    )
+
+
+def _number(averages: ClassAverages, name: str) -> float:
+    value = getattr(averages, name)
+    assert isinstance(value, float)
+    return value
+
+
+def _contrast(averages: ClassAverages) -> float:
+    assert averages.contrast is not None
+    return averages.contrast
+
+
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
+    from topicscope.report.figures import heat_maps
+
+    panels = {}
+    for experiment in experiments:
+        training = experiment.settings.training
+        matrix = trained[experiment.name].value_products[0]
+        panels[combination_name(training.loss, training.optimizer)] = (
+            centred_columns(matrix) if training.loss == "cross_entropy" else matrix
+        )
+    sgd = experiments[2].settings.training
+    path = gradient_descent(np.zeros_like(panels["squared loss, SGD"]), paper_moments(), sgd.learning_rate, sgd.steps)
+    cross_entropy = centred_columns(convex_optimum(RIDGE).matrix(LDA.topics, LDA.words))
+    panels |= {
+        "theory: optimum of a large sample ": cross_entropy,
+        "theory: optimum of a large sample": cross_entropy,
+        "theory: gradient descent at this step": path,
+        "theory: ridge optimum": finite_optimum(paper_moments(), RIDGE),
+    }
+    steps = experiments[0].settings.training.steps
+    return heat_maps(
+        panels,
+        words=LDA.words,
+        title=f"Figure 2: W^V after {steps:,} steps at learning rate 0.01 (above), and theory (below); "
+        "cross-entropy with columns centred",
+    )

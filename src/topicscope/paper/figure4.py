@@ -1,0 +1,355 @@
+"""Figure 4: two stages of training, over a map of optimisers, learning rates, initial scales and losses."""
+
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, plateau, stages, turning
+from topicscope.paper.claims import (
+    Claim,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    below,
+    over_seeds,
+    proportion,
+    within,
+)
+from topicscope.paper.experiments import Experiment, Trained
+from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
+from topicscope.randomness import Purpose
+from topicscope.settings import Part, Settings
+from topicscope.settings.training import Loss, Optimizer
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.bags import Bags
+from topicscope.theory.first_gradients import gradient_ratio
+from topicscope.training.data import BatchStream
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# As many as in the paper's figure.
+STEPS = 1_000
+LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
+# Learning rates by optimiser: one small and one large.
+RATES: dict[Optimizer, tuple[float, ...]] = {"sgd": (0.3, 3.0), "adam": (0.001, 0.01)}
+SCALES = (0.001, 0.02)
+MORE_RATES: dict[Optimizer, tuple[float, ...]] = {
+    "sgd": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "momentum": (0.03, 0.3),
+    "adam": (0.0001, 0.001, 0.01),
+}
+MORE_SCALES = (0.0001, 0.001, 0.005, 0.02, 0.1)
+# The formula of §8.1 is to leading order in the scale and an average over draws of the weights.
+FORMULA_WITHIN = 0.25
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of the map."""
+
+    loss: Loss
+    optimizer: Optimizer
+    rate: float
+    scale: float
+
+    @property
+    def words(self) -> str:
+        """As in sentences."""
+        return (
+            f"{LOSS_WORDS[self.loss]}, {OPTIMIZER_WORDS.get(self.optimizer, self.optimizer)} at {self.rate:g}, weights "
+            f"from N(0, {self.scale:g}²)"
+        )
+
+    def experiment(self) -> Experiment:
+        """W^V, W^K and W^Q trained at once from random matrices near zero."""
+        start = Part(scale=self.scale)
+        model = replace(ONE_HOT, value=start, key=start, query=start)
+        return Experiment(
+            name=f"figure4/{self.loss.replace('_', '-')}/{self.optimizer}-{self.rate:g}/scale-{self.scale:g}",
+            reproduces="Figure 4",
+            settings=settings(model, self.loss, self.optimizer, steps=STEPS, learning_rate=self.rate),
+        )
+
+
+# A witness for "with certain initialization and learning rate settings" (§5.1): near zero, cross-entropy, plain SGD,
+# and a rate at which keys and queries should take off about half-way (at rate 1 they do after some 1,500 steps).
+EXPECTED = (Cell("cross_entropy", "sgd", 3.0, 0.001),)
+# Where §8.1 says that they are not usually visible: the common defaults.
+DEFAULTS = tuple(Cell(loss, "adam", 0.001, 0.02) for loss in LOSSES)
+# Drawn side by side: the witness, the same with squared loss, and a common default.
+SHOWN = (*EXPECTED, Cell("squared", "sgd", 3.0, 0.001), DEFAULTS[0])
+
+
+def cells(preset: Preset) -> tuple[Cell, ...]:
+    """All settings of the map."""
+    rates, scales = (MORE_RATES, MORE_SCALES) if preset.full else (RATES, SCALES)
+    return tuple(
+        Cell(loss, optimizer, rate, scale)
+        for loss in LOSSES
+        for optimizer, each in rates.items()
+        for rate in each
+        for scale in scales
+    )
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """The rule where it is expected and where not, the map, stage 2, and the gradients at the start."""
+    found = [claim for cell in EXPECTED for claim in _two_stages(cell)]
+    found += [_default(cell) for cell in DEFAULTS]
+    found.append(_map_claim(cells(preset)))
+    found += [claim for cell in EXPECTED for claim in _second_stage(cell)]
+    for loss in LOSSES:
+        for scale in MORE_SCALES[:4] if preset.full else SCALES:
+            found += _gradient_claims(Cell(loss, "sgd", 3.0, scale))
+    return tuple(found)
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Norms where two stages are expected, and the map."""
+    chosen = cells(preset)
+    shown = tuple(cell.experiment() for cell in SHOWN)
+    return (
+        Drawing(name="figure4", needs=shown, draw=_draw_norms),
+        Drawing(
+            name="figure4-map",
+            needs=tuple(cell.experiment() for cell in chosen),
+            draw=lambda trained: _draw_map(trained, chosen),
+        ),
+    )
+
+
+def stages_of(trained: Trained) -> list[Stages]:
+    """Each seed's stages."""
+    norms = trained.norms
+    return [
+        stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value"))) for seed in _seeds(trained)
+    ]
+
+
+def two_stage_share(trained: Trained) -> float:
+    """The share of seeds with two stages."""
+    return float(np.mean([each.two for each in stages_of(trained)]))
+
+
+def _two_stages(cell: Cell) -> list[Claim]:
+    """The two conditions of the rule, each a number; a run whose keys and queries never move has neither."""
+    experiment = cell.experiment()
+    return [
+        Claim(
+            id=f"{experiment.name}/growth",
+            source="Figure 4",
+            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
+            f"{STEPS:,} steps ({cell.words}).",
+            expected="> 1/3",
+            unit="of the growth",
+            rule=above(LEAST_GROWTH),
+            needs=(experiment,),
+            measure=lambda trained: _growth(trained[experiment.name]),
+            figure="figure4",
+        ),
+        Claim(
+            id=f"{experiment.name}/length",
+            source="Figure 4",
+            statement=f"Stage 1 takes at least 5 % of {STEPS:,} steps and ends within them ({cell.words}).",
+            expected="between 0.05 and 1",
+            unit="of the steps",
+            rule=within(LEAST_STEPS, 1.0),
+            needs=(experiment,),
+            measure=lambda trained: over_seeds([each.steps for each in stages_of(trained[experiment.name])]),
+            figure="figure4",
+        ),
+    ]
+
+
+def _growth(trained: Trained) -> Measurement:
+    found = stages_of(trained)
+    ends = [each.end for each in found if each.end is not None]
+    return over_seeds(
+        [each.growth if each.end is not None else 0.0 for each in found],
+        stage_1_ends_at=float(np.mean(ends)) if ends else None,
+        runs_with_two_stages=float(np.mean([each.two for each in found])),
+    )
+
+
+def _default(cell: Cell) -> Claim:
+    experiment = cell.experiment()
+    return Claim(
+        id=f"{experiment.name}/no-two-stages",
+        source="§8.1",
+        statement=f"Training is not visibly two-stage at common defaults ({cell.words}): by the end of stage 1 ‖W^V‖ "
+        "has made less than a third of its growth.",
+        expected="< 1/3",
+        unit="of the growth",
+        rule=below(LEAST_GROWTH),
+        needs=(experiment,),
+        measure=lambda trained: _growth(trained[experiment.name]),
+        figure="figure4-map",
+    )
+
+
+def _map_claim(chosen: tuple[Cell, ...]) -> Claim:
+    experiments = tuple(cell.experiment() for cell in chosen)
+    return Claim(
+        id="figure4/map",
+        source="Figure 4",
+        statement="Two stages appear for a wide variety of optimisers and hyper-parameters: in more than half of the "
+        f"{len(chosen)} settings of the map all runs have them.",
+        expected="> 0.5",
+        unit="of the settings",
+        rule=above(0.5),
+        needs=experiments,
+        measure=lambda trained: proportion(
+            [two_stage_share(trained[experiment.name]) == 1 for experiment in experiments],
+            settings_with_a_stage_1_that_never_ends=sum(
+                all(each.end is None for each in stages_of(trained[experiment.name])) for experiment in experiments
+            ),
+        ),
+        figure="figure4-map",
+    )
+
+
+def _second_stage(cell: Cell) -> list[Claim]:
+    experiment = cell.experiment()
+    return [
+        Claim(
+            id=f"{experiment.name}/plateau",
+            source="§8.1",
+            statement="In stage 2 ‖W^V‖ plateaus: a step adds less than half of what a step of stage 1 adds "
+            f"({cell.words}).",
+            expected="< 0.5",
+            unit="of stage 1's growth a step",
+            rule=below(0.5),
+            needs=(experiment,),
+            measure=lambda trained: _over_ended(trained[experiment.name], _plateau),
+            figure="figure4",
+        ),
+        Claim(
+            id=f"{experiment.name}/rotation",
+            source="§8.1",
+            statement="In stage 2 W^V rotates with nearly constant norm: over 10 steps it turns by more than its norm "
+            f"changes ({cell.words}).",
+            expected="> 1",
+            unit="angle over relative change of norm",
+            rule=above(1.0),
+            needs=(experiment,),
+            measure=lambda trained: _over_ended(trained[experiment.name], _turning),
+            figure="figure4",
+        ),
+    ]
+
+
+def _over_ended(trained: Trained, measure: "object") -> Measurement:
+    """A number of stage 2 for each seed; NaN, and so undecided, if a seed has none."""
+    assert callable(measure)
+    found = stages_of(trained)
+    return over_seeds(
+        [measure(trained, seed, each.end) if each.end is not None else np.nan for seed, each in enumerate(found)]
+    )
+
+
+def _plateau(trained: Trained, seed: int, end: int) -> float:
+    return plateau(trained.steps, trained.norms["value"][seed], end)
+
+
+def _turning(trained: Trained, seed: int, end: int) -> float:
+    return turning(trained.steps, trained.norms["value"][seed], trained.rotation[seed], end)
+
+
+def _gradient_claims(cell: Cell) -> list[Claim]:
+    experiment = cell.experiment()
+    words = f"{LOSS_WORDS[cell.loss]}, weights from N(0, {cell.scale:g}²)"
+    return [
+        Claim(
+            id=f"figure4/first-gradients/{cell.loss.replace('_', '-')}/scale-{cell.scale:g}/{name}",
+            source="§8.1",
+            statement=statement,
+            expected=expected,
+            unit=unit,
+            rule=rule,
+            needs=(experiment,),
+            measure=lambda trained, formula=formula: _ratio(trained[experiment.name], cell, formula),  # type: ignore[misc]
+            ours=formula,
+        )
+        for name, statement, expected, unit, rule, formula in (
+            (
+                "ratio",
+                f"At the start W^V's gradient is more than ten times larger than W^K's ({words}).",
+                "> 10",
+                "ratio of norms",
+                above(10.0),
+                False,
+            ),
+            (
+                "formula",
+                f"The ratio of W^V's to W^K's gradient at the start is ‖E[r x̃⊤]‖ / (κ s²) ({words}).",
+                "near 1",
+                "measured over formula",
+                within(1 - FORMULA_WITHIN, 1 + FORMULA_WITHIN),
+                True,
+            ),
+        )
+    ]
+
+
+def _ratio(trained: Trained, cell: Cell, formula: bool) -> Measurement:
+    """The measured ratio, or its quotient by the formula on the same documents.
+
+    The formula is of mean squared gradients, so the quotient is that of root mean squares; by seed, its reciprocal
+    square is what averages to one.
+    """
+    ratio = trained.first_gradients["value"] / trained.first_gradients["key"]
+    predicted = gradient_ratio(gradient_bags(trained.settings), cell.loss, cell.scale)
+    by_query = trained.first_gradients["value"] / trained.first_gradients["query"]
+    details = {"formula": predicted, "measured": float(ratio.mean()), "measured_for_query": float(by_query.mean())}
+    return over_seeds((predicted / ratio) ** 2 if formula else ratio, **details)
+
+
+@cache
+def gradient_bags(chosen: Settings) -> Bags:
+    """The held-out documents that gradients at the start are taken on."""
+    # Imported here: it needs PyTorch, which naming claims does not.
+    from topicscope.paper.running import GRADIENT_DOCUMENTS, HELD_OUT_DOCUMENTS, HELD_OUT_SEED
+
+    model = TopicModel.from_settings(chosen.data)
+    stream = BatchStream(replace(chosen, seed=HELD_OUT_SEED), model)
+    documents = stream.held_out(HELD_OUT_DOCUMENTS, Purpose.MEASURE).span(0, GRADIENT_DOCUMENTS)
+    return Bags.of(documents, model.vocabulary)
+
+
+def _seeds(trained: Trained) -> range:
+    return range(len(trained.seeds))
+
+
+def _draw_norms(trained: Results) -> "Figure":
+    from topicscope.report.paper import norm_trajectories
+
+    columns = {}
+    for cell in SHOWN:
+        run = trained[cell.experiment().name]
+        ends = [each.end for each in stages_of(run) if each.end is not None]
+        columns[cell.words] = (
+            run.steps,
+            {name: run.norms[name] for name in ("key", "query", "value")},
+            run.rotation,
+            ends,
+        )
+    return norm_trajectories(columns, title="Figure 4: norms of W^K, W^Q, W^V; one faint line a run")
+
+
+def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> "Figure":
+    from topicscope.report.paper import stage_map
+
+    panels: dict[str, dict[tuple[str, str], tuple[float, float, float]]] = {}
+    for cell in chosen:
+        run = trained[cell.experiment().name]
+        found = stages_of(run)
+        growth = float(np.mean([each.growth for each in found]))
+        length = float(np.mean([each.steps for each in found]))
+        place = (f"{OPTIMIZER_WORDS.get(cell.optimizer, cell.optimizer)} {cell.rate:g}", f"{cell.scale:g}")
+        panels.setdefault(LOSS_WORDS[cell.loss], {})[place] = (two_stage_share(run), length, growth)
+    return stage_map(panels, title=f"Figure 4's map: where {STEPS:,} steps of training have two stages")

@@ -1,0 +1,89 @@
+"""How conclusions change with the masking: no kept or random words, and masked keys hidden as in the released code."""
+
+from dataclasses import replace
+
+from topicscope.paper.claims import Claim, Drawing, Preset, above, near
+from topicscope.paper.experiments import Experiment
+from topicscope.paper.figure2 import centred_contrast
+from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, settings, steps_of
+from topicscope.paper.table3 import same_topic_ratio
+from topicscope.paper.yardsticks import MORE_ATTENTION
+from topicscope.settings import Masking
+from topicscope.settings.training import Loss
+
+STEPS = 800
+LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
+# How near to 1 attention's ratio must be to count as uniform.
+UNIFORM_WITHIN = 0.05
+
+
+def all_masked(preset: Preset, loss: Loss) -> Experiment:
+    """p_c = p_r = 0: every masked position holds [MASK]."""
+    return Experiment(
+        name=f"masking/all-masked/{loss.replace('_', '-')}",
+        reproduces="§3.2",
+        settings=settings(
+            ONE_HOT, loss, "adam", steps=steps_of(STEPS, preset.full), masking=Masking(keep=0.0, random=0.0)
+        ),
+    )
+
+
+def hidden_keys(preset: Preset, loss: Loss) -> Experiment:
+    """Masked positions cannot be attended to."""
+    return Experiment(
+        name=f"masking/hidden-keys/{loss.replace('_', '-')}",
+        reproduces="§3.2",
+        settings=settings(replace(ONE_HOT, masked_keys="hidden"), loss, "adam", steps=steps_of(STEPS, preset.full)),
+    )
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """W^V and attention under both changes."""
+    found = []
+    for loss in LOSSES:
+        masked, hidden = all_masked(preset, loss), hidden_keys(preset, loss)
+        found += [
+            _value(masked, f"With p_c = p_r = 0 ({LOSS_WORDS[loss]})"),
+            Claim(
+                id=f"{masked.name}/attention",
+                source="§3.2",
+                statement=f"With p_c = p_r = 0 ({LOSS_WORDS[loss]}) attention between words stays blind to topics: "
+                "word queries are never predicted at, so nothing trains them.",
+                expected=1.0,
+                unit="ratio of average attention",
+                rule=near(1.0, UNIFORM_WITHIN),
+                needs=(masked,),
+                measure=lambda trained, name=masked.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
+                ours=True,
+            ),
+            _value(hidden, f"With masked keys hidden ({LOSS_WORDS[loss]})"),
+            Claim(
+                id=f"{hidden.name}/attention",
+                source="§3.2",
+                statement=f"With masked keys hidden ({LOSS_WORDS[loss]}) words attend more to other words of their "
+                "topic than to words of other topics.",
+                expected="> 1.05",
+                unit="ratio of average attention",
+                rule=MORE_ATTENTION,
+                needs=(hidden,),
+                measure=lambda trained, name=hidden.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
+            ),
+        ]
+    return tuple(found)
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """None: the numbers stand beside Table 3's."""
+    return ()
+
+
+def _value(experiment: Experiment, words: str) -> Claim:
+    return Claim(
+        id=f"{experiment.name}/value",
+        source="§3.2",
+        statement=f"{words}, the trained W^V is on average larger within topics than between them.",
+        expected="> 0",
+        rule=above(0.0),
+        needs=(experiment,),
+        measure=lambda trained: centred_contrast(trained[experiment.name]),
+    )

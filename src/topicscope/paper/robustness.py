@@ -1,0 +1,197 @@
+"""§2.3: the main conclusions under other documents, and where the theory's disjoint topics are broken."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.paper import table3
+from topicscope.paper.claims import Claim, Drawing, Preset, Results, above
+from topicscope.paper.experiments import Experiment
+from topicscope.paper.figure1 import contrast
+from topicscope.paper.figure2 import centred_contrast
+from topicscope.paper.setups import ALL_PARTS, LDA, ONE_HOT, TOPIC_SETS, settings, steps_of
+from topicscope.paper.table3 import same_topic_ratio
+from topicscope.paper.yardsticks import MORE_ATTENTION
+from topicscope.settings import Data
+from topicscope.settings.training import Loss
+from topicscope.synthetic.topics import equal_topics
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 800
+# Documents that differ from the paper's in one thing: T and v (at equal Tv), Dirichlet α, length N.
+DOCUMENTS: dict[str, tuple[str, Data]] = {
+    "many-topics": ("T = 20, v = 5", replace(LDA, topics=20, words=5)),
+    "few-topics": ("T = 5, v = 20", replace(LDA, topics=5, words=20)),
+    "dirichlet-0.03": ("α = 0.03", replace(LDA, dirichlet=(0.03,))),
+    "dirichlet-0.5": ("α = 0.5", replace(LDA, dirichlet=(0.5,))),
+    "short": ("N from 30 to 50", replace(LDA, length=(30, 50))),
+    "long": ("N from 250 to 300", replace(LDA, length=(250, 300))),
+}
+MORE_DOCUMENTS: dict[str, tuple[str, Data]] = {
+    "more-topics": ("T = 20, v = 10", replace(LDA, topics=20)),
+    "more-words": ("T = 10, v = 20", replace(LDA, words=20)),
+    "dirichlet-1": ("α = 1", replace(LDA, dirichlet=(1.0,))),
+    "shorter": ("N from 10 to 20", replace(LDA, length=(10, 20))),
+}
+OVERLAPS = (0.1, 0.3, 0.6)
+MORE_OVERLAPS = (0.2, 0.4, 0.5, 0.7, 0.8)
+
+
+def zipf_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
+    """Disjoint topics whose r-th word has a probability proportional to 1/r."""
+    weights = 1 / np.arange(1, words + 1)
+    return np.kron(np.eye(topics), weights / weights.sum())
+
+
+def overlapping_topics(topics: int, words: int, degree: float) -> Float[np.ndarray, "topic word"]:
+    """Topics that give a share ``degree`` of their probability to all words alike, whichever topic's they are.
+
+    0 is the paper's model; at 1 all topics are the same. A word's topic is the one that makes it likeliest.
+    """
+    return (1 - degree) * equal_topics(topics, words) + degree / (topics * words)
+
+
+def experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
+    """One-hot models with attention trained, on each kind of documents, by name and in words."""
+    documents = DOCUMENTS | (MORE_DOCUMENTS if preset.full else {})
+    degrees = sorted(OVERLAPS + (MORE_OVERLAPS if preset.full else ()))
+    found = {}
+    for loss in _losses(preset):
+        for name, (words, data) in documents.items():
+            found[f"{name}{_tail(loss)}"] = (words, _experiment(preset, f"{name}{_tail(loss)}", loss, data))
+        matrices = {"unequal-words": ("word probabilities as 1/rank", zipf_topics(LDA.topics, LDA.words))}
+        for degree in degrees:
+            matrix = overlapping_topics(LDA.topics, LDA.words, degree)
+            matrices[f"overlap-{degree:g}"] = (f"topics overlapping by {degree:g}", matrix)
+        for name, (words, matrix) in matrices.items():
+            experiment = _experiment(preset, f"{name}{_tail(loss)}", loss, LDA, matrix)
+            found[f"{name}{_tail(loss)}"] = (words, experiment)
+    if not preset.full:
+        # Trained for Table 3 already.
+        found["topic-sets"] = ("documents of τ = 2 topics", table3.topic_sets(preset, value_trained=True))
+    else:
+        found["topic-sets"] = ("documents of τ = 2 topics", _experiment(preset, "topic-sets", "squared", TOPIC_SETS))
+    return found
+
+
+def embedding_experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
+    """All parts trained, on documents that break an assumption of §3.1."""
+    unequal, overlap = zipf_topics(LDA.topics, LDA.words), overlapping_topics(LDA.topics, LDA.words, 0.3)
+    return {
+        "topic-sets": ("documents of τ = 2 topics", _all_parts(preset, "topic-sets", TOPIC_SETS)),
+        "unequal-words": ("word probabilities as 1/rank", _all_parts(preset, "unequal-words", LDA, unequal)),
+        "overlap-0.3": ("topics overlapping by 0.3", _all_parts(preset, "overlap-0.3", LDA, overlap)),
+    }
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """W^V's blocks and same-topic attention for each; W^E⊤W^E's contrast for some."""
+    found = []
+    for name, (words, experiment) in experiments(preset).items():
+        found += [_value_claim(name, words, experiment), _attention_claim(name, words, experiment)]
+    for name, (words, experiment) in embedding_experiments(preset).items():
+        found.append(_embedding_claim(name, words, experiment))
+    return tuple(found)
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The two numbers of every kind of documents beside one another."""
+    chosen = experiments(preset)
+    needs = tuple(experiment for _, experiment in chosen.values())
+    return (Drawing(name="robustness", needs=needs, draw=lambda trained: _draw(trained, chosen)),)
+
+
+def _losses(preset: Preset) -> tuple[Loss, ...]:
+    return ("squared", "cross_entropy") if preset.full else ("squared",)
+
+
+def _tail(loss: Loss) -> str:
+    return "" if loss == "squared" else "/cross-entropy"
+
+
+def _experiment(
+    preset: Preset, name: str, loss: Loss, data: Data, matrix: Float[np.ndarray, "topic word"] | None = None
+) -> Experiment:
+    return Experiment(
+        name=f"robustness/{name}",
+        reproduces="§2.3",
+        settings=settings(ONE_HOT, loss, "adam", steps=steps_of(STEPS, preset.full), data=data),
+        topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
+    )
+
+
+def _all_parts(
+    preset: Preset, name: str, data: Data, matrix: Float[np.ndarray, "topic word"] | None = None
+) -> Experiment:
+    return Experiment(
+        name=f"robustness/embedding/{name}",
+        reproduces="§2.3",
+        settings=settings(ALL_PARTS, "cross_entropy", "adam", steps=steps_of(STEPS, preset.full), data=data),
+        topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
+    )
+
+
+def _value_claim(name: str, words: str, experiment: Experiment) -> Claim:
+    return Claim(
+        id=f"robustness/{name}/value",
+        source="§2.3",
+        statement=f"With {words}, the trained W^V is on average larger within topics than between them.",
+        expected="> 0",
+        rule=above(0.0),
+        needs=(experiment,),
+        measure=lambda trained: centred_contrast(trained[experiment.name]),
+        figure="robustness",
+    )
+
+
+def _attention_claim(name: str, words: str, experiment: Experiment) -> Claim:
+    return Claim(
+        id=f"robustness/{name}/attention",
+        source="§2.3",
+        statement=f"With {words}, words attend more to other words of their topic than to words of other topics.",
+        expected="> 1.05",
+        unit="ratio of average attention",
+        rule=MORE_ATTENTION,
+        needs=(experiment,),
+        measure=lambda trained: same_topic_ratio(trained[experiment.name]),
+        figure="robustness",
+    )
+
+
+def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
+    return Claim(
+        id=f"robustness/{name}/embedding",
+        source="§2.3",
+        statement=f"With {words} and all parts trained, W^E⊤W^E is larger between words of one topic than of two.",
+        expected="> 0",
+        rule=above(0.0),
+        needs=(experiment,),
+        measure=lambda trained: contrast(trained[experiment.name], "embedding"),
+    )
+
+
+def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figure":
+    from topicscope.report.paper import seed_points
+
+    runs = {f"{words} ({_short(experiment)})": trained[experiment.name] for words, experiment in chosen.values()}
+    return seed_points(
+        {
+            "contrast of W^V\n(same minus different topic)": (
+                {words: np.array(centred_contrast(run).values) for words, run in runs.items()},
+                0.0,
+            ),
+            "attention, same over different topic": (
+                {words: np.array(same_topic_ratio(run).values) for words, run in runs.items()},
+                1.0,
+            ),
+        },
+        title="§2.3: the main conclusions under other documents",
+    )
+
+
+def _short(experiment: Experiment) -> str:
+    return "squared" if experiment.settings.training.loss == "squared" else "cross-entropy"

@@ -1,0 +1,96 @@
+"""The settings that experiments are put together from: documents, models, and the four combinations of the figures.
+
+What the paper gives is here as it gives it (T = v = 10, N from 100 to 150, Dirichlet 0.1, masking, learning rate 0.01);
+what it leaves open is chosen here once, with the reasons in docs/choices.md.
+"""
+
+from dataclasses import replace
+
+from topicscope.settings import Data, Masking, Model, Part, Settings, Training
+from topicscope.settings.training import Loss, Optimizer
+
+# The paper's documents (§6.1), drawn afresh at every step.
+LDA = Data(fresh=True)
+# §3.1's documents of τ = 2 topics, to which Theorem 3 applies.
+MASKING = Masking()
+TOPIC_SETS = replace(LDA, sampler="topics", per_document=2)
+
+FROZEN_ZERO = Part(start="zero", train=False)
+ONE_HOT_EMBEDDING = Part(start="identity", train=False)
+
+# "Random matrices near zero" (§2.2, Figure 4), for the models with one-hot embeddings.
+NEAR_ZERO = 0.001
+
+# Eq. 6 with the biases of §6.1, everything trained (Figure 1); weights start at BERT's N(0, 0.02²).
+ALL_PARTS = Model()
+# Theorem 1's model: W^K = W^Q = 0, W^V = I, no biases but b^pred, which is given to it.
+EMBEDDING_ALONE = Model(
+    value=Part(start="identity", train=False),
+    key=FROZEN_ZERO,
+    query=FROZEN_ZERO,
+    key_bias=FROZEN_ZERO,
+    query_bias=FROZEN_ZERO,
+    value_bias=FROZEN_ZERO,
+    prediction_bias=FROZEN_ZERO,
+)
+THEOREM_1 = replace(EMBEDDING_ALONE, prediction_bias=Part(start="theorem", train=False))
+# Eq. 7 without biases: W^V, W^K and W^Q trained. Any trained bias would leave W^V undetermined.
+ONE_HOT = Model(
+    embedding=ONE_HOT_EMBEDDING,
+    value=Part(scale=NEAR_ZERO),
+    key=Part(scale=NEAR_ZERO),
+    query=Part(scale=NEAR_ZERO),
+    key_bias=FROZEN_ZERO,
+    query_bias=FROZEN_ZERO,
+    value_bias=FROZEN_ZERO,
+    prediction_bias=FROZEN_ZERO,
+)
+# Stage 1: attention uniform, W^V alone trained (Theorem 2).
+UNIFORM = replace(ONE_HOT, key=FROZEN_ZERO, query=FROZEN_ZERO)
+# Stage 2: W^V frozen at Theorem 2's (Theorem 3).
+VALUE_FROZEN = replace(ONE_HOT, value=Part(start="theorem", train=False))
+
+# Left to right as in Figures 1 and 2.
+COMBINATIONS: tuple[tuple[Loss, Optimizer], ...] = (
+    ("cross_entropy", "sgd"),
+    ("cross_entropy", "adam"),
+    ("squared", "sgd"),
+    ("squared", "adam"),
+)
+LOSS_WORDS = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
+OPTIMIZER_WORDS = {"sgd": "SGD", "adam": "Adam"}
+
+# λ of "mild L2-regularization" (Theorem 2).
+RIDGE = 1e-5
+# Nothing is written on the way but the metrics.
+QUIET = Training(validate_every=0, snapshots=0, checkpoint_every=1_000_000)
+
+
+def steps_of(quick: int, full: bool) -> int:
+    """Steps in the quick preset, and twice as many in the paper preset."""
+    return 2 * quick if full else quick
+
+
+def combination_id(loss: Loss, optimizer: Optimizer) -> str:
+    """As in claims' ids: "squared-adam"."""
+    return f"{loss.replace('_', '-')}-{optimizer}"
+
+
+def combination_name(loss: Loss, optimizer: Optimizer) -> str:
+    """As in sentences and over panels: "squared loss, Adam"."""
+    return f"{LOSS_WORDS[loss]}, {OPTIMIZER_WORDS[optimizer]}"
+
+
+def settings(
+    model: Model,
+    loss: Loss,
+    optimizer: Optimizer,
+    *,
+    steps: int,
+    data: Data = LDA,
+    masking: Masking = MASKING,
+    **training: object,
+) -> Settings:
+    """Settings of one experiment; ``training`` are further fields of ``Training``."""
+    chosen = replace(QUIET, loss=loss, optimizer=optimizer, steps=steps, **training)  # type: ignore[arg-type]
+    return Settings(data=data, masking=masking, model=model, training=chosen)

@@ -1,0 +1,195 @@
+"""Table 3: attention of trained models between words, W^V trained and frozen at Theorem 2's, and what it implies.
+
+Under §3.1's documents of τ topics the implied (α̂, β̂) is held against Theorem 3's interval and the exact landscape; for
+LDA documents τ has no meaning, and only the order of the averages is claimed.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topicscope.measure.attention import ImpliedWeights, implied_weights
+from topicscope.paper import figure10
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, over_seeds, within
+from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
+from topicscope.paper.setups import (
+    COMBINATIONS,
+    ONE_HOT,
+    TOPIC_SETS,
+    VALUE_FROZEN,
+    combination_id,
+    combination_name,
+    settings,
+    steps_of,
+)
+from topicscope.paper.yardsticks import MORE_ATTENTION, SLIGHTLY
+from topicscope.settings import Masking
+from topicscope.settings.training import Loss, Optimizer
+from topicscope.theory.attention import InfiniteDocuments, Landscape
+from topicscope.theory.attention_optimum import minimise
+from topicscope.theory.classes import theorem_2_classes
+from topicscope.theory.theorem3 import theorem_3
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 1_000
+
+
+def frozen(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
+    """W^K and W^Q trained, W^V frozen at Theorem 2's, on the paper's LDA documents."""
+    return Experiment(
+        name=f"table3/value-frozen/{combination_id(loss, optimizer)}",
+        reproduces="Table 3",
+        settings=settings(VALUE_FROZEN, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+    )
+
+
+def topic_sets(preset: Preset, *, value_trained: bool) -> Experiment:
+    """Theorem 3's documents and loss."""
+    model = ONE_HOT if value_trained else VALUE_FROZEN
+    return Experiment(
+        name=f"table3/topic-sets/value-{'trained' if value_trained else 'frozen'}",
+        reproduces="Theorem 3",
+        settings=settings(model, "squared", "adam", steps=steps_of(STEPS, preset.full), data=TOPIC_SETS),
+    )
+
+
+@cache
+def landscape() -> Landscape:
+    """The exact loss over (α, β) for Theorem 2's W^V and these documents, at their infinite length."""
+    documents = InfiniteDocuments(
+        topics=TOPIC_SETS.topics, per_document=TOPIC_SETS.per_document, words=TOPIC_SETS.words
+    )
+    return Landscape(documents, theorem_2_classes(TOPIC_SETS.topics, TOPIC_SETS.words, Masking()))
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Same-topic above different-topic attention everywhere; Theorem 3 under its own documents."""
+    found = []
+    for combination in COMBINATIONS:
+        for kind, words in ((figure10.joint, "trained"), (frozen, "frozen at Theorem 2's")):
+            found.append(_order(kind(preset, *combination), f"W^V {words}, {combination_name(*combination)}"))
+    for value_trained in (False, True):
+        found += _theorem_3_claims(topic_sets(preset, value_trained=value_trained), value_trained=value_trained)
+    return tuple(found)
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Attention by class for every setting of the table."""
+    experiments = tuple(kind(preset, *each) for kind in (figure10.joint, frozen) for each in COMBINATIONS)
+    experiments += tuple(topic_sets(preset, value_trained=trained) for trained in (True, False))
+    return (Drawing(name="table3", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+
+def implied(trained: Trained) -> list[ImpliedWeights]:
+    """Each seed's (α̂, β̂)."""
+    places = [ATTENTION_CLASSES.index(name) for name in ("same_word", "same_topic", "different_topic")]
+    return [implied_weights(*(float(row[place]) for place in places)) for row in trained.attention]
+
+
+def same_topic_ratio(trained: Trained) -> Measurement:
+    """α̂, attention to another word of the topic over attention to another topic's; details × 100."""
+    weights = implied(trained)
+    averages = {f"{name}_x100": float(trained.attention[:, place].mean() * 100) for place, name in _named_classes()}
+    return over_seeds(
+        [each.alpha for each in weights], implied_beta=float(np.mean([each.beta for each in weights])), **averages
+    )
+
+
+def _order(experiment: Experiment, words: str) -> Claim:
+    name = experiment.name.removeprefix("figure10/joint").removeprefix("table3/value-frozen")
+    place = "value-trained" if experiment.name.startswith("figure10") else "value-frozen"
+    return Claim(
+        id=f"table3/{place}{name}/same-topic",
+        source="Table 3",
+        statement=f"Words attend more to other words of their topic than to words of other topics ({words}).",
+        expected="> 1.05",
+        unit="ratio of average attention",
+        rule=MORE_ATTENTION,
+        needs=(experiment,),
+        measure=lambda trained: same_topic_ratio(trained[experiment.name]),
+        figure="table3",
+    )
+
+
+def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Claim]:
+    bounds = theorem_3(landscape().documents)
+    assert bounds.high is not None
+    words = "trained too" if value_trained else "frozen at Theorem 2's"
+    best = minimise(landscape())
+    claims = [
+        Claim(
+            id=f"{experiment.name}/interval",
+            source="Theorem 3",
+            statement=f"With documents of τ = 2 topics and W^V {words}, the trained attention's weighted average "
+            "((v − 1)α̂ + β̂)/v is inside Theorem 3's interval.",
+            expected=f"between {bounds.low:.4g} and {bounds.high:.6g}",
+            rule=within(bounds.low, bounds.high),
+            needs=(experiment,),
+            measure=lambda trained: _weighted_average(trained[experiment.name], best.weighted_average),
+            figure="table3",
+        )
+    ]
+    if not value_trained:
+        claims.append(
+            Claim(
+                id=f"{experiment.name}/exact-optimum",
+                source="Theorem 3",
+                statement="With documents of τ = 2 topics and W^V frozen at Theorem 2's, the trained attention's "
+                "(α̂, β̂) is as good as the exact optimum: less than 10 % of its gain over uniform attention is missing.",
+                expected="< 0.1",
+                unit="of the gain",
+                rule=SLIGHTLY,
+                needs=(experiment,),
+                measure=lambda trained: landscape_excess(implied(trained[experiment.name])),
+                figure="table3",
+                ours=True,
+            )
+        )
+    return claims
+
+
+def landscape_excess(weights: list[ImpliedWeights]) -> Measurement:
+    """What these weights leave of the exact optimum's gain over uniform attention, at word queries.
+
+    [MASK] queries are left out: (α̂, β̂) is measured at word queries, and β means another thing at [MASK] ones.
+    """
+    words = Landscape(landscape().documents, landscape().value, mask_queries=False)
+    best = minimise(words)
+    losses = np.array([float(words.loss(each.alpha, each.beta)) for each in weights])
+    return over_seeds(
+        (losses - best.loss) / (best.loss_uniform - best.loss),
+        alpha=float(np.mean([each.alpha for each in weights])),
+        beta=float(np.mean([each.beta for each in weights])),
+        optimal_weighted_average=best.weighted_average,
+    )
+
+
+def _weighted_average(trained: Trained, optimal: float) -> Measurement:
+    weights = implied(trained)
+    return over_seeds(
+        [each.weighted_average(TOPIC_SETS.words) for each in weights],
+        alpha=float(np.mean([each.alpha for each in weights])),
+        beta=float(np.mean([each.beta for each in weights])),
+        exact_optimum=optimal,
+    )
+
+
+def _named_classes() -> list[tuple[int, str]]:
+    return list(enumerate(ATTENTION_CLASSES))
+
+
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
+    from topicscope.report.paper import attention_bars
+
+    rows = {}
+    for experiment in experiments:
+        training = experiment.settings.training
+        value = "trained" if experiment.settings.model.value.train else "frozen"
+        documents = "" if experiment.settings.data.sampler == "dirichlet" else ", τ = 2 documents"
+        rows[f"{combination_name(training.loss, training.optimizer)}\nW^V {value}{documents}"] = trained[
+            experiment.name
+        ].attention[:, :3]
+    return attention_bars(rows, title="Table 3: average attention of word queries, by what key and query share")

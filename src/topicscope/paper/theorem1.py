@@ -1,0 +1,130 @@
+"""Theorem 1 in training: the embedding alone, W^V = I, the theorem's bias, against the best W^E⊤W^E."""
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topicscope.measure.patterns import block_sums
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, near, over_seeds
+from topicscope.paper.experiments import Experiment, Trained
+from topicscope.paper.setups import EMBEDDING_ALONE, LDA, THEOREM_1, settings, steps_of
+from topicscope.paper.yardsticks import SLIGHTLY
+from topicscope.settings import Masking
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.lemma import topic_gain
+from topicscope.theory.optima import theorem_1_bias
+from topicscope.theory.population import moments, population_loss
+from topicscope.theory.semidefinite import SemidefiniteOptimum, semidefinite_optimum
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+STEPS = 2_000
+# How near block sums must be to the optimum's, as a share of its own- minus other-topic block sum.
+TOLERANCE = 0.1
+
+
+def squared(preset: Preset) -> Experiment:
+    """Theorem 1's own setting."""
+    return Experiment(
+        name="theorem1/squared-adam",
+        reproduces="Theorem 1",
+        settings=settings(THEOREM_1, "squared", "adam", steps=steps_of(STEPS, preset.full)),
+    )
+
+
+def cross_entropy(preset: Preset) -> Experiment:
+    """The same with cross-entropy, for which there is no theorem; without bias."""
+    return Experiment(
+        name="theorem1/cross-entropy-adam",
+        reproduces="§4",
+        settings=settings(EMBEDDING_ALONE, "cross_entropy", "adam", steps=steps_of(STEPS, preset.full)),
+    )
+
+
+@cache
+def optimum() -> SemidefiniteOptimum:
+    """The E ⪰ 0 with the least population loss of finite documents, at the theorem's bias."""
+    exact = moments(TopicModel.from_settings(LDA), Masking())
+    return semidefinite_optimum(exact, theorem_1_bias(10, 10, Masking()))
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Block sums for own and other topics, and the excess population loss."""
+    experiment = squared(preset)
+    own, other = _optimal_block_sums()
+    scale = own - other
+
+    def block_claim(place: int, name: str, target: float) -> Claim:
+        return Claim(
+            id=f"theorem1/training/{name}-topic-sum",
+            source="Theorem 1",
+            statement=f"The embedding alone trained: the block sum of W^E⊤W^E for {name} topic is that of the best "
+            "positive semi-definite matrix for finite documents.",
+            expected=round(target, 4),
+            rule=near(target, TOLERANCE * scale),
+            needs=(experiment,),
+            measure=lambda trained: _block_sum(trained[experiment.name], place),
+            figure="theorem1",
+        )
+
+    return (
+        block_claim(0, "own", own),
+        block_claim(1, "other", other),
+        Claim(
+            id="theorem1/training/excess-loss",
+            source="Theorem 1",
+            statement="The embedding alone trained comes within 10 % of the gain of the best W^E⊤W^E over the best "
+            "constant prediction.",
+            expected="< 0.1",
+            unit="of the gain",
+            rule=SLIGHTLY,
+            needs=(experiment,),
+            measure=lambda trained: _excess(trained[experiment.name]),
+            figure="theorem1",
+        ),
+    )
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The trained W^E⊤W^E beside the optimum."""
+    experiments = (squared(preset), cross_entropy(preset))
+    return (Drawing(name="theorem1", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+
+def _optimal_block_sums() -> tuple[float, float]:
+    return block_sums(optimum().matrix, TopicModel.from_settings(LDA).word_topics)
+
+
+def _block_sum(trained: Trained, place: int) -> Measurement:
+    sums = [block_sums(matrix, trained.word_topics)[place] for matrix in trained.embedding_products]
+    gap = topic_gain(Masking())
+    return over_seeds(sums, theorem_1_difference_of_sums=gap)
+
+
+def _excess(trained: Trained) -> Measurement:
+    exact, bias = moments(TopicModel.from_settings(LDA), Masking()), theorem_1_bias(10, 10, Masking())
+    constant = 1 - float(exact.label @ exact.label)
+    best = optimum().loss
+    losses = np.array([population_loss(matrix, exact, bias) for matrix in trained.embedding_products])
+    return over_seeds(
+        (losses - best) / (constant - best), population_loss=float(losses.mean()), optimum=best, constant=constant
+    )
+
+
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
+    from topicscope.report.figures import heat_maps
+
+    panels = {
+        "trained, squared loss": trained[experiments[0].name].embedding_products[0],
+        "trained, mean over seeds": trained[experiments[0].name].embedding_products.mean(axis=0),
+        "best W^E⊤W^E (theory)": optimum().matrix,
+        "trained, cross-entropy": trained[experiments[1].name].embedding_products[0],
+    }
+    return heat_maps(
+        panels,
+        words=10,
+        same_scale=tuple(panels)[:3],
+        title="Theorem 1 in training: W^E⊤W^E of the embedding trained alone (W^V = I, uniform attention)",
+    )

@@ -1,0 +1,108 @@
+r"""Cross-entropy under uniform attention: the loss of any W^V, and the convex optimum on a large sample.
+
+The loss is convex in W and does not change when topics, or words within topics, are renamed. So is λ‖W‖², which is
+strictly convex: the minimiser of the expected loss plus λ‖W‖² is unique and treats all words and topics alike. It has
+six different entries, and a sample determines six numbers very well where it would not determine V² entries.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import logsumexp, softmax
+
+from topicscope.settings.checks import check_positive
+from topicscope.theory.bags import Bags
+
+# Newton's method stops when a step promises less than this, and takes at most so many.
+LEAST_GAIN = 1e-14
+MOST_STEPS = 100
+
+
+@dataclass(frozen=True)
+class CrossEntropyOptimum:
+    """The minimiser of cross-entropy plus λ‖W‖² by its six entries."""
+
+    mask_column: float
+    """W_i0 for words i."""
+    same_word: float
+    same_topic: float
+    different_topic: float
+    mask_row: float
+    """W_0j for words j."""
+    mask_mask: float
+    """W_00."""
+
+    objective: float
+    """Its loss plus λ‖W‖², on the sample."""
+
+    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
+        """W itself."""
+        matrix = np.full((topics * words + 1, topics * words + 1), self.different_topic)
+        matrix[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), self.same_topic - self.different_topic))
+        matrix[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
+        matrix[0], matrix[1:, 0], matrix[0, 0] = self.mask_row, self.mask_column, self.mask_mask
+        return matrix
+
+
+def uniform_cross_entropy(matrix: Float[np.ndarray, "token token"], bags: Bags) -> float:
+    """Mean over documents of −Σ_i y_i log softmax(W x̃)_i."""
+    scores = bags.frequencies @ matrix.T
+    return float(np.mean(logsumexp(scores, axis=1) - (scores * bags.targets).sum(axis=1)))
+
+
+def cross_entropy_optimum(bags: Bags, topics: int, words: int, ridge: float) -> CrossEntropyOptimum:
+    """Minimise by Newton's method over the six entries; ``ridge`` is λ, above 0 (else the optimum is at infinity)."""
+    check_positive("ridge", ridge)
+    features = _features(bags, topics, words)
+    count = topics * words
+    penalty = ridge * np.array([count, count, count * (words - 1), count * (count - words), count, 1.0])
+    entries = np.zeros(6)
+    value, gradient, hessian = _newton_terms(entries, features, bags.targets, penalty)
+    for _ in range(MOST_STEPS):
+        step = -np.linalg.solve(hessian, gradient)
+        promised, size = float(-gradient @ step), 1.0
+        if promised < LEAST_GAIN:
+            break
+        while True:
+            tried = _newton_terms(entries + size * step, features, bags.targets, penalty)
+            if tried[0] <= value - 0.1 * size * promised:
+                break
+            size /= 2
+        entries = entries + size * step
+        value, gradient, hessian = tried
+    mask_column, same_word, same_topic, different_topic, mask_row, mask_mask = (float(entry) for entry in entries)
+    return CrossEntropyOptimum(mask_column, same_word, same_topic, different_topic, mask_row, mask_mask, float(value))
+
+
+def _features(bags: Bags, topics: int, words: int) -> Float[np.ndarray, "document token 6"]:
+    """By how much each of the six entries adds to each token's score: W x̃ is linear in them."""
+    x = bags.frequencies
+    mask, own = x[:, :1], x[:, 1:]
+    topic = np.repeat(own.reshape(len(x), topics, words).sum(axis=2), words, axis=1)
+    features = np.zeros((*x.shape, 6))
+    features[:, 1:, 0] = mask
+    features[:, 1:, 1] = own
+    features[:, 1:, 2] = topic - own
+    features[:, 1:, 3] = (1 - mask) - topic
+    features[:, 0, 4] = 1 - mask[:, 0]
+    features[:, 0, 5] = mask[:, 0]
+    return features
+
+
+def _newton_terms(
+    entries: Float[np.ndarray, " 6"],
+    features: Float[np.ndarray, "document token 6"],
+    targets: Float[np.ndarray, "document token"],
+    penalty: Float[np.ndarray, " 6"],
+) -> tuple[float, Float[np.ndarray, " 6"], Float[np.ndarray, "6 6"]]:
+    """The objective, its gradient and Hessian."""
+    scores = features @ entries
+    guess = softmax(scores, axis=1)
+    count = len(features)
+    value = float(np.mean(logsumexp(scores, axis=1) - (scores * targets).sum(axis=1)) + penalty @ entries**2)
+    gradient = np.einsum("dt,dtk->k", guess - targets, features) / count + 2 * penalty * entries
+    mean = np.einsum("dt,dtk->dk", guess, features)
+    weighted = (np.sqrt(guess)[:, :, None] * features).reshape(-1, 6)
+    hessian = (weighted.T @ weighted - mean.T @ mean) / count + 2 * np.diag(penalty)
+    return value, gradient, hessian
