@@ -6,11 +6,13 @@ import pytest
 from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
 from topicscope.paper import compensation, figure1, figure2, figure4, table3, theorem1
 from topicscope.paper.claims import PRESETS, Claim
+from topicscope.paper.experiments import Trained
 from topicscope.paper.registry import registry
 from topicscope.paper.setups import LDA, RIDGE
 from topicscope.paper.yardsticks import constant_losses, gain
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.first_gradients import gradient_ratio
 from topicscope.theory.optima import theorem_2
 from topicscope.theory.population import finite_optimum, gradient_descent
 
@@ -122,15 +124,15 @@ def test_the_gradient_formula_turns_with_a_wrong_constant() -> None:
     (cell,) = figure4.EXPECTED
     experiment = cell.experiment()
     claim = next(claim for claim in figure4.claims(QUICK) if claim.id.endswith("cross-entropy/scale-0.001/formula"))
-    predicted = figure4.gradient_ratio(figure4.gradient_bags(experiment.settings), cell.loss, cell.scale)
+    predicted = gradient_ratio(figure4.gradient_bags(experiment.settings), cell.loss, cell.scale)
     jitter = 1 + 0.05 * (np.arange(SEEDS) - 2)
 
-    def result(factor: float) -> object:
+    def result(factor: float) -> Trained:
         gradients = {"value": np.ones(SEEDS), "key": jitter / (factor * predicted), "query": jitter / predicted}
         return fabricate(experiment, gradients=gradients)
 
-    assert decide(claim, result(1.0)) == "holds"  # type: ignore[arg-type]
-    assert decide(claim, result(2.0)) == "fails"  # type: ignore[arg-type]
+    assert decide(claim, result(1.0)) == "holds"
+    assert decide(claim, result(2.0)) == "fails"
 
 
 def test_table_3_turns_with_uniform_attention_and_with_attention_beyond_the_optimum() -> None:
