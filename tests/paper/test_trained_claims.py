@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
-from topicscope.paper import compensation, figure1, figure2, figure4, table3, theorem1
+from topicscope.paper import compensation, figure1, figure2, figure4, gradients, table3, theorem1
 from topicscope.paper.claims import PRESETS, Claim
 from topicscope.paper.experiments import Trained
 from topicscope.paper.registry import registry
@@ -123,13 +123,13 @@ def test_figure_4_holds_for_two_stages_and_not_for_one() -> None:
 def test_the_gradient_formula_turns_with_a_wrong_constant() -> None:
     (cell,) = figure4.EXPECTED
     experiment = cell.experiment()
-    claim = next(claim for claim in figure4.claims(QUICK) if claim.id.endswith("cross-entropy/scale-0.001/formula"))
-    predicted = gradient_ratio(figure4.gradient_bags(experiment.settings), cell.loss, cell.scale)
+    claim = next(claim for claim in gradients.claims(QUICK) if claim.id.endswith("cross-entropy/scale-0.001/formula"))
+    predicted = gradient_ratio(gradients.gradient_bags(experiment.settings), cell.loss, cell.scale)
     jitter = 1 + 0.05 * (np.arange(SEEDS) - 2)
 
     def result(factor: float) -> Trained:
-        gradients = {"value": np.ones(SEEDS), "key": jitter / (factor * predicted), "query": jitter / predicted}
-        return fabricate(experiment, gradients=gradients)
+        found = {"value": np.ones(SEEDS), "key": jitter / (factor * predicted), "query": jitter / predicted}
+        return fabricate(experiment, gradients=found)
 
     assert decide(claim, result(1.0)) == "holds"
     assert decide(claim, result(2.0)) == "fails"
