@@ -4,15 +4,17 @@ import numpy as np
 import pytest
 
 from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
+from topicscope.model.weights import initial_weights
 from topicscope.paper import compensation, figure1, figure2, figure4, gradients, table3, theorem1
 from topicscope.paper.claims import PRESETS, Claim
 from topicscope.paper.experiments import Trained
 from topicscope.paper.registry import registry
 from topicscope.paper.setups import LDA, RIDGE
 from topicscope.paper.yardsticks import constant_losses, gain
+from topicscope.randomness import Purpose, generator
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.first_gradients import gradient_ratio
+from topicscope.theory.first_gradients import key_gradient
 from topicscope.theory.optima import theorem_2
 from topicscope.theory.population import finite_optimum, gradient_descent
 
@@ -120,19 +122,28 @@ def test_figure_4_holds_for_two_stages_and_not_for_one() -> None:
     assert decide(plateau, never) == "undecided"
 
 
-def test_the_gradient_formula_turns_with_a_wrong_constant() -> None:
-    (cell,) = figure4.EXPECTED
-    experiment = cell.experiment()
-    claim = next(claim for claim in gradients.claims(QUICK) if claim.id.endswith("cross-entropy/scale-0.001/formula"))
-    predicted = gradient_ratio(gradients.gradient_bags(experiment.settings), cell.loss, cell.scale)
-    jitter = 1 + 0.05 * (np.arange(SEEDS) - 2)
+def test_the_gradient_formula_turns_with_a_wrong_constant_and_a_wrong_exponent() -> None:
+    claims = {
+        claim.id.removeprefix("figure4/first-gradients/cross-entropy/"): claim for claim in gradients.claims(QUICK)
+    }
+    small, large = gradients.cells(QUICK)["cross_entropy"]
+    settings = small.experiment().settings
+    bags, model = gradients.gradient_bags(settings), TopicModel.from_settings(LDA)
+    norms = []
+    for seed in range(SEEDS):
+        draw = generator(seed, Purpose.WEIGHTS)
+        weights = initial_weights(settings.model, model, settings.masking, generator=draw)
+        norms.append(np.linalg.norm(key_gradient(bags, small.loss, weights["value"][0], weights["query"][0])))
 
-    def result(factor: float) -> Trained:
-        found = {"value": np.ones(SEEDS), "key": jitter / (factor * predicted), "query": jitter / predicted}
-        return fabricate(experiment, gradients=found)
+    def result(cell: figure4.Cell, factor: float) -> Trained:
+        found = {"value": np.ones(SEEDS), "key": factor * np.array(norms), "query": np.array(norms)}
+        return fabricate(cell.experiment(), gradients=found)
 
-    assert decide(claim, result(1.0)) == "holds"
-    assert decide(claim, result(2.0)) == "fails"
+    formula, exponent = claims["scale-0.001/formula"], claims["exponent"]
+    assert decide(formula, result(small, 1.0)) == "holds"
+    assert decide(formula, result(small, 2.0)) == "fails"
+    assert decide(exponent, result(small, 1.0), result(large, 400.0)) == "holds"
+    assert decide(exponent, result(small, 1.0), result(large, 20.0)) == "fails"
 
 
 def test_table_3_turns_with_uniform_attention_and_with_attention_beyond_the_optimum() -> None:

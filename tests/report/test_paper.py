@@ -46,7 +46,7 @@ def test_the_map_says_where_stage_2_is_missing_and_marks_two_stages() -> None:
 
 def test_attention_is_drawn_times_100_with_a_dot_a_run() -> None:
     values = np.array([[0.05, 0.02, 0.01], [0.07, 0.02, 0.01]])
-    figure = attention_bars({"squared loss, Adam": values}, title="t")
+    figure = attention_bars({"squared loss, Adam": values}, uniform=0.008, title="t")
     widths = [bar.get_width() for bar in figure.axes[0].patches if isinstance(bar, Rectangle)]
     assert widths == pytest.approx([6.0, 2.0, 1.0])
     assert _horizontal(figure.axes[0].lines[0]) == pytest.approx([5.0, 7.0])

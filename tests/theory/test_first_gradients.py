@@ -15,7 +15,7 @@ from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.bags import Bags
-from topicscope.theory.first_gradients import attention_coefficient, gradient_ratio, value_gradient
+from topicscope.theory.first_gradients import attention_coefficient, gradient_ratio, key_gradient, value_gradient
 from topicscope.training.objective import losses
 
 DATA = Data(topics=3, words=2, length=(8, 12))
@@ -78,6 +78,19 @@ def test_the_formula_is_the_mean_squared_gradient_of_the_reference_model(loss: L
     assert abs(attention_coefficient(bags, other) / attention_coefficient(bags, loss) - 1) > 0.02
     rms = np.sqrt((found["value"] ** 2).mean() / (found["key"] ** 2).mean())
     assert gradient_ratio(bags, loss, scale) == pytest.approx(rms, rel=0.15)
+
+
+@pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
+def test_the_key_gradient_of_given_weights_is_that_of_the_reference_model(loss: Loss) -> None:
+    documents, scale = _documents(30), 1e-4
+    bags, found = Bags.of(documents, VOCABULARY), _gradient_norms(documents, loss, scale, 1)
+    generator = np.random.default_rng(1)
+    value, _, query = (generator.normal(scale=scale, size=shape) for shape in ((7, 7), (5, 7), (5, 7)))
+    factor = 2 if loss == "squared" else 1
+    norm = factor * np.linalg.norm(key_gradient(bags, loss, value, query))
+    assert norm == pytest.approx(found["key"][0], rel=2e-3)
+    wrong = factor * np.linalg.norm(key_gradient(bags, loss, value.T, query))
+    assert wrong != pytest.approx(found["key"][0], rel=2e-2)
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from topicscope.measure.patterns import centred_columns
 from topicscope.paper.claims import Claim, Drawing, Preset, Results
 from topicscope.paper.experiments import Experiment
-from topicscope.paper.figure2 import contrast_claim
+from topicscope.paper.figure2 import block_claim, contrast_claim
 from topicscope.paper.setups import COMBINATIONS, ONE_HOT, UNIFORM, combination_id, combination_name, settings, steps_of
 from topicscope.settings.training import Loss, Optimizer
 
@@ -43,6 +43,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             name = combination_name(*combination)
             statement = f"W^V trained {words}, with {name}, is on average larger within topics than between them."
             found.append(replace(claim, statement=statement))
+            found.append(block_claim(kind(preset, *combination), "Figure 10", "figure10", f"{words}, with {name},"))
     return tuple(found)
 
 

@@ -7,7 +7,7 @@ from topicscope.paper import figure10
 from topicscope.paper.claims import Claim, Drawing, Preset, Results, above, near
 from topicscope.paper.experiments import Experiment
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, settings, steps_of
+from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, UNIFORM_ATTENTION, settings, steps_of
 from topicscope.paper.table3 import same_topic_ratio
 from topicscope.paper.yardsticks import MORE_ATTENTION
 from topicscope.settings import Masking
@@ -95,7 +95,9 @@ def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
     from topicscope.report.paper import attention_bars
 
     rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
-    return attention_bars(rows, title="Masking: average attention of word queries, W^V trained too (Adam)")
+    return attention_bars(
+        rows, uniform=UNIFORM_ATTENTION, title="Masking: average attention of word queries, W^V trained too (Adam)"
+    )
 
 
 def _value(experiment: Experiment, words: str) -> Claim:

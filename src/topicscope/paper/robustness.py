@@ -195,7 +195,7 @@ def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figur
             ),
             "attention, same over different topic": (
                 {words: np.array(same_topic_ratio(run).values) for words, run in runs.items()},
-                1.0,
+                float(MORE_ATTENTION.low),
             ),
         },
         title="§2.3: the main conclusions under other documents",

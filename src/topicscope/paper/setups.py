@@ -15,6 +15,9 @@ LDA = Data(fresh=True)
 MASKING = Masking()
 TOPIC_SETS = replace(LDA, sampler="topics", per_document=2)
 
+# What uniform attention gives to a pair of positions, at the average length.
+UNIFORM_ATTENTION = 2 / sum(LDA.length)
+
 FROZEN_ZERO = Part(start="zero", train=False)
 ONE_HOT_EMBEDDING = Part(start="identity", train=False)
 

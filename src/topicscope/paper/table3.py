@@ -17,6 +17,7 @@ from topicscope.paper.setups import (
     COMBINATIONS,
     ONE_HOT,
     TOPIC_SETS,
+    UNIFORM_ATTENTION,
     VALUE_FROZEN,
     combination_id,
     combination_name,
@@ -192,4 +193,6 @@ def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
         rows[f"{combination_name(training.loss, training.optimizer)}\nW^V {value}{documents}"] = trained[
             experiment.name
         ].attention[:, :3]
-    return attention_bars(rows, title="Table 3: average attention of word queries, by what key and query share")
+    return attention_bars(
+        rows, uniform=UNIFORM_ATTENTION, title="Table 3: average attention of word queries, by what key and query share"
+    )

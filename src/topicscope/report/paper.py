@@ -35,7 +35,7 @@ def norm_trajectories(columns: Mapping[str, Trajectory], *, title: str) -> Figur
             if row == 3:
                 panel.set_yscale("log")
             else:
-                panel.set_ylim(bottom=0)
+                panel.set_ylim(0, 1.1 * np.nanmax(values))
         state = "stage 1 ends (dashed)" if ends else "stage 1 does not end"
         axes[0, column].set_title(f"{name}\n{state}", fontsize=9)
         axes[-1, column].set_xlabel("step")
@@ -63,6 +63,11 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
             panel.text(
                 columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight
             )
+        for edge in range(1, max(len(rows), len(columns))):
+            panel.axhline(edge - 0.5, color="0.8", linewidth=0.8)
+            panel.axvline(edge - 0.5, color="0.8", linewidth=0.8)
+        panel.set_xlim(-0.5, len(columns) - 0.5)
+        panel.set_ylim(len(rows) - 0.5, -0.5)
         panel.set_xticks(range(len(columns)), columns)
         panel.set_yticks(range(len(rows)), rows)
         panel.set_xlabel("initial scale")
@@ -75,8 +80,11 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
     return figure
 
 
-def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, title: str) -> Figure:
-    """Average attention × 100 to the same word, the same topic and other topics; a dot a run, a bar the mean."""
+def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, uniform: float, title: str) -> Figure:
+    """Average attention × 100 to the same word, the same topic and other topics; a dot a run, a bar the mean.
+
+    ``uniform`` is what uniform attention gives to any pair.
+    """
     figure = Figure(figsize=(9.0, 0.62 * len(rows) + 1.6), layout="constrained")
     figure.suptitle(title)
     panel = figure.subplots()
@@ -88,11 +96,13 @@ def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, title
             points = 100 * values[:, number]
             panel.barh(height, points.mean(), height=0.24, color=colour, alpha=0.55)
             panel.plot(points, np.full(len(points), height), ".", color=colour, markersize=4)
+    panel.axvline(100 * uniform, color=GREY, linestyle="--", linewidth=1.0)
     panel.set_yticks(range(len(rows)), list(rows), fontsize=8)
-    panel.invert_yaxis()
+    panel.set_ylim(len(rows) - 0.4, -0.6)
     panel.set_xlabel("average attention of a pair of positions × 100")
     handles = [Line2D([], [], color=colour, linewidth=6, alpha=0.55) for colour in colours]
-    panel.legend(handles, labels, loc="lower right", fontsize=8)
+    handles.append(Line2D([], [], color=GREY, linestyle="--"))
+    panel.legend(handles, (*labels, "uniform attention"), loc="lower right", fontsize=8)
     panel.grid(axis="x", color="0.9", linewidth=0.5)
     return figure
 

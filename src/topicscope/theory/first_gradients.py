@@ -48,5 +48,21 @@ def attention_coefficient(bags: Bags, loss: Loss) -> float:
     return float(np.sqrt(np.vdot(spread, alike)) / count)
 
 
+def key_gradient(
+    bags: Bags, loss: Loss, value: Float[np.ndarray, "token token"], query: Float[np.ndarray, "width token"]
+) -> Float[np.ndarray, "width token"]:
+    """∇_{W^K} = W^Q G⊤/√d_a for given W^V and W^Q, to leading order (half of it for the squared loss)."""
+    vocabulary = bags.frequencies.shape[1]
+    total = np.zeros((vocabulary, vocabulary))
+    for number, (x, queries) in enumerate(zip(bags.frequencies, bags.queries, strict=True)):
+        # r ⊗ q of this document: how much each word is still missing at each query token.
+        missing = bags.pairs[[number]].toarray().reshape(vocabulary, vocabulary)
+        if loss == "cross_entropy":
+            missing = missing - queries / vocabulary
+        pull = value.T @ missing
+        total -= x[:, None] * (pull - x @ pull)
+    return query @ (total / len(bags.frequencies)).T / np.sqrt(len(query))
+
+
 def _residuals(bags: Bags, loss: Loss) -> Float[np.ndarray, "document token"]:
     return bags.targets - 1 / bags.targets.shape[1] if loss == "cross_entropy" else bags.targets
