@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.attention import attention_averages, pair_classes, implied_weights
+from topicscope.measure.attention import attention_averages, implied_weights, pair_classes
 
 TOPICS = np.array([0, 1, 1, 2, 2])
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
 
+from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
 from topicscope.paper import compensation, figure1, figure2, figure4, table3, theorem1
 from topicscope.paper.claims import PRESETS, Claim
 from topicscope.paper.registry import registry

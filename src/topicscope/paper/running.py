@@ -30,7 +30,7 @@ from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.data import BatchStream
 from topicscope.training.engines import Engine, make_engine
 from topicscope.training.ensemble import Ensemble, train_ensemble
-from topicscope.training.loop import torch_threads
+from topicscope.training.machine import torch_threads
 from topicscope.training.runs import Row, RunFolder
 
 # Held-out documents: the same for every seed and experiment of equal data and masking.
