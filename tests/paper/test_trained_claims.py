@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
-from topicscope.paper import compensation, figure1, figure2, figure4, table3, theorem1
+from topicscope.paper import compensation, figure1, figure2, figure4, gradients, table3, theorem1
 from topicscope.paper.claims import PRESETS, Claim
+from topicscope.paper.experiments import Trained
 from topicscope.paper.registry import registry
 from topicscope.paper.setups import LDA, RIDGE
 from topicscope.paper.yardsticks import constant_losses, gain
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.first_gradients import gradient_ratio
 from topicscope.theory.optima import theorem_2
 from topicscope.theory.population import finite_optimum, gradient_descent
 
@@ -29,11 +31,13 @@ def test_figure_1_holds_for_blocks_and_turns_with_shuffled_topics_or_without_tra
     experiment = figure1.experiment(QUICK, "squared", "adam")
     good = fabricate(experiment, embedding=table, noise=NOISE)
     untrained = fabricate(experiment, embedding=np.zeros((101, 101)), noise=0.02)
-    for name in ("embedding-contrast", "pattern"):
+    for name in ("embedding-contrast", "blocks"):
         claim = _claim(figure1, f"figure1/squared-adam/{name}")
         assert decide(claim, good) == "holds"
         assert decide(claim, shuffled(good)) != "holds"
         assert decide(claim, untrained) != "holds"
+    # A diagonal is in any W^E⊤W^E, trained or not: that is why blocks have a claim of their own.
+    assert decide(_claim(figure1, "figure1/squared-adam/pattern"), untrained) == "holds"
 
 
 def test_figure_2_holds_at_the_ridge_optimum_and_fails_at_the_optimum_of_another_ridge() -> None:
@@ -119,16 +123,16 @@ def test_figure_4_holds_for_two_stages_and_not_for_one() -> None:
 def test_the_gradient_formula_turns_with_a_wrong_constant() -> None:
     (cell,) = figure4.EXPECTED
     experiment = cell.experiment()
-    claim = next(claim for claim in figure4.claims(QUICK) if claim.id.endswith("cross-entropy/scale-0.001/formula"))
-    predicted = figure4.gradient_ratio(figure4.gradient_bags(experiment.settings), cell.loss, cell.scale)
+    claim = next(claim for claim in gradients.claims(QUICK) if claim.id.endswith("cross-entropy/scale-0.001/formula"))
+    predicted = gradient_ratio(gradients.gradient_bags(experiment.settings), cell.loss, cell.scale)
     jitter = 1 + 0.05 * (np.arange(SEEDS) - 2)
 
-    def result(factor: float) -> object:
-        gradients = {"value": np.ones(SEEDS), "key": jitter / (factor * predicted), "query": jitter / predicted}
-        return fabricate(experiment, gradients=gradients)
+    def result(factor: float) -> Trained:
+        found = {"value": np.ones(SEEDS), "key": jitter / (factor * predicted), "query": jitter / predicted}
+        return fabricate(experiment, gradients=found)
 
-    assert decide(claim, result(1.0)) == "holds"  # type: ignore[arg-type]
-    assert decide(claim, result(2.0)) == "fails"  # type: ignore[arg-type]
+    assert decide(claim, result(1.0)) == "holds"
+    assert decide(claim, result(2.0)) == "fails"
 
 
 def test_table_3_turns_with_uniform_attention_and_with_attention_beyond_the_optimum() -> None:

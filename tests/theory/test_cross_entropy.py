@@ -25,8 +25,8 @@ def _documents(count: int) -> MaskedDocuments:
 
 def _symmetric(documents: MaskedDocuments) -> MaskedDocuments:
     """The documents under all renamings of topics and of words within topics: as symmetric as the population."""
-    renamings = ([1, 2, 3, 4], [2, 1, 3, 4], [1, 2, 4, 3], [2, 1, 4, 3])
-    renamings += tuple([a, b, c, d] for c, d, a, b in renamings)
+    within = ((1, 2, 3, 4), (2, 1, 3, 4), (1, 2, 4, 3), (2, 1, 4, 3))
+    renamings = within + tuple((a, b, c, d) for c, d, a, b in within)
     tables = [np.array([0, *renaming], dtype=np.int32) for renaming in renamings]
     return MaskedDocuments(
         np.tile(documents.lengths, len(tables)),

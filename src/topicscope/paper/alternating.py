@@ -1,13 +1,18 @@
 """§8.1: two-stage and alternating training against training all attention matrices jointly."""
 
+from typing import TYPE_CHECKING
+
 from topicscope.paper import figure10
-from topicscope.paper.claims import Claim, Drawing, Preset, above
+from topicscope.paper.claims import Claim, Drawing, Preset, Results, above
 from topicscope.paper.experiments import Experiment
 from topicscope.paper.figure2 import centred_contrast
 from topicscope.paper.setups import ONE_HOT, settings, steps_of
 from topicscope.paper.table3 import same_topic_ratio
 from topicscope.paper.yardsticks import MORE_ATTENTION, SLIGHTLY, extra_loss
 from topicscope.settings.training import Schedule
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
 
@@ -37,6 +42,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=SLIGHTLY,
                 needs=(run, joint),
                 measure=lambda trained, name=run.name: extra_loss(trained[name], trained[joint.name]),  # type: ignore[misc]
+                figure="losses",
             ),
             Claim(
                 id=f"{run.name}/value",
@@ -46,6 +52,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=above(0.0),
                 needs=(run,),
                 measure=lambda trained, name=run.name: centred_contrast(trained[name]),  # type: ignore[misc]
+                figure="schedules",
             ),
             Claim(
                 id=f"{run.name}/attention",
@@ -56,11 +63,22 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=MORE_ATTENTION,
                 needs=(run,),
                 measure=lambda trained, name=run.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
+                figure="schedules",
             ),
         ]
     return tuple(found)
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """None: the numbers stand beside Table 3's."""
-    return ()
+    """W^V after each schedule; ``compensation`` draws the losses."""
+    chosen = {"joint": figure10.joint(preset, "squared", "adam")}
+    chosen |= {words: experiment(preset, schedule) for schedule, words in SCHEDULES.items()}
+    return (Drawing(name="schedules", needs=tuple(chosen.values()), draw=lambda trained: _draw(trained, chosen)),)
+
+
+def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
+    from topicscope.report.figures import heat_maps
+
+    panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
+    title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
+    return heat_maps(panels, words=10, columns=3, same_scale=tuple(panels), title=title)

@@ -1,11 +1,16 @@
 """§2, §4 and §5.2: what it costs to train one part alone, against training all."""
 
-from topicscope.paper import figure1, figure10, theorem1
-from topicscope.paper.claims import Claim, Drawing, Preset
+from typing import TYPE_CHECKING
+
+from topicscope.paper import alternating, figure1, figure10, theorem1
+from topicscope.paper.claims import Claim, Drawing, Preset, Results
 from topicscope.paper.experiments import Experiment
-from topicscope.paper.setups import LOSS_WORDS
-from topicscope.paper.yardsticks import SLIGHTLY, extra_loss
+from topicscope.paper.setups import LDA, LOSS_WORDS, MASKING
+from topicscope.paper.yardsticks import SLIGHTLY, extra_loss, gain
 from topicscope.settings.training import Loss
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
 
@@ -14,10 +19,9 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     """For both losses, with Adam: SGD at 0.01 ends far from any optimum, so its losses would compare nothing."""
     found = []
     for loss in LOSSES:
-        whole = figure1.experiment(preset, loss, "adam")
-        embedding = theorem1.squared(preset) if loss == "squared" else theorem1.cross_entropy(preset)
-        attention = figure10.joint(preset, loss, "adam")
-        uniform = figure10.without_l2(preset, loss, "adam")
+        models = _models(preset, loss)
+        whole, embedding = models["all parts"], models["embedding alone"]
+        attention, uniform = models["attention, one-hot words"], models["W^V, uniform attention"]
         found += [
             _claim("section4", "embedding-alone", loss, embedding, whole, "the embedding alone", "all parts"),
             _claim("section2", "embedding-for-attention", loss, embedding, whole, "the embedding alone", "all parts"),
@@ -32,8 +36,23 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """None: the losses are numbers."""
-    return ()
+    """Losses of all models that are compared, between the best constant prediction and the Bayes floor."""
+    models: dict[Loss, dict[str, Experiment]] = {loss: _models(preset, loss) for loss in LOSSES}
+    models["squared"] |= {
+        f"attention, {words}": alternating.experiment(preset, schedule)
+        for schedule, words in alternating.SCHEDULES.items()
+    }
+    needs = tuple(experiment for each in models.values() for experiment in each.values())
+    return (Drawing(name="losses", needs=needs, draw=lambda trained: _draw(trained, models)),)
+
+
+def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
+    return {
+        "all parts": figure1.experiment(preset, loss, "adam"),
+        "embedding alone": theorem1.squared(preset) if loss == "squared" else theorem1.cross_entropy(preset),
+        "attention, one-hot words": figure10.joint(preset, loss, "adam"),
+        "W^V, uniform attention": figure10.without_l2(preset, loss, "adam"),
+    }
 
 
 def _claim(
@@ -49,4 +68,17 @@ def _claim(
         rule=SLIGHTLY,
         needs=(handicapped, whole),
         measure=lambda trained: extra_loss(trained[handicapped.name], trained[whole.name]),
+        figure="losses",
     )
+
+
+def _draw(trained: Results, models: dict[Loss, dict[str, Experiment]]) -> "Figure":
+    from topicscope.report.paper import loss_levels
+
+    panels = {}
+    for loss, each in models.items():
+        unit = gain(LDA, MASKING, loss)
+        found = {name: trained[experiment.name].held_out_loss for name, experiment in each.items()}
+        levels = {"Bayes floor": unit.floor, "best constant prediction": unit.constant}
+        panels[f"held-out {LOSS_WORDS[loss]}"] = (found, levels)
+    return loss_levels(panels, title="§2, §4, §5.2, §8.1: what training a part alone costs (Adam)")

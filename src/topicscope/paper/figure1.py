@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.patterns import pattern
+from topicscope.measure.patterns import pattern, stand_out
 from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
 from topicscope.paper.experiments import Experiment, Trained
 from topicscope.paper.setups import ALL_PARTS, COMBINATIONS, combination_id, combination_name, settings, steps_of
@@ -52,19 +52,16 @@ def contrast(trained: Trained, which: str) -> Measurement:
     )
 
 
-def visibility(trained: Trained) -> Measurement:
-    """How far same-topic entries of W^E⊤W^E stand out, in standard deviations of those of different topics.
-
-    Above 1 the pattern is named "block" (``measure.patterns``).
-    """
-    found = []
-    same = trained.word_topics[1:, None] == trained.word_topics[None, 1:]
-    off_diagonal = same & ~np.eye(len(same), dtype=bool)
-    for matrix in trained.embedding_products:
-        words = matrix[1:, 1:]
-        found.append((words[off_diagonal].mean() - words[~same].mean()) / words[~same].std())
+def visibility(trained: Trained, *, blocks_only: bool) -> Measurement:
+    """How far W^E⊤W^E's pattern stands out: its blocks, or the stronger of blocks and diagonal."""
+    seen = [stand_out(matrix, trained.word_topics) for matrix in trained.embedding_products]
     names = [pattern(matrix, trained.word_topics) for matrix in trained.embedding_products]
-    return over_seeds(found, patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)))
+    return over_seeds(
+        [each.block if blocks_only else max(each.block, each.diagonal) for each in seen],
+        blocks=float(np.mean([each.block for each in seen])),
+        diagonal=float(np.mean([each.diagonal for each in seen])),
+        patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)),
+    )
 
 
 def products(trained: Trained, which: str) -> Float[np.ndarray, "seed token token"]:
@@ -88,19 +85,27 @@ def _combination(experiment: Experiment) -> list[Claim]:
         )
         for which, matrix in MATRICES.items()
     ]
-    claims.append(
+    patterns = {
+        "pattern": ("shows a block or a diagonal pattern", "its entries stand", False),
+        "blocks": ("shows blocks and not a diagonal alone", "same-topic entries stand", True),
+    }
+    claims += [
         Claim(
-            id=f"{experiment.name}/pattern",
+            id=f"{experiment.name}/{name}",
             source="Figure 1",
-            statement=f"With {words}, W^E⊤W^E shows blocks: same-topic entries stand out of the background.",
+            statement=f"With {words}, W^E⊤W^E {what}: {which} out of the background by more than its deviation.",
             expected="> 1",
             unit="standard deviations of the background",
             rule=above(1.0),
             needs=(experiment,),
-            measure=lambda trained: visibility(trained[experiment.name]),
+            measure=lambda trained, only=only: visibility(  # type: ignore[misc]
+                trained[experiment.name], blocks_only=only
+            ),
             figure="figure1",
+            ours=only,
         )
-    )
+        for name, (what, which, only) in patterns.items()
+    ]
     return claims
 
 

@@ -1,8 +1,10 @@
 """How conclusions change with the masking: no kept or random words, and masked keys hidden as in the released code."""
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from topicscope.paper.claims import Claim, Drawing, Preset, above, near
+from topicscope.paper import figure10
+from topicscope.paper.claims import Claim, Drawing, Preset, Results, above, near
 from topicscope.paper.experiments import Experiment
 from topicscope.paper.figure2 import centred_contrast
 from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, settings, steps_of
@@ -10,6 +12,9 @@ from topicscope.paper.table3 import same_topic_ratio
 from topicscope.paper.yardsticks import MORE_ATTENTION
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STEPS = 800
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
@@ -54,6 +59,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=near(1.0, UNIFORM_WITHIN),
                 needs=(masked,),
                 measure=lambda trained, name=masked.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
+                figure="masking",
                 ours=True,
             ),
             _value(hidden, f"With masked keys hidden ({LOSS_WORDS[loss]})"),
@@ -67,14 +73,29 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=MORE_ATTENTION,
                 needs=(hidden,),
                 measure=lambda trained, name=hidden.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
+                figure="masking",
             ),
         ]
     return tuple(found)
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """None: the numbers stand beside Table 3's."""
-    return ()
+    """Attention by class under both changes, beside the paper's masking."""
+    chosen = {}
+    for loss in LOSSES:
+        name = LOSS_WORDS[loss]
+        chosen[f"the paper's masking\n{name}"] = figure10.joint(preset, loss, "adam")
+        chosen[f"p_c = p_r = 0\n{name}"] = all_masked(preset, loss)
+        chosen[f"masked keys hidden\n{name}"] = hidden_keys(preset, loss)
+    needs = tuple(chosen.values())
+    return (Drawing(name="masking", needs=needs, draw=lambda trained: _draw(trained, chosen)),)
+
+
+def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
+    from topicscope.report.paper import attention_bars
+
+    rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
+    return attention_bars(rows, title="Masking: average attention of word queries, W^V trained too (Adam)")
 
 
 def _value(experiment: Experiment, words: str) -> Claim:
@@ -86,4 +107,5 @@ def _value(experiment: Experiment, words: str) -> Claim:
         rule=above(0.0),
         needs=(experiment,),
         measure=lambda trained: centred_contrast(trained[experiment.name]),
+        figure="masking",
     )

@@ -46,13 +46,26 @@ def registry(preset: Preset) -> Registry:
         figure2,
         figure4,
         figure10,
+        gradients,
         masking,
         robustness,
         table3,
         theorem1,
     )
 
-    trained = (figure1, theorem1, compensation, figure2, figure10, figure4, alternating, table3, robustness, masking)
+    trained = (
+        figure1,
+        theorem1,
+        compensation,
+        figure2,
+        figure10,
+        figure4,
+        gradients,
+        alternating,
+        table3,
+        robustness,
+        masking,
+    )
     modules = (exact, *trained)
     return Registry(
         claims=tuple(claim for module in modules for claim in module.claims(preset)),

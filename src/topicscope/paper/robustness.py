@@ -102,7 +102,15 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The two numbers of every kind of documents beside one another."""
     chosen = experiments(preset)
     needs = tuple(experiment for _, experiment in chosen.values())
-    return (Drawing(name="robustness", needs=needs, draw=lambda trained: _draw(trained, chosen)),)
+    embeddings = embedding_experiments(preset)
+    return (
+        Drawing(name="robustness", needs=needs, draw=lambda trained: _draw(trained, chosen)),
+        Drawing(
+            name="robustness-embedding",
+            needs=tuple(experiment for _, experiment in embeddings.values()),
+            draw=lambda trained: _draw_embeddings(trained, embeddings),
+        ),
+    )
 
 
 def _losses(preset: Preset) -> tuple[Loss, ...]:
@@ -171,6 +179,7 @@ def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
         rule=above(0.0),
         needs=(experiment,),
         measure=lambda trained: contrast(trained[experiment.name], "embedding"),
+        figure="robustness-embedding",
     )
 
 
@@ -191,6 +200,14 @@ def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figur
         },
         title="§2.3: the main conclusions under other documents",
     )
+
+
+def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figure":
+    from topicscope.report.figures import heat_maps
+
+    panels = {words: trained[experiment.name].embedding_products[0] for words, experiment in chosen.values()}
+    title = "§2.3: W^E⊤W^E with all parts trained, other documents (cross-entropy, Adam)"
+    return heat_maps(panels, words=10, columns=3, title=title)
 
 
 def _short(experiment: Experiment) -> str:

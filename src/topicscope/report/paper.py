@@ -112,3 +112,49 @@ def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
     axes[0].invert_yaxis()
     return figure
+
+
+def loss_levels(
+    panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], Mapping[str, float]]], *, title: str
+) -> Figure:
+    """Held-out losses of several models, a dot a run, between levels that are no model's; a panel a loss."""
+    most = max(len(models) for models, _ in panels.values())
+    figure = Figure(figsize=(5.6 * len(panels), 0.42 * most + 2.0), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    for panel, (label, (models, levels)) in zip(axes, panels.items(), strict=True):
+        for (name, level), style in zip(levels.items(), ("--", ":"), strict=True):
+            panel.axvline(level, color=ORANGE, linestyle=style, linewidth=1.4, label=name)
+        for place, values in enumerate(models.values()):
+            panel.plot(values, np.full(len(values), place), "o", color=BLUE, alpha=0.5, markersize=5)
+        panel.set_yticks(range(len(models)), list(models), fontsize=8)
+        panel.set_ylim(len(models) - 0.5, -0.5)
+        panel.set_xlabel(label)
+        panel.grid(color="0.9", linewidth=0.5)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8)
+    return figure
+
+
+def gradient_ratios(
+    measured: Mapping[str, Mapping[float, Float[np.ndarray, " seed"]]],
+    formula: Mapping[str, tuple[Float[np.ndarray, " scale"], Float[np.ndarray, " scale"]]],
+    *,
+    title: str,
+) -> Figure:
+    """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, a dot a run, the formula as a line."""
+    figure = Figure(figsize=(5.5, 4.2), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    panel = figure.subplots()
+    for (name, points), colour, marker in zip(measured.items(), (BLUE, ORANGE), "os", strict=True):
+        panel.plot(*formula[name], color=colour, linewidth=1.2, label=f"{name}: formula")
+        for number, (scale, values) in enumerate(points.items()):
+            label = f"{name}: measured" if number == 0 else None
+            panel.plot(np.full(len(values), scale), values, marker, color=colour, alpha=0.5, markersize=5, label=label)
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlabel("initial scale s")
+    panel.set_ylabel("‖∇W^V‖ / ‖∇W^K‖ at the start")
+    panel.grid(color="0.9", linewidth=0.5)
+    panel.legend(fontsize=8)
+    return figure
