@@ -183,7 +183,7 @@ def _with_topic_words(experiment: Experiment, folder: Path) -> Settings:
         return experiment.settings
     path = folder / "topic_words.npy"
     np.save(path, np.array(experiment.topic_words))
-    data = dataclasses.replace(experiment.settings.data, topic_words=str(path))
+    data = dataclasses.replace(experiment.settings.data, topic_words=str(path), topics=0, words=0)
     return dataclasses.replace(experiment.settings, data=data)
 
 
