@@ -4,7 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -56,7 +56,7 @@ def test_what_is_there_and_whole_is_not_computed_again(tmp_path: Path) -> None:
 def test_another_key_is_another_result(tmp_path: Path) -> None:
     item = squares(tmp_path)[2]
     other = Item(item.name, {**item.key, "version": 2}, item.argument)
-    reordered = Item(item.name, dict(reversed(item.key.items())), item.argument)
+    reordered = Item(item.name, dict(reversed(list(item.key.items()))), item.argument)
     assert item.digest != other.digest
     assert item.digest == reordered.digest
     map_items(square, [item, other], folder=tmp_path / "work")
@@ -71,12 +71,12 @@ def test_a_damaged_result_is_not_used_but_computed_again(tmp_path: Path, damage:
     path = item.path(folder)
     checksum = path.with_name(path.name + ".sha256")
     assert read_result(path) == b"9"
-    {
-        "truncated": lambda: path.write_bytes(b""),
-        "changed": lambda: path.write_bytes(b"8"),
-        "without checksum": checksum.unlink,
-        "empty checksum": lambda: checksum.write_text(""),
-    }[damage]()
+    if damage == "without checksum":
+        checksum.unlink()
+    elif damage == "empty checksum":
+        checksum.write_text("")
+    else:
+        path.write_bytes(b"" if damage == "truncated" else b"8")
     assert read_result(path) is None
     assert map_items(square, [item], folder=folder) == [b"9"]
     assert calls(tmp_path) == [3, 3]
@@ -148,8 +148,7 @@ def test_a_stopped_map_keeps_finished_items_and_leaves_no_process(
     assert [name.split("-")[1] for name in kept] == ["0", "1"]
 
 
-def wait_for(condition: "object", seconds: float = 20) -> None:
-    assert callable(condition)
+def wait_for(condition: Callable[[], bool], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"

@@ -34,7 +34,7 @@ def test_reproduce_prints_a_table_with_verdicts(tmp_path: Path, capsys: pytest.C
     output = capsys.readouterr()
     assert output.err == ""
     assert "remark8/rank-corrected (ours)" in output.out
-    assert "3 holds, 1 fails" in output.out
+    assert "3 holds, 1 fails." in output.out
 
 
 def test_strict_exits_with_1_if_a_claim_fails_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -43,7 +43,7 @@ def experiment(settings: Settings = SETTINGS, **changes: object) -> Experiment:
 
 
 def arrays(trained: Trained) -> dict[str, np.ndarray]:
-    found = {}
+    found: dict[str, np.ndarray] = {}
     for field in dataclasses.fields(trained):
         value = getattr(trained, field.name)
         if isinstance(value, dict):
@@ -75,7 +75,8 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
     stream = BatchStream(dataclasses.replace(trained.settings, seed=running.HELD_OUT_SEED), topic_model)
     documents = stream.held_out(running.HELD_OUT_DOCUMENTS, Purpose.MEASURE)
     weight = {name: array[place] for name, array in trained.weights.items()}
-    losses, pairs = [], {name: [] for name in ATTENTION_CLASSES}  # type: dict[str, list[float]]
+    losses: list[float] = []
+    pairs: dict[str, list[float]] = {name: [] for name in ATTENTION_CLASSES}
     for number in range(len(documents)):
         one = documents.span(number, number + 1)
         tokens, table = one.tokens, weight["embedding"]

@@ -100,14 +100,17 @@ def _print_line(progress: "Progress") -> None:
 
 def _print_table(rows: "list[dict[str, Any]]") -> None:
     table = Table(title="The paper's claims, and ours beside them")
-    for name in ("claim", "verdict", "measured [95 % interval]", "expected", "seeds"):
-        table.add_column(name, no_wrap=name != "expected", overflow="fold")
+    table.add_column("claim", overflow="fold")
+    for name in ("verdict", "measured [95 % interval]", "expected"):
+        table.add_column(name, no_wrap=True)
     for row in rows:
         name = row["id"] + (" (ours)" if row["ours"] else "")
-        table.add_row(name, _verdict(row), _measured(row), _shown(row["expected"]), str(row["seeds"] or "exact"))
+        table.add_row(name, _verdict(row), _measured(row), _shown(row))
     console().print(table)
     counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in COLOURS}
-    console().print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count))
+    console().print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) + ".")
+    if any(row["verdict_corrected"] != row["verdict"] for row in rows):
+        console().print("* undecided after correction for the number of claims.")
 
 
 def _print_list(claims: "list[dict[str, Any]]") -> None:
@@ -121,11 +124,9 @@ def _print_list(claims: "list[dict[str, Any]]") -> None:
 
 
 def _verdict(row: "dict[str, Any]") -> Text:
-    """The verdict, and what is left of it after correcting for the number of claims, where that differs."""
-    text = Text(row["verdict"], style=COLOURS[row["verdict"]])
-    if row["verdict_corrected"] != row["verdict"]:
-        text.append(f" (corrected: {row['verdict_corrected']})")
-    return text
+    """The verdict, with a star if correcting for the number of claims leaves it undecided."""
+    star = "" if row["verdict_corrected"] == row["verdict"] else "*"
+    return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
 
 
 def _measured(row: "dict[str, Any]") -> str:
@@ -135,8 +136,9 @@ def _measured(row: "dict[str, Any]") -> str:
     return f"{row['measured']:.5g}{interval}"
 
 
-def _shown(expected: float | str) -> str:
-    return expected if isinstance(expected, str) else f"{expected:.5g}"
+def _shown(row: "dict[str, Any]") -> str:
+    """What is expected: a number, or the rule."""
+    return row["rule"] if isinstance(row["expected"], str) else f"{row['expected']:.5g}"
 
 
 def _duration(seconds: float) -> str:

@@ -30,7 +30,7 @@ from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.data import BatchStream
 from topicscope.training.engines import Engine, make_engine
 from topicscope.training.ensemble import Ensemble, train_ensemble
-from topicscope.training.loop import torch_threads
+from topicscope.training.machine import torch_threads
 from topicscope.training.runs import Row, RunFolder
 
 # Held-out documents: the same for every seed and experiment of equal data and masking.
@@ -183,7 +183,7 @@ def _with_topic_words(experiment: Experiment, folder: Path) -> Settings:
         return experiment.settings
     path = folder / "topic_words.npy"
     np.save(path, np.array(experiment.topic_words))
-    data = dataclasses.replace(experiment.settings.data, topic_words=str(path))
+    data = dataclasses.replace(experiment.settings.data, topic_words=str(path), topics=0, words=0)
     return dataclasses.replace(experiment.settings, data=data)
 
 
