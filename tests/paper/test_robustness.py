@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from fabricated import SEEDS, decide, fabricate, shuffled
 
+from fabricated import SEEDS, decide, fabricate, shuffled
 from topicscope.paper import masking, robustness
 from topicscope.paper.claims import PRESETS
 from topicscope.settings import Masking
