@@ -10,6 +10,7 @@ import torch
 from topicscope.errors import InputError
 from topicscope.model.batch import padded_batch
 from topicscope.settings import Data, Model, Part, Settings, Training
+from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.loop import Trainer
@@ -79,7 +80,7 @@ class HuggingFace:
             ) from None
         self.seeds = 1
         torch.manual_seed(0)
-        self.model = BertForMaskedLM(
+        self.model = BertForMaskedLM(  # type: ignore[no-untyped-call]
             BertConfig(
                 vocab_size=vocabulary,
                 hidden_size=width,
@@ -121,6 +122,6 @@ def timed_steps(contestant: Contestant, batches: Sequence[Any]) -> list[float]:
     return seconds
 
 
-def engine_settings(settings: Settings, engine: str) -> Settings:
+def engine_settings(settings: Settings, engine: Engine) -> Settings:
     """The settings with one engine forced."""
     return dataclasses.replace(settings, training=dataclasses.replace(settings.training, engine=engine))

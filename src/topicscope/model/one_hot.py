@@ -49,7 +49,7 @@ def one_hot_losses(
     where :math:`\partial S` adds up the rows of each query token. Without distinct queries in the batch attention is
     uniform, A_b = n_b / N, and only W^V has a gradient.
     """
-    return _OneHotLosses.apply(value, key, query, batch, kind)  # type: ignore[no-any-return,no-untyped-call]
+    return _OneHotLosses.apply(value, key, query, batch, kind)  # type: ignore[no-untyped-call]
 
 
 class _OneHotLosses(torch.autograd.Function):
@@ -72,7 +72,7 @@ class _OneHotLosses(torch.autograd.Function):
         return losses
 
     @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
         value, key, query, attention, kept = ctx.saved_tensors
         batch: TableBatch = ctx.batch
         gradient = _score_gradient(kept, batch.targets, ctx.kind, upstream)

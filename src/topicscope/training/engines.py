@@ -60,18 +60,19 @@ class BagEngine:
         self.model = BagTransformer(settings.model, sizes, weights)
         self._table = uses_table(settings.model, sizes)
         self._equation_7 = self._table and is_equation_7(settings.model)
-        self._count = partial(
-            table_batches if self._table else slot_batches,
-            vocabulary=sizes.vocabulary,
-            masked_keys=settings.model.masked_keys,
-            average=settings.training.average,
-            dtype=weights["value"].dtype,
-        )
+        self._counting: dict[str, Any] = {
+            "vocabulary": sizes.vocabulary,
+            "masked_keys": settings.model.masked_keys,
+            "average": settings.training.average,
+            "dtype": weights["value"].dtype,
+        }
 
     def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Count the documents."""
-        rows = {"by_document": not self.model.queries_matter} if self._table else {}
-        return list(self._count(members, steps=steps, **rows))
+        if self._table:
+            by_document = not self.model.queries_matter
+            return list(table_batches(members, steps=steps, by_document=by_document, **self._counting))
+        return list(slot_batches(members, steps=steps, **self._counting))
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From one row of scores for each distinct masked query."""

@@ -8,6 +8,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -78,8 +79,10 @@ class RunFolder:
 
         ``together`` are all the runs that it is trained together with, itself included.
         """
-        contents = {self.reference_path: reference, self.versions_path: lambda: _versions(settings, together)}
-        for path, content in contents.items():
+        for path, content in (
+            (self.reference_path, reference),
+            (self.versions_path, partial(_versions, settings, together)),
+        ):
             if not path.exists():
                 write_atomically(path, json.dumps(content(), indent=2, allow_nan=False) + "\n")
 
