@@ -118,7 +118,7 @@ def test_diverging_training_ends_with_exit_code_3(
 ) -> None:
     rate = ["--training.learning-rate", "1e12", "--training.optimizer", "sgd", "--training.loss", "squared"]
     out = tmp_path / "run"
-    assert main(["train", str(settings_file), "--out", str(out), *rate]) == 3
+    assert main(["train", str(settings_file), "--out", str(out), "--quiet", *rate]) == 3
     printed = capsys.readouterr().err
     assert "lower training.learning_rate" in printed
     assert printed.count("\n") == 1
