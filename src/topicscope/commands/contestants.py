@@ -3,7 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -31,6 +31,7 @@ PAPER = Settings(
 )
 
 
+@runtime_checkable
 class Contestant(Protocol):
     """A way of training, timed in two parts: laying out documents, and the step itself."""
 
