@@ -21,7 +21,7 @@ lint: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# torch first and by itself: under the constraints it is the small CPU build.
+# torch first and by itself, at the version that the constraints name.
 $(VENV)/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch

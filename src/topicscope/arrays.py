@@ -25,7 +25,8 @@ def newest_checkpoint(folder: Path) -> Path:
 def load_npy(path: Path) -> Float[np.ndarray, "..."]:
     """An array of numbers, as float64."""
     try:
-        return _numbers(np.load(path, allow_pickle=False), str(path))
+        with path.open("rb") as file:
+            return _numbers(np.load(file, allow_pickle=False), str(path))
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise InputError(f"{path} cannot be read ({_first_line(error)}): give a .npy file of numbers.") from None
 

@@ -63,7 +63,7 @@ def test_check_shows_an_embedding_beside_theorem_1(tmp_path: Path, capsys: pytes
         ),
         (["--per-document", "10"], "only one set of topics"),
         (["--keep", "0.9"], "divide by p_m(1 − p_c − p_r) = 0"),
-        (["--mask", "2"], "masking.mask = 2.0 is not allowed"),
+        (["--mask", "2"], "mask = 2.0 is not allowed"),
         (["--wrods", "3"], "--words"),
     ],
 )

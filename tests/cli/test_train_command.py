@@ -49,9 +49,15 @@ BAD = [
     (["--data.length", "9", "5"], "data.length = [9, 5]"),
     (["--model.embedding.start", "identity", "--model.dimension", "50"], "model.dimension = 50"),
     (["--model.heads", "2"], "model.heads = 2"),
-    (["--data.topics", "many"], "--data.topics"),
+    (["--data.topics", "many"], "--data.topics many is not allowed: give a whole number"),
+    (["--data.topics", "1.5"], "--data.topics 1.5 is not allowed: give a whole number"),
+    (["--masking.mask", "half"], "--masking.mask half is not allowed: give a number"),
+    (["--data.length", "9"], "--data.length"),
     (["--data.topcs", "3"], "--data.topics"),
-    (["--training.loss", "hinge"], "hinge"),
+    (["--training.loss", "hinge"], "--training.loss hinge is not allowed: give one of cross_entropy, squared"),
+    (["--data.topic-words", "{tmp}/empty.csv"], "empty.csv"),
+    (["--data.topic-words", "{tmp}/zip.npy"], "zip.npy"),
+    (["--data.topic-words", "{tmp}/complex.npy"], "complex.npy"),
     (["--data.topic-words", "nowhere.npy"], "nowhere.npy"),
     (["--data.topic-words", "{tmp}/negative.csv"], "-0.5 in row 1, column 2"),
     (["--data.topic-words", "{tmp}/sums.csv"], "row 2 that sums to 0.5"),
@@ -77,6 +83,9 @@ def test_bad_input_is_one_sentence_exit_code_2_and_nothing_written(
     for name, matrix in matrices.items():
         np.savetxt(tmp_path / f"{name}.csv", np.array(matrix), delimiter=",")
     (tmp_path / "text.csv").write_text("a,b\nc,d\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04 and more")
+    np.save(tmp_path / "complex.npy", np.array([[1j, 1]]))
     out = tmp_path / "run"
     more = BIASES_FROZEN if not message else []
     assert main(["train", "--out", str(out), *(word.format(tmp=tmp_path) for word in words), *more]) == 2
@@ -140,3 +149,11 @@ def test_the_settings_file_may_stand_anywhere_but_only_once(
     assert main(["train", "--out", out, str(settings_file), "--quiet"]) == 0
     assert main(["train", "--out", out, str(settings_file), "other.toml"]) == 2
     assert "give one TOML file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[""], ["--out", "run.toml", "--data.topics", "0"]])
+def test_odd_words_are_no_tracebacks(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *words]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert ("data.topics = 0" in printed) == (len(words) > 1)

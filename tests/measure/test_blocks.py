@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.blocks import class_averages
+from topicscope.measure.blocks import class_averages, product_class_averages
 
 TOPICS = np.array([0, 1, 1, 2, 2, 2, 3])
 
@@ -34,3 +34,13 @@ def test_empty_classes_are_none() -> None:
     assert one_topic.contrast is None
     assert one_word_each.same_topic is None
     assert class_averages(np.eye(7), TOPICS).contrast == pytest.approx(0)
+
+
+def test_averages_of_a_product_are_those_of_the_matrix_it_makes() -> None:
+    draw = np.random.default_rng(2)
+    rows, columns = draw.normal(size=(7, 3)), draw.normal(size=(7, 3))
+    found, expected = product_class_averages(rows, columns, TOPICS), class_averages(rows @ columns.T, TOPICS)
+    for name in ("same_word", "same_topic", "different_topic", "mask_column", "mask_row", "contrast"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-10)
+    swapped = product_class_averages(columns, rows, TOPICS)
+    assert swapped.mask_column != pytest.approx(expected.mask_column)

@@ -200,16 +200,95 @@ def test_by_default_there_is_no_normalisation_position_or_token_type() -> None:
     assert not torch.equal(with_positions.states(tokens)[0][0], with_positions.parameter("embedding")[tokens[0]])
 
 
-@pytest.mark.parametrize(
-    "switch", ["residual", "layer_norm", "output_projection", "head_transform", "feed_forward", "tied", "positions"]
-)
-def test_every_switch_changes_the_function(switch: str) -> None:
-    base = RANDOM_PARTS | {"dimension": 6}
-    values: dict[str, Any] = {"feed_forward": 5, "tied": False, "positions": "sinusoidal"}
-    plain = build_model(small_settings(model=base))
-    switched = build_model(small_settings(model=base | {switch: values.get(switch, True)}))
-    tokens = torch.tensor([[1, 5, 0, 2]])
-    assert abs(plain(tokens) - switched(tokens)).max() > 1e-3
+def gelu(x: float) -> float:
+    return x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
+
+
+def normalised(column: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    return (column - column.mean()) / math.sqrt(column.var() + 1e-5) * gain + bias
+
+
+def written_out(weights: dict[str, np.ndarray], settings: Model, tokens: list[int]) -> np.ndarray:
+    """The transformer with its switches, column by column, head by head, in the paper's orientation."""
+    width = weights["embedding"].shape[1]
+    head_width = width // settings.heads
+    state = weights["embedding"].T[:, tokens].copy()
+    if settings.positions == "learned":
+        state += weights["positions"][: len(tokens)].T
+    if settings.positions == "sinusoidal":
+        half = (width + 1) // 2
+        for place in range(len(tokens)):
+            for k in range(width):
+                angle = place * 10_000.0 ** (-(k % half) / half)
+                state[k, place] += math.sin(angle) if k < half else math.cos(angle)
+    for layer in range(settings.layers):
+        keys = weights["key"][layer] @ state + weights["key_bias"][layer][:, None]
+        queries = weights["query"][layer] @ state + weights["query_bias"][layer][:, None]
+        values = weights["value"][layer] @ state + weights["value_bias"][layer][:, None]
+        score_width = len(keys) // settings.heads
+        mixed = np.zeros_like(state)
+        for head in range(settings.heads):
+            here = slice(head * score_width, (head + 1) * score_width)
+            mine = slice(head * head_width, (head + 1) * head_width)
+            for j in range(len(tokens)):
+                scores = np.exp([keys[here, i] @ queries[here, j] / math.sqrt(score_width) for i in range(len(tokens))])
+                for i in range(len(tokens)):
+                    mixed[mine, j] += values[mine, i] * scores[i] / scores.sum()
+        if settings.output_projection:
+            mixed = weights["output"][layer] @ mixed + weights["output_bias"][layer][:, None]
+        state = joined(state, mixed, weights, settings, "attention_norm", layer)
+        if settings.feed_forward:
+            inner = weights["feed_forward_in"][layer] @ state + weights["feed_forward_in_bias"][layer][:, None]
+            outer = weights["feed_forward_out"][layer] @ np.vectorize(gelu)(inner)
+            outer += weights["feed_forward_out_bias"][layer][:, None]
+            state = joined(state, outer, weights, settings, "feed_forward_norm", layer)
+    if settings.head_transform:
+        state = np.vectorize(gelu)(weights["head"] @ state + weights["head_bias"][:, None])
+        columns = [normalised(state[:, j], weights["head_norm"], weights["head_norm_bias"]) for j in range(len(tokens))]
+        state = np.stack(columns, axis=1)
+    table = weights["embedding" if settings.tied else "prediction"]
+    return table @ state + weights["prediction_bias"][:, None]
+
+
+def joined(
+    before: np.ndarray, after: np.ndarray, weights: dict[str, np.ndarray], settings: Model, norm: str, layer: int
+) -> np.ndarray:
+    state = before + after if settings.residual else after
+    if not settings.layer_norm:
+        return state
+    gain, bias = weights[norm][layer], weights[f"{norm}_bias"][layer]
+    return np.stack([normalised(state[:, j], gain, bias) for j in range(state.shape[1])], axis=1)
+
+
+SWITCHES: list[dict[str, Any]] = [
+    {"heads": 2},
+    {"layers": 3},
+    {"attention_dimension": 5, "heads": 3},
+    {"residual": True},
+    {"layer_norm": True},
+    {"output_projection": True},
+    {"feed_forward": 5},
+    {"feed_forward": 5, "layer_norm": True, "residual": True},
+    {"head_transform": True},
+    {"tied": False},
+    {"positions": "sinusoidal"},
+    {"positions": "learned"},
+    FULL,
+]
+
+
+@pytest.mark.parametrize("switches", SWITCHES, ids=lambda switches: "-".join(switches))
+def test_every_switch_is_what_it_says_written_out(switches: dict[str, Any]) -> None:
+    tokens = [1, 5, 0, 2, 5]
+    plain = build_model(small_settings(model=RANDOM_PARTS | {"dimension": 6}))
+    model = build_model(small_settings(model=RANDOM_PARTS | {"dimension": 6} | switches))
+    draw = torch.Generator().manual_seed(3)
+    for name, parameter in model.named_parameters():  # gains, biases and small tables away from where they start
+        if name not in RANDOM_PARTS:
+            parameter.data += 0.5 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+    found = model(torch.tensor([tokens]))[0].T.detach().numpy()
+    assert found == pytest.approx(written_out(as_arrays(model), model.settings, tokens), rel=1e-9, abs=1e-12)
+    assert found != pytest.approx(plain(torch.tensor([tokens]))[0].T.detach().numpy(), rel=1e-3)
 
 
 def test_residual_and_feed_forward_are_what_their_names_say() -> None:

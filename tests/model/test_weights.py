@@ -11,6 +11,7 @@ from topicscope.model.weights import initial_weights
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.optima import theorem_2
+from topicscope.theory.population import finite_optimum, moments
 
 TOPIC = np.array([0, 1, 1, 2, 2, 3, 3])
 SAME_TOPIC = (TOPIC[:, None] == TOPIC) & (TOPIC > 0)
@@ -97,3 +98,21 @@ def test_files_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path, problem
 def test_starts_that_a_part_cannot_have_are_refused() -> None:
     with pytest.raises(InputError, match=r"model\.key\.start"):
         small_settings(model={"key": {"start": "block"}})
+
+
+def test_the_finite_start_is_the_optimum_of_the_runs_own_mean() -> None:
+    topic_model = TopicModel.from_settings(small_settings().data)
+    model, masking = small_settings(model={"value": {"start": "finite"}}).model, small_settings().masking
+    for average in ("document", "batch"):
+        found = initial_weights(model, topic_model, masking, average=average, generator=np.random.default_rng(0))
+        expected = finite_optimum(moments(topic_model, masking, average))
+        assert (found["value"][0] == expected).all()
+    assert abs(expected - finite_optimum(moments(topic_model, masking, "document"))).max() > 1e-3
+
+
+def test_theorem_2_as_a_start_needs_more_topics_than_a_document_has() -> None:
+    settings = small_settings(
+        data={"sampler": "topics", "topics": 2, "per_document": 2}, model={"value": {"start": "theorem"}}
+    )
+    with pytest.raises(InputError, match="only one set of topics"):
+        weights_of(settings)

@@ -76,6 +76,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, "seed = -1"),
     ({"masking": {"mask": 1.0}, "model": {"masked_keys": "hidden"}}, "masking.mask = 1.0"),
     ({"masking": {"mask": 1e-6}}, "masking.mask = 1e-06"),
+    ({"masking": {"fixed": True}, "data": {"fresh": True}}, "masking.fixed = True"),
+    ({"data": {"topic_words": "matrix.npy"}}, "data.topics = 3"),
+    ({"data": {"per_document": 5}}, "data.per_document = 5"),
+    ({"data": {"length": [1, 3_000_000_000]}}, "data.length = [1, 3000000000]"),
+    ({"training": {"l2": 0.1, "l2_parts": []}}, "training.l2_parts = []"),
+    ({"training": {"momentum": float("nan")}}, "training.momentum = nan"),
+    ({"learning_rate": 0.1}, "did you mean training.learning_rate?"),
+    ({"model": {"value": {"start": "finite"}, "masked_keys": "hidden"}}, "model.value.start"),
 ]
 
 
@@ -94,6 +102,16 @@ def test_freezing_everything_is_refused() -> None:
     small_settings(model={name: {"train": False} for name in parts[1:]})
 
 
+def test_training_what_uniform_attention_ignores_is_refused() -> None:
+    frozen = {name: {"train": False} for name in ("embedding", "value", "key_bias", "value_bias", "prediction_bias")}
+    zero_key = frozen | {"key": {"start": "zero", "train": False}}
+    with pytest.raises(InputError, match="attention is uniform"):
+        small_settings(model=zero_key)
+    small_settings(model=zero_key | {"value": {"train": True}})
+    with pytest.raises(InputError, match=r"training\.schedule"):
+        small_settings(model=zero_key | {"value": {"train": True}}, training={"schedule": "two_stage"})
+
+
 @pytest.mark.parametrize("schedule", ["two_stage", "alternating"])
 def test_stages_need_something_to_train_in_each(schedule: str) -> None:
     frozen = {name: {"train": False} for name in ("key", "query", "key_bias", "query_bias")}
@@ -103,7 +121,13 @@ def test_stages_need_something_to_train_in_each(schedule: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("[data]\ntopics = \n", "line 2"), ("[data\n", "line 1"), ("\x80", "not UTF-8")]
+    ("text", "message"),
+    [
+        ("[data]\ntopics = \n", "line 2"),
+        ("[data\n", "line 1"),
+        ("[data]\nlength = [1,", "line 2"),
+        ("\x80", "not UTF-8"),
+    ],
 )
 def test_toml_that_does_not_parse_names_the_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "broken.toml"

@@ -65,6 +65,8 @@ def test_topic_sampler_draws_every_set_of_distinct_topics_equally_often() -> Non
     assert (present.sum(axis=1) == 2).all()
     sets = np.stack([present[:, list(pair)].all(axis=1) for pair in combinations(range(1, 5), 2)], axis=1)
     assert_means_within_five_standard_errors(sets.astype(float), np.full(6, 1 / 6))
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(sets.astype(float), np.array([0.25, 0.25, 0.125, 0.125, 0.125, 0.125]))
 
 
 def test_topic_samplers_words_are_equally_likely_within_the_documents_topics() -> None:
@@ -72,6 +74,8 @@ def test_topic_samplers_words_are_equally_likely_within_the_documents_topics() -
     documents = sample_documents(model, COUNT, generator=np.random.default_rng(4))
     expected = np.concatenate([[0], np.full(12, 1 / 12)])
     assert_means_within_five_standard_errors(frequencies(documents, 13), expected)
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(frequencies(documents, 13), expected * 1.1)
 
 
 def test_overlapping_topics_give_their_words_the_given_probabilities(tmp_path: Path) -> None:
@@ -83,6 +87,8 @@ def test_overlapping_topics_give_their_words_the_given_probabilities(tmp_path: P
     documents = sample_documents(model, COUNT, generator=np.random.default_rng(5))
     expected = np.concatenate([[0], np.array([1 / 3, 2 / 3]) @ matrix])
     assert_means_within_five_standard_errors(frequencies(documents, 5), expected)
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(frequencies(documents, 5), np.array([0, 0.25, 0.2, 0.2, 0.35]))
     assert not model.disjoint
     assert model.equal_words is None
 
@@ -97,7 +103,10 @@ def test_a_word_of_probability_zero_is_never_drawn() -> None:
 def test_lengths_are_uniform_and_include_both_ends() -> None:
     model = TopicModel.from_settings(Data(length=(3, 6)))
     lengths = sample_documents(model, COUNT, generator=np.random.default_rng(7)).lengths
-    assert_means_within_five_standard_errors((lengths[:, None] == np.arange(3, 7)).astype(float), np.full(4, 0.25))
+    found = (lengths[:, None] == np.arange(3, 7)).astype(float)
+    assert_means_within_five_standard_errors(found, np.full(4, 0.25))
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(found, np.array([1 / 3, 1 / 3, 1 / 3, 0]))
 
 
 def test_proportions_of_the_topic_sampler_are_one_over_tau() -> None:

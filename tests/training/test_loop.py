@@ -1,6 +1,7 @@
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.population import finite_optimum, moments
 from topicscope.training.checkpoints import checkpoint_path, checkpoint_steps, newest_checkpoint
 from topicscope.training.loop import Trainer, train
-from topicscope.training.snapshots import snapshot_steps
+from topicscope.training.runs import RunFolder
+from topicscope.training.schedule import snapshot_steps
 
 ONE_HOT_UNIFORM: dict[str, Any] = {
     "embedding": {"start": "identity", "train": False},
@@ -129,7 +131,67 @@ def test_a_damaged_checkpoint_is_passed_over_and_said_so(
     )
     train(small_settings(), folder.path, resume=True)
     assert "checkpoint-12.safetensors is damaged" in caplog.text
+    assert "going back to that of step 9" in caplog.text
+    checkpoint_path(folder.path, 12).with_suffix(".safetensors.damaged").unlink()
     assert run_files(folder.path) == whole
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "snapshots.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "spoilt", "gone"])
+def test_damaged_records_are_made_again_and_said_so(
+    tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    whole = run_files(folder.path)
+    content = whole[name]
+    if damage == "gone":
+        (folder.path / name).unlink()
+    else:
+        middle = len(content) // 2
+        spoilt = content[:middle] + b"\xff\xfe{" + content[middle + 3 :]
+        (folder.path / name).write_bytes(content[:middle] if damage == "cut" else spoilt)
+    train(small_settings(), folder.path, resume=True)
+    # Safetensors does not notice a changed number: snapshots are for looking at, and carry no checksum.
+    if name == "metrics.jsonl" or damage != "spoilt":
+        assert f"{name} is damaged; starting again from step 0" in caplog.text
+        assert run_files(folder.path) == whole
+
+
+def test_a_run_stopped_at_any_write_and_resumed_ends_with_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file of a run is written by a rename: stop before and after each, from the first on."""
+    settings = small_settings(training={"steps": 4, "checkpoint_every": 2, "log_every": 1, "snapshots": 2})
+    whole = run_files(train(settings, tmp_path / "whole").path)
+    original = Path.replace
+    left = 0
+
+    class StopError(Exception):
+        pass
+
+    def stop_when_due(path: Path, target: Path) -> Path:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise StopError
+        result = original(path, target)
+        left -= 1
+        if left == 0:
+            raise StopError
+        return result
+
+    monkeypatch.setattr(Path, "replace", stop_when_due)
+    stops = 0
+    for moment in range(1, 100):
+        out, left = tmp_path / f"stopped-{moment}", moment
+        try:
+            train(settings, out)
+            break
+        except StopError:
+            stops += 1
+        left = -1
+        assert run_files(train(settings, out, resume=True).path) == whole, moment
+    assert stops > 10
 
 
 def test_only_the_two_newest_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -178,15 +240,53 @@ def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
     assert loss(batch.select(np.array([4, 2, 0, 1, 1]))) != pytest.approx(loss(batch), rel=1e-6)
 
 
-def test_divergence_stops_at_the_first_non_finite_loss_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    changes = {"learning_rate": 1e12, "optimizer": "sgd", "loss": "squared", "steps": 60, "checkpoint_every": 1}
-    with pytest.raises(DivergedError, match=r"loss at step \d+ is .*lower training\.learning_rate \(now 1e\+12\)"):
-        train(small_settings(training=changes), tmp_path / "run")
-    kept = newest_checkpoint(tmp_path / "run")
-    assert kept is not None
-    assert all(bool(weight.isfinite().all()) for weight in kept.weights.values())
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_divergence_stops_at_the_first_non_finite_loss_and_keeps_the_last_good_checkpoint(
+    tmp_path: Path, every: int, optimizer: str
+) -> None:
+    changes = {"learning_rate": 1e12, "optimizer": optimizer, "loss": "squared", "steps": 60, "checkpoint_every": every}
+    settings = small_settings(training=changes)
+    with pytest.raises(DivergedError, match=r"lower training\.learning_rate \(now 1e\+12\)") as caught:
+        train(settings, tmp_path / "run")
+    numbers = re.search(r"at step (\d+) is .* checkpoint is that of step (\d+)", str(caught.value))
+    assert numbers is not None
+    diverged, kept = int(numbers[1]), int(numbers[2])
+    assert kept < diverged
+    # The kept checkpoint is good: its loss is a number.
+    trainer = Trainer([settings], TopicModel.from_settings(settings.data))
+    checkpoint = newest_checkpoint(tmp_path / "run")
+    assert checkpoint is not None
+    assert checkpoint.step == kept
+    trainer.members[0].restore(checkpoint)
+    batch = trainer.engine.prepare([trainer.members[0].stream.batch(kept)])[0]
+    assert math.isfinite(float(trainer.engine.losses(batch).detach()))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(math.isfinite(row["loss"]) for row in rows)
+
+
+def test_a_penalty_that_overflows_is_divergence_too(tmp_path: Path) -> None:
+    changes = {"learning_rate": 1e22, "optimizer": "sgd", "l2": 1e-30, "log_every": 1, "validate_every": 0}
+    with pytest.raises(DivergedError, match="penalty at step 1 is not finite"):
+        train(small_settings(model=ONE_HOT_UNIFORM, training=changes), tmp_path / "run")
+
+
+def test_a_start_that_overflows_names_the_scale_and_keeps_no_checkpoint(tmp_path: Path) -> None:
+    settings = small_settings(model={"value": {"scale": 1e38}, "embedding": {"scale": 1e38}})
+    with pytest.raises(DivergedError, match=r"model\.\*\.scale.*there is no good checkpoint"):
+        train(settings, tmp_path / "run")
+
+
+def test_held_out_losses_are_taken_at_their_own_interval(tmp_path: Path) -> None:
+    settings = small_settings(training={"log_every": 5, "validate_every": 3, "steps": 13})
+    rows = train(settings, tmp_path / "run").metrics()
+    assert [row["step"] for row in rows if row["validation_loss"] is not None] == [0, 3, 6, 9, 12, 13]
+    assert [row["step"] for row in rows] == [0, 3, 5, 6, 9, 10, 12, 13]
+
+
+def test_rotation_from_zero_is_not_a_number_to_give(tmp_path: Path) -> None:
+    rows = train(small_settings(model={"value": {"start": "zero"}}), tmp_path / "run").metrics()
+    assert [row["rotation"] for row in rows if row["step"] == 10] == [[None]]
 
 
 def test_a_folder_that_is_not_empty_is_refused_and_left_alone(tmp_path: Path) -> None:
@@ -216,7 +316,7 @@ def test_a_run_folder_keeps_the_files_that_its_settings_name(tmp_path: Path) -> 
     np.save(tmp_path / "matrix.npy", matrix)
     np.save(tmp_path / "start.npy", np.eye(7))
     settings = small_settings(
-        data={"topic_words": str(tmp_path / "matrix.npy"), "dirichlet": [0.2, 0.4]},
+        data={"topic_words": str(tmp_path / "matrix.npy"), "topics": 0, "words": 0, "dirichlet": [0.2, 0.4]},
         model={"value": {"start": "file", "file": str(tmp_path / "start.npy")}},
     )
     folder = train(settings, tmp_path / "run")
@@ -227,6 +327,32 @@ def test_a_run_folder_keeps_the_files_that_its_settings_name(tmp_path: Path) -> 
     (tmp_path / "start.npy").unlink()
     again = train(folder.settings(), tmp_path / "again")
     assert run_files(again.path) == whole
+
+
+def test_a_run_begun_by_another_process_meanwhile_is_not_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the check and the lock another process may begin: the check is made again under the lock."""
+    out = tmp_path / "run"
+    locked = RunFolder.locked
+
+    def begin_first(folder: RunFolder) -> Any:
+        monkeypatch.setattr(RunFolder, "locked", locked)
+        train(small_settings(seed=9), out)
+        return locked(folder)
+
+    monkeypatch.setattr(RunFolder, "locked", begin_first)
+    with pytest.raises(InputError, match="is not empty"):
+        train(small_settings(seed=1), out)
+    assert RunFolder(out).settings().seed == 9
+
+
+def test_going_on_with_other_versions_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    versions = json.loads(folder.versions_path.read_text())
+    folder.versions_path.write_text(json.dumps(versions | {"torch": "1.0"}))
+    train(small_settings(), folder.path, resume=True)
+    assert "was begun with torch 1.0" in caplog.text
 
 
 def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ def test_squared_loss_sums_over_the_vocabulary() -> None:
 
 def test_cross_entropy_is_equation_4() -> None:
     shares = np.exp(SCORES.numpy()) / np.exp(SCORES.numpy()).sum(axis=1, keepdims=True)
-    assert losses(SCORES, WORDS, "cross_entropy").numpy() == pytest.approx(
-        [-np.log(shares[0, 2]), -np.log(shares[1, 0])]
-    )
+    found = losses(SCORES, WORDS, "cross_entropy").numpy()
+    assert found == pytest.approx([-np.log(shares[0, 2]), -np.log(shares[1, 0])])
+    assert found != pytest.approx([-np.log(shares[0, 1]), -np.log(shares[1, 1])], rel=1e-3)
 
 
 def test_eq_1_weighs_documents_alike_and_the_pooled_mean_weighs_positions_alike() -> None:
@@ -60,4 +60,6 @@ def test_l2_counts_trained_parts_only() -> None:
     model = build_model(settings)
     trained = ("value", "key", "query")
     expected = sum(float(model.parameter(name).detach().square().sum()) for name in trained)
-    assert float(l2_penalty(model, settings.training).detach()) == pytest.approx(expected)
+    found = float(l2_penalty(model, settings.training).detach())
+    assert found == pytest.approx(expected)
+    assert found != pytest.approx(expected + 7)  # the frozen identity would add ‖I‖² = 7

@@ -1,5 +1,6 @@
 """``topicscope check``: options and tables."""
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +12,9 @@ from rich.table import Table
 from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, print_json
 from topicscope.commands.check import Check, Kind, check
+from topicscope.commands.setting import TheorySetting
 from topicscope.errors import InputError
-from topicscope.settings import Data, Masking
+from topicscope.settings import Data
 from topicscope.settings.data import Sampler
 from topicscope.theory.residuals import FamilyResiduals, OptimumResiduals
 
@@ -62,36 +64,10 @@ class Options:
     sampler: Sampler = Data.sampler
     """Finite documents from a Dirichlet (LDA), or of τ topics."""
 
-    topics: int = Data.topics
-    """T, the number of topics."""
-
-    words: int = Data.words
-    """v, the number of words of a topic."""
-
-    per_document: int = Data.per_document
-    """τ, the topics of a document under Assumption 1."""
-
-    mask: float = Masking.mask
-    """p_m, the probability that a position is masked."""
-
-    keep: float = Masking.keep
-    """p_c, the probability that a masked position keeps its word."""
-
-    random: float = Masking.random
-    """p_r, the probability that a masked position gets a random word."""
-
-    dirichlet: tuple[float, ...] = Data.dirichlet
-    """Dirichlet parameter of finite documents: one number, or one a topic."""
-
-    length: tuple[int, int] = Data.length
-    """Shortest and longest finite document."""
+    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
 
     json: bool = False
     """Print JSON instead of tables."""
-
-
-OF_DATA = ("sampler", "topics", "words", "per_document", "dirichlet", "length")
-OF_MASKING = ("mask", "keep", "random")
 
 
 def main(words: list[str]) -> int:
@@ -111,12 +87,12 @@ def main(words: list[str]) -> int:
 
 def _check(path: Path, options: Options) -> Check:
     if path.is_dir():
-        for name in OF_DATA + OF_MASKING:
-            if getattr(options, name) != getattr(Options, name):
+        given = {**dataclasses.asdict(options.setting), "sampler": options.sampler}
+        for name, default in {**dataclasses.asdict(TheorySetting()), "sampler": Data.sampler}.items():
+            if given[name] != default:
                 option = name.replace("_", "-")
                 raise InputError(f"{path} is a run folder and has its own settings: leave --{option} out.")
-    data = Data(**{name: getattr(options, name) for name in OF_DATA})
-    masking = Masking(**{name: getattr(options, name) for name in OF_MASKING})
+    data, masking = options.setting.data(options.sampler), options.setting.masking
     return check(path, data, masking, kind=options.kind, tensor=options.tensor, layer=options.layer)
 
 

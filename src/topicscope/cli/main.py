@@ -56,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
         sys.stderr.close()
         return 0
+    except MemoryError:
+        sys.stderr.write("topicscope: memory ran out: lower data.topics, data.words, data.length or training.batch.\n")
+        return InputError.exit_code
     except OSError as error:
         # A folder that cannot be written, a full disk: the system's own words, without a traceback.
         sys.stderr.write(f"topicscope: {error.filename or 'a file'} cannot be used: {error.strerror or error}.\n")
@@ -94,12 +97,27 @@ def parse(parser: Callable[[], T]) -> T:
         raise InputError(one_sentence(boxes.getvalue())) from None
 
 
+def _plainly(message: str) -> str:
+    """Tyro's words for a value that cannot be read, in ours."""
+    number = re.match(
+        r"Error parsing (--[\w.-]+): (?:invalid literal for int|could not convert string to float).*: '(.*)'", message
+    )
+    if number:
+        kind = "a whole number" if "int()" in message else "a number"
+        return f"{number[1]} {number[2]} is not allowed: give {kind}"
+    choice = re.match(r"[Ii]nvalid choice '(.*)' for argument '(--[\w.-]+)'\. Expected one of \((.*)\)", message)
+    if choice:
+        return f"{choice[2]} {choice[1]} is not allowed: give one of {choice[3].replace(chr(39), '').rstrip(',')}"
+    return message
+
+
 def one_sentence(box: str) -> str:
     """Flatten a tyro error box: its first part, then the option it suggests, if any."""
     lines = [re.sub(r"[│╭╮╰╯]", " ", line).strip() for line in box.splitlines()]
     # Rules between parts are drawn with ─, or with - where standard output is not UTF-8.
     parts = [" ".join(part.split()) for part in re.split(r"[─-]{5,}", "\n".join(lines))]
     message = next((part for part in parts[1:] if part), "the options cannot be read")
+    message = _plainly(message)
     suggestion = next((part for part in parts if part.startswith("Perhaps you meant")), "")
     option = re.search(r"--[\w.-]+", suggestion)
     hint = f"; did you mean {option.group()}?" if option else "; see --help for what is allowed."

@@ -30,7 +30,7 @@ class Options:
     """Options of the command."""
 
     out: Path
-    """The run folder; new or empty, unless --resume is given."""
+    """The run folder, which must be given; new or empty, unless --resume is given."""
 
     resume: bool = False
     """Go on with the run in --out, with the settings it was started with."""
@@ -64,12 +64,12 @@ def main(words: list[str]) -> None:
 def parse_options(words: list[str]) -> Options:
     """The options, over the TOML file if one is given, or over the settings of the run that is resumed."""
     settings = Settings()
-    files = [word for place, word in enumerate(words) if word.endswith(".toml") or (place == 0 and word[0] != "-")]
-    if len(files) > 1:
-        raise InputError(f"{' and '.join(files)} are too many settings: give one TOML file.")
-    if files:
-        settings = load_settings(Path(files[0]))
-        words = [word for word in words if word != files[0]]
+    places = [place for place, word in enumerate(words) if _is_settings_file(words, place, word)]
+    if len(places) > 1:
+        raise InputError(f"{' and '.join(words[place] for place in places)} are too many settings: give one TOML file.")
+    if places:
+        settings = load_settings(Path(words[places[0]]))
+        words = words[: places[0]] + words[places[0] + 1 :]
     elif "--resume" in words and (stored := _stored_settings(words)) is not None:
         settings = stored
     if "--help" not in words and "-h" not in words and not _value_of(words, "--out"):
@@ -80,6 +80,12 @@ def parse_options(words: list[str]) -> Options:
             Options, args=words, default=default, prog="topicscope train [SETTINGS.toml]", description=DESCRIPTION
         )
     )
+
+
+def _is_settings_file(words: list[str], place: int, word: str) -> bool:
+    """The first word if it is no option, or any that ends in .toml; but not the folder after --out."""
+    first = place == 0 and not word.startswith("-")
+    return first or (word.endswith(".toml") and not word.startswith("-") and words[place - 1] != "--out")
 
 
 def _stored_settings(words: list[str]) -> Settings | None:

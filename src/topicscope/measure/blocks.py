@@ -36,17 +36,45 @@ class ClassAverages:
 def class_averages(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> ClassAverages:
     """Average each class of entries of a V × V matrix (token 0 is [MASK]), from sums over topics."""
     words, topics = matrix[1:, 1:].astype(np.float64), word_topics[1:]
-    member = (topics[:, None] == np.unique(topics)).astype(np.float64)
-    diagonal = float(np.trace(words))
-    within = float(np.einsum("it,ij,jt->", member, words, member, optimize=True)) - diagonal
-    outside = float(words.sum()) - within - diagonal
-    sizes = member.sum(axis=0)
+    member = _membership(topics)
+    within = float(np.einsum("it,ij,jt->", member, words, member, optimize=True))
+    return _averages(float(np.trace(words)), within, float(words.sum()), member, matrix[1:, 0].mean(), matrix[0].mean())
+
+
+def product_class_averages(
+    rows: Float[np.ndarray, "token dimension"],
+    columns: Float[np.ndarray, "token dimension"],
+    word_topics: Int[np.ndarray, " token"],
+) -> ClassAverages:
+    """The same of ``rows @ columns.T``, without ever forming it: V × V may be too large."""
+    left, right, member = rows[1:].astype(np.float64), columns[1:].astype(np.float64), _membership(word_topics[1:])
+    within = float(((member.T @ left) * (member.T @ right)).sum())
+    total = float(left.sum(axis=0) @ right.sum(axis=0))
+    diagonal = float((left * right).sum())
+    mask_column, mask_row = left.mean(axis=0) @ columns[0], rows[0] @ columns.mean(axis=0)
+    return _averages(diagonal, within, total, member, mask_column, mask_row)
+
+
+def _membership(topics: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word topic"]:
+    return (topics[:, None] == np.unique(topics)).astype(np.float64)
+
+
+def _averages(
+    diagonal: float,
+    within: float,
+    total: float,
+    member: Float[np.ndarray, "word topic"],
+    mask_column: float,
+    mask_row: float,
+) -> ClassAverages:
+    """Averages from sums: the diagonal's, that over pairs within a topic (diagonal included), and all."""
+    words, sizes = len(member), member.sum(axis=0)
     pairs_within = float((sizes * (sizes - 1)).sum())
-    pairs_outside = float(len(topics) ** 2 - (sizes**2).sum())
+    pairs_outside = float(words**2 - (sizes**2).sum())
     return ClassAverages(
-        same_word=diagonal / len(topics),
-        same_topic=within / pairs_within if pairs_within else None,
-        different_topic=outside / pairs_outside if pairs_outside else None,
-        mask_column=float(matrix[1:, 0].mean()),
-        mask_row=float(matrix[0].mean()),
+        same_word=diagonal / words,
+        same_topic=(within - diagonal) / pairs_within if pairs_within else None,
+        different_topic=(total - within) / pairs_outside if pairs_outside else None,
+        mask_column=float(mask_column),
+        mask_row=float(mask_row),
     )

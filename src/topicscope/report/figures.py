@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from topicscope.files import write_atomically
@@ -56,8 +57,9 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
     paths = []
     for kind in ("png", "svg"):
         buffer = io.BytesIO()
-        # No date in the file: the same figure gives the same bytes.
-        figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+        # No date and no random names in the file: the same figure gives the same bytes.
+        with rc_context({"svg.hashsalt": "topicscope"}):
+            figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
         paths.append(stem.with_name(f"{stem.name}.{kind}"))
         write_atomically(paths[-1], buffer.getvalue())
     return paths

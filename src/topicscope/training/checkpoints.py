@@ -73,14 +73,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over, said so, and removed."""
-    for step in reversed(checkpoint_steps(folder)):
+    """The newest checkpoint that is whole; damaged ones are passed over, said so, and put aside."""
+    steps = checkpoint_steps(folder)
+    for place, step in reversed(list(enumerate(steps))):
         path = checkpoint_path(folder, step)
         try:
             return _read(path, step)
-        except (SafetensorError, OSError, ValueError, KeyError) as error:
-            logger.warning("%s is damaged (%s): going back to the one before it.", path.name, error)
-            path.unlink()
+        except (SafetensorError, ValueError, KeyError) as error:
+            instead = f"going back to that of step {steps[place - 1]}" if place else "starting again from step 0"
+            logger.warning("%s is damaged (%s): %s.", path.name, error, instead)
+            path.replace(path.with_name(path.name + ".damaged"))
     return None
 
 

@@ -20,15 +20,15 @@ from topicscope.model.weights import part_of
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.checkpoints import checkpoint_steps, newest_checkpoints
+from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
 from topicscope.training.data import STEPS_PER_CHUNK
 from topicscope.training.engines import make_engine
 from topicscope.training.machine import torch_threads
 from topicscope.training.members import Member, shared_weights
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses
-from topicscope.training.runs import RunFolder, check_out
-from topicscope.training.schedule import Phase, learning_rate, phase
+from topicscope.training.runs import RunFolder, check_out, first_not_finite
+from topicscope.training.schedule import Phase, learning_rate, logged_steps, phase, validates
 
 logger = logging.getLogger(__name__)
 
@@ -47,26 +47,33 @@ def train_together(
     members: Sequence[Settings], outs: Sequence[Path], *, resume: bool = False, report: Report | None = None
 ) -> list[RunFolder]:
     """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own."""
-    folders = [RunFolder(out) for out in outs]
-    settings = list(members)
-    for place, folder in enumerate(folders):
-        check_out(folder.path, resume=resume)
-        if resume and folder.settings_path.exists():
-            folder.check_can_resume(settings[place], together=members)
-            settings[place] = folder.settings()
-        elif resume:
-            logger.info("%s holds no run yet: starting one.", folder.path)
+    folders = [RunFolder(Path(out)) for out in outs]
+    settings = [_settings_to_train(*pair, members, resume) for pair in zip(folders, members, strict=True)]
     topic_model = TopicModel.from_settings(settings[0].data)
     settings[0].check_vocabulary(topic_model.vocabulary)
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
         trainer = Trainer(settings, topic_model)
         for mine, folder in zip(settings, folders, strict=True):
+            stack.enter_context(folder.locked())
+            # Once more, now that nobody else can write here.
+            _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
                 folder.create(mine)
-            stack.enter_context(folder.locked())
-            folder.describe(mine, lambda: reference_losses(settings[0], topic_model), together=members)
+            folder.describe(mine, lambda mine=mine: reference_losses(mine, topic_model), together=members)  # type: ignore[misc]
         trainer.run(folders, report or (lambda done, total, state: None))
     return folders
+
+
+def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Settings], resume: bool) -> Settings:
+    """The settings given, or those of the run to resume, which must be the same."""
+    check_out(folder.path, resume=resume)
+    if resume and folder.settings_path.exists():
+        folder.check_can_resume(given, together=members)
+        folder.warn_of_other_versions(given)
+        return folder.settings()
+    if resume:
+        logger.info("%s holds no run yet: starting one.", folder.path)
+    return given
 
 
 class Trainer:
@@ -85,6 +92,8 @@ class Trainer:
         alike = len({settings.training.learning_rate for settings in members}) == 1
         self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
+        self._state = ""
+        self._logged_steps = frozenset(logged_steps(self.training))
         self._phase: Phase | None = None
         self._chunk = -1
         self._batches: list[Any] = []
@@ -97,7 +106,7 @@ class Trainer:
     def run(self, folders: Sequence[RunFolder], report: Report) -> None:
         """Train to the last step, from the newest checkpoints if there are any."""
         logger.info("the %s engine computes this model.", self.settings.engine)
-        checkpoints = newest_checkpoints([folder.path for folder in folders])
+        checkpoints = self._whole_checkpoints(folders)
         for seed, checkpoint in enumerate(checkpoints or ()):
             self.step = checkpoint.step
             self.members[seed].restore(checkpoint)
@@ -108,26 +117,37 @@ class Trainer:
             for member, folder in zip(self.members, folders, strict=True):
                 folder.cut_back(self.step)
                 member.begin(folder, stack.enter_context(folder.metrics_path.open("a", encoding="utf-8")))
-            if not checkpoints:
-                self._save(self.members)
-            self._steps(report)
+            self._steps(report, saved=self.step if checkpoints else -1)
 
-    def _steps(self, report: Report) -> None:
-        """Train all members that have not diverged; the last step is observed but not trained."""
-        first, going, diverged, state = self.step, list(self.members), [], ""
+    def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint] | None:
+        """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
+        checkpoints = newest_checkpoints([folder.path for folder in folders])
+        for folder, member in zip(folders, self.members, strict=True):
+            if checkpoints and (missing := folder.missing_before(checkpoints[0].step, member.training)):
+                logger.warning("%s: %s; starting again from step 0.", folder.path, missing)
+                return None
+        return checkpoints
+
+    def _steps(self, report: Report, saved: int) -> None:
+        """Train all members that have not diverged; the last step is observed but not trained.
+
+        ``saved`` is the step of the checkpoints that are there, −1 if there are none.
+        """
+        going, diverged = list(self.members), []
         while going:
             last = self.step == self.training.steps
-            if first < self.step and not last and self.step % self.training.checkpoint_every == 0:
-                self._save(going)
             self.enter_phase()
-            for member in going:
-                member.observe(self.step)
             losses = self.engine.losses(self._batch())
             if not math.isfinite(float(losses.detach().sum())):
                 diverged += self._diverged(going, losses.detach())
-            if last or self.step % self.training.log_every == 0:
-                state = self._log(going, losses.detach())
-            report(self.step, self.training.steps, state)
+            # Only now: a checkpoint is good if its loss is a number.
+            if self.step > saved and self.step % self.training.checkpoint_every == 0 and not last:
+                self._save(going)
+            for member in going:
+                member.observe(self.step)
+            if self.step in self._logged_steps:
+                diverged += self._log(going, losses.detach())
+            report(self.step, self.training.steps, self._state)
             if last:
                 self._save(going)
                 break
@@ -174,32 +194,39 @@ class Trainer:
         self.optimizer.step(gradients, [learning_rate(member.training, self.step) for member in self.members])
 
     @torch.no_grad()
-    def _log(self, going: list[Member], losses: Float[Tensor, " seed"]) -> str:
-        """Write a row for each member; their mean loss, in words."""
-        validation: list[float] | None = None
-        every = self.training.validate_every
-        if every and (self.step % every == 0 or self.step == self.training.steps):
-            validation = self.engine.losses(self._validation).tolist()
-        found = losses.tolist()
-        for seed, member in enumerate(self.members):
-            if member in going:
-                member.log(self.step, found[seed], validation[seed] if validation else None)
-        kept = [loss for loss, member in zip(found, self.members, strict=True) if member in going]
-        return f"loss {math.fsum(kept) / max(len(kept), 1):.4f}"
+    def _log(self, going: list[Member], losses: Float[Tensor, " seed"]) -> list[str]:
+        """Write each member's row; one with a number that is not finite has diverged."""
+        due = self._held_out and validates(self.training, self.step)
+        validation = self.engine.losses(self._validation).tolist() if due else [None] * len(self.members)
+        sentences = []
+        for member, loss, held_out in zip(self.members, losses.tolist(), validation, strict=True):
+            if member not in going:
+                continue
+            row = member.row(self.step, loss, held_out)
+            if name := first_not_finite(row):
+                sentences.append(self._take_out(member, going, f"{name} at step {self.step} is not finite"))
+            else:
+                member.write(row)
+                self._state = f"loss {loss:.4f}"
+        return sentences
 
     def _diverged(self, going: list[Member], losses: Float[Tensor, " seed"]) -> list[str]:
         """Take members whose loss is not finite out of training; what is to be said of each."""
-        sentences = []
-        for member, loss in zip(self.members, losses.tolist(), strict=True):
-            if member not in going or math.isfinite(loss):
-                continue
-            going.remove(member)
-            sentences.append(
-                f"training diverged: the loss at step {self.step} is {loss}; lower training.learning_rate "
-                f"(now {member.training.learning_rate:g}) and start again; the last good checkpoint is that of step "
-                f"{checkpoint_steps(member.folder.path)[-1]}."
-            )
-        return sentences
+        return [
+            self._take_out(member, going, f"the loss at step {self.step} is {loss}")
+            for member, loss in zip(self.members, losses.tolist(), strict=True)
+            if member in going and not math.isfinite(loss)
+        ]
+
+    def _take_out(self, member: Member, going: list[Member], what: str) -> str:
+        going.remove(member)
+        member.flush()
+        kept = checkpoint_steps(member.folder.path)
+        remedy = f"lower training.learning_rate (now {member.training.learning_rate:g})"
+        if not self.step:
+            remedy = "let the parts start smaller (model.*.scale)"
+        good = f"the last good checkpoint is that of step {kept[-1]}" if kept else "there is no good checkpoint"
+        return f"training diverged: {what}; {remedy} and start again; {good}."
 
     def _save(self, going: list[Member]) -> None:
         for seed, member in enumerate(self.members):

@@ -1,5 +1,7 @@
 """One run among those that are trained together: its documents, its view of the weights, and what it records."""
 
+import os
+from functools import cached_property
 from typing import TextIO
 
 import torch
@@ -15,9 +17,9 @@ from topicscope.training import dynamics
 from topicscope.training.checkpoints import Checkpoint, save_checkpoint
 from topicscope.training.data import BatchStream
 from topicscope.training.objective import l2_penalty
-from topicscope.training.runs import Row, RunFolder, row_text
-from topicscope.training.schedule import learning_rate
-from topicscope.training.snapshots import Snapshot, SnapshotTaker, snapshot_steps
+from topicscope.training.runs import Row, RunFolder, Snapshot, row_text
+from topicscope.training.schedule import learning_rate, logged_steps, snapshot_steps
+from topicscope.training.snapshots import SnapshotTaker
 
 
 class Member:
@@ -35,10 +37,14 @@ class Member:
         dtype = torch.float64 if self.training.precision == "float64" else torch.float32
         self.model = Transformer(settings.model, sizes, weights, dtype=dtype)
         self.stream = BatchStream(settings, topic_model)
-        self._snapshot_taker = SnapshotTaker(self.stream)
+        self._logged_steps = frozenset(logged_steps(self.training))
         self._snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
         self._snapshots: dict[int, Snapshot] = {}
         self._history: dict[int, Tensor] = {}
+
+    @cached_property
+    def _snapshot_taker(self) -> SnapshotTaker:
+        return SnapshotTaker(self.stream)
 
     def begin(self, folder: RunFolder, metrics: TextIO) -> None:
         """Go on in this folder, and write rows here."""
@@ -50,17 +56,16 @@ class Member:
         """Take a snapshot where one is due; keep W^V where a row to come compares with it, and no longer."""
         if step in self._snapshot_steps:
             self._snapshots[step] = self._snapshot_taker.take(self.model)
-        later = step + dynamics.ROTATION_STEPS
-        if later % self.training.log_every == 0 or later == self.training.steps:
+        if step + dynamics.ROTATION_STEPS in self._logged_steps:
             self._history[step] = self.model.parameter("value").detach().clone()
         self._history.pop(step - dynamics.ROTATION_STEPS - 1, None)
 
     @torch.no_grad()
-    def log(self, step: int, loss: float, validation_loss: float | None) -> None:
-        """Write a row of metrics."""
+    def row(self, step: int, loss: float, validation_loss: float | None) -> Row:
+        """What is recorded of a step."""
         earlier = self._history.get(step - dynamics.ROTATION_STEPS)
         value = self.model.parameter("value")
-        row: Row = {
+        return {
             "step": step,
             "loss": loss,
             "penalty": float(l2_penalty(self.model, self.training)) if self.training.l2 else 0.0,
@@ -70,11 +75,19 @@ class Member:
             "rotation": None if earlier is None else dynamics.rotation(value, earlier),
             "contrast": dynamics.contrasts(self.model, self.topic_model.word_topics),
         }
+
+    def write(self, row: Row) -> None:
+        """Add a row to the metrics."""
         self._metrics.write(row_text(row))
+
+    def flush(self) -> None:
+        """Bring the rows to disk."""
+        self._metrics.flush()
+        os.fsync(self._metrics.fileno())
 
     def save(self, step: int, optimizer: dict[str, Tensor]) -> None:
         """Bring rows, snapshots and a checkpoint to disk; weights that are not finite are not worth keeping."""
-        self._metrics.flush()
+        self.flush()
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         if all(bool(weight.isfinite().all()) for weight in weights.values()):
             self.folder.write_snapshots(self._snapshots)

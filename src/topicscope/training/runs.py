@@ -5,24 +5,30 @@ import dataclasses
 import fcntl
 import hashlib
 import json
+import logging
+import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
-from topicscope.settings import PARTS, Settings
+from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
+from topicscope.training.schedule import logged_steps, snapshot_steps
 
 RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
 Row = dict[str, Any]
+Snapshot = dict[str, np.ndarray]
+
+logger = logging.getLogger(__name__)
 
 
 class RunFolder:
@@ -41,25 +47,41 @@ class RunFolder:
         return load_settings(self.settings_path)
 
     def metrics(self) -> list[Row]:
-        """All logged rows; a last line cut short by a kill is left out."""
+        """All logged rows; what follows a line that was cut short or spoilt is left out."""
         if not self.metrics_path.exists():
             return []
         rows = []
-        for line in self.metrics_path.read_text(encoding="utf-8").splitlines():
+        for line in self.metrics_path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except json.JSONDecodeError:
                 break
+            if not isinstance(row, dict) or "step" not in row:
+                break
+            rows.append(row)
         return rows
 
-    def snapshots(self) -> dict[int, dict[str, np.ndarray]]:
-        """Matrices kept for looking at, by step and name."""
-        found: dict[int, dict[str, np.ndarray]] = {}
-        if self.snapshots_path.exists():
-            for path, array in load_file(self.snapshots_path).items():
-                step, name = path.split("/")
-                found.setdefault(int(step), {})[name] = array
+    def snapshots(self) -> dict[int, Snapshot]:
+        """Matrices kept for looking at, by step and name; none if the file is damaged."""
+        found: dict[int, Snapshot] = {}
+        try:
+            tensors = load_file(self.snapshots_path) if self.snapshots_path.exists() else {}
+        except SafetensorError:
+            return found
+        for path, array in tensors.items():
+            step, name = path.split("/")
+            found.setdefault(int(step), {})[name] = array
         return dict(sorted(found.items()))
+
+    def missing_before(self, step: int, training: Training) -> str | None:
+        """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
+        rows = [row["step"] for row in self.metrics()]
+        if [at for at in rows if at < step] != [at for at in logged_steps(training) if at < step]:
+            return f"{self.metrics_path.name} is damaged"
+        due = {at for at in snapshot_steps(training.steps, training.snapshots) if at < step}
+        if not due <= set(self.snapshots()):
+            return f"{self.snapshots_path.name} is damaged"
+        return None
 
     def reference(self) -> dict[str, Any]:
         """Losses of the optimum and the floor to compare with."""
@@ -69,7 +91,6 @@ class RunFolder:
 
     def create(self, settings: Settings) -> None:
         """Lay out a new run; files that the settings name are copied in, so that the folder is complete."""
-        self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.settings_path, dump_settings(_with_files_inside(settings, self.path)))
 
     def describe(
@@ -79,10 +100,11 @@ class RunFolder:
 
         ``together`` are all the runs that it is trained together with, itself included.
         """
-        for path, content in (
-            (self.reference_path, reference),
-            (self.versions_path, partial(_versions, settings, together)),
-        ):
+        contents: dict[Path, Callable[[], dict[str, Any]]] = {
+            self.reference_path: reference,
+            self.versions_path: lambda: _versions(settings, together),
+        }
+        for path, content in contents.items():
             if not path.exists():
                 write_atomically(path, json.dumps(content(), indent=2, allow_nan=False) + "\n")
 
@@ -100,6 +122,21 @@ class RunFolder:
                 f"--training.threads {stored.training.threads}, or choose another --out"
             )
         raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy}.")
+
+    def warn_of_other_versions(self, settings: Settings) -> None:
+        """Say if the run was begun with other packages or on another machine: its bits may not repeat."""
+        if not self.versions_path.exists():
+            return
+        before, now = json.loads(self.versions_path.read_text(encoding="utf-8")), _versions(settings, ())
+        for name in (*RECORDED_PACKAGES, "python", "machine"):
+            if before.get(name) != now[name]:
+                logger.warning(
+                    "%s was begun with %s %s and goes on with %s: it may not repeat to the bit.",
+                    self.path,
+                    name,
+                    before.get(name),
+                    now[name],
+                )
 
     def _check_company(self, company: list[Row]) -> None:
         if not self.versions_path.exists():
@@ -119,7 +156,7 @@ class RunFolder:
         if self.snapshots_path.exists():
             self.write_snapshots({at: arrays for at, arrays in self.snapshots().items() if at < step})
 
-    def write_snapshots(self, snapshots: dict[int, dict[str, np.ndarray]]) -> None:
+    def write_snapshots(self, snapshots: dict[int, Snapshot]) -> None:
         """Write all snapshots."""
         flat = {f"{step}/{name}": array for step, arrays in snapshots.items() for name, array in arrays.items()}
         write_atomically(self.snapshots_path, save(flat))
@@ -127,6 +164,7 @@ class RunFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
         handle = os.open(self.path, os.O_RDONLY)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -137,6 +175,17 @@ class RunFolder:
             ) from None
         finally:
             os.close(handle)
+
+
+def first_not_finite(value: Any, name: str = "") -> str | None:
+    """The name of a number in a row that is infinite or NaN, such as ``norm value``."""
+    if isinstance(value, dict):
+        inner = [(f"{name} {key}".strip(), item) for key, item in value.items()]
+    elif isinstance(value, list):
+        inner = [(name, item) for item in value]
+    else:
+        return name if isinstance(value, float) and not math.isfinite(value) else None
+    return next((found for key, item in inner if (found := first_not_finite(item, key))), None)
 
 
 def row_text(row: Row) -> str:

@@ -1,7 +1,9 @@
-"""What is trained at which step, and how fast: schedules of parts (§5.1, §8.1) and of the learning rate."""
+"""What happens at which step: which parts are trained (§5.1, §8.1), how fast, and what is recorded."""
 
 import math
 from dataclasses import dataclass
+
+import numpy as np
 
 from topicscope.settings import ATTENTION_PARTS, Settings, Training
 
@@ -41,3 +43,25 @@ def learning_rate(training: Training, step: int) -> float:
     if training.decay == "cosine":
         return training.learning_rate * 0.5 * (1 + math.cos(math.pi * step / training.steps))
     return training.learning_rate
+
+
+def validates(training: Training, step: int) -> bool:
+    """Whether the loss on held-out documents is taken at a step; at the last one it always is."""
+    return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
+
+
+def logged_steps(training: Training) -> list[int]:
+    """Steps that have a row of metrics: every so often, where held-out losses are taken, and the last."""
+    return [
+        step
+        for step in range(training.steps + 1)
+        if step % training.log_every == 0 or step == training.steps or validates(training, step)
+    ]
+
+
+def snapshot_steps(steps: int, count: int) -> frozenset[int]:
+    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
+    if count < 2:
+        return frozenset({steps} if count else ())
+    spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
+    return frozenset({0, *spaced.tolist()})

@@ -9,13 +9,12 @@ from topicscope.model.transformer import Transformer
 from topicscope.randomness import Purpose
 from topicscope.training import dynamics
 from topicscope.training.data import BatchStream
+from topicscope.training.runs import Snapshot
 
 # V × V matrices are for looking at entry by entry; larger vocabularies are not.
 LARGEST_VOCABULARY = 512
 # Documents that attention is averaged over.
 DOCUMENTS = 32
-
-Snapshot = dict[str, np.ndarray]
 
 
 class SnapshotTaker:
@@ -37,11 +36,3 @@ class SnapshotTaker:
         averages = attention_averages(attention, self._classes)
         classes = (averages.same_word, averages.same_topic, averages.different_topic)
         return snapshot | {"attention": np.stack(classes).astype(np.float32)}
-
-
-def snapshot_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
-    if count < 2:
-        return frozenset({steps} if count else ())
-    spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
-    return frozenset({0, *spaced.tolist()})
