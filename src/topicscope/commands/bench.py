@@ -27,6 +27,7 @@ ENSEMBLE_SEEDS = 8
 TURN = {"huggingface": 1, "reference": 1, "bag": 16, "ensemble": 8}
 # How many times some steps' documents are drawn to see what share of training that takes.
 FRESH_CHUNKS = 9
+PROFILED_STEPS = 9
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -171,13 +172,15 @@ def _matrix_fraction(one: Contestant, batches: list[Any]) -> float:
     """The fraction of a step's time that goes into matrix products."""
     from torch.autograd.profiler import profile
 
-    few = batches[:4]
-    with profile(use_kineto=False) as profiler:
-        start = time.perf_counter()
-        timed_steps(one, few)
-        seconds = time.perf_counter() - start
-    found = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in MATRIX_PRODUCTS)
-    return float(found) / 1e6 / seconds
+    fractions = []
+    for batch in batches[:PROFILED_STEPS]:
+        with profile(use_kineto=False) as profiler:
+            start = time.perf_counter()
+            one.step(batch)
+            seconds = time.perf_counter() - start
+        found = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in MATRIX_PRODUCTS)
+        fractions.append(float(found) / 1e6 / seconds)
+    return statistics.median(fractions)
 
 
 def peak_memory(name: str) -> float | None:
