@@ -85,6 +85,7 @@ def main(words: "list[str]") -> int:
         print_json(result.rows)
     else:
         _print_table(result.rows)
+        _print_sources(result.rows)
         console().print(f"written: {options.out}/claims.json, claims.csv, figures/ ({len(result.figures)} files)")
     return 1 if options.strict and result.failed else 0
 
@@ -113,14 +114,29 @@ def _print_table(rows: "list[dict[str, Any]]") -> None:
         console().print("* undecided after correction for the number of claims.")
 
 
+def _print_sources(rows: "list[dict[str, Any]]") -> None:
+    """One line a source: how the paper's claims fared, and ours."""
+    table = Table(title="By source")
+    table.add_column("source")
+    for name in ("holds", "fails", "undecided", "ours: holds", "fails", "undecided"):
+        table.add_column(name, justify="right")
+    for source in dict.fromkeys(row["source"] for row in rows):
+        counts = [
+            sum(row["source"] == source and row["ours"] == ours and row["verdict"] == verdict for row in rows)
+            for ours in (False, True)
+            for verdict in ("holds", "fails", "undecided")
+        ]
+        table.add_row(source, *(str(count) if count else "" for count in counts))
+    console().print(table)
+
+
 def _print_list(claims: "list[dict[str, Any]]") -> None:
-    table = Table()
-    for name in ("claim", "source", "statement", "holds if"):
-        table.add_column(name, no_wrap=name in ("claim", "source"))
+    """Three lines a claim: statements are long, and ids are for copying."""
     for claim in claims:
         name = claim["id"] + (" (ours)" if claim["ours"] else "")
-        table.add_row(name, claim["source"], claim["statement"], f"{claim['unit']} {claim['rule']}".strip())
-    console().print(table)
+        rule = f"{claim['unit']} {claim['rule']}".strip()
+        console().print(Text(f"{name}   {claim['source']}", style="bold"))
+        console().print(Text(f"    {claim['statement']}\n    holds if {rule}"))
 
 
 def _verdict(row: "dict[str, Any]") -> Text:
