@@ -46,6 +46,8 @@ def test_a_folder_that_holds_something_is_not_overwritten(tmp_path: Path, capsys
     [
         (["--topics", "2"], "only one set of topics"),
         (["--keep", "0.5", "--random", "0.5"], "divide by"),
+        (["--keep", "0.7", "--random", "0.3"], "divide by"),
+        (["--keep", "0.58", "--random", "0.42"], "divide by"),
         (["--points", "1"], "points = 1 is not allowed"),
         (["--value", "triangular"], "triangular"),
         (["--keep", "2"], "keep = 2.0 is not allowed"),

@@ -273,6 +273,20 @@ def test_flat_directions_are_reported_and_are_flat(
     assert minimise(Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))).flat is None
 
 
+@pytest.mark.parametrize(("keep", "random"), [(0.7, 0.3), (0.58, 0.42)])
+def test_probabilities_that_add_up_to_one_but_for_rounding_leave_no_mask_queries(keep: float, random: float) -> None:
+    masking = Masking(keep=keep, random=random)
+    with pytest.raises(InputError, match="divide by"):
+        theorem_2_classes(10, 10, masking)
+    documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=masking)
+    flat = minimise(Landscape(documents, ClassMatrix(0.0, 0.1, 0.1, -0.01))).flat
+    assert flat is not None
+    assert "no query is [MASK]" in flat
+    # Control: a share of [MASK] that is small but not rounding counts.
+    rare = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=keep, random=random - 1e-9))
+    assert minimise(Landscape(rare, ClassMatrix(0.0, 0.1, 0.1, -0.01))).flat is None
+
+
 def test_a_value_that_wants_all_attention_has_no_minimiser_and_says_so() -> None:
     documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=0.2, random=0.0))
     assert not minimise(Landscape(documents, ClassMatrix(0.0, 0.5, 0.0, 0.0))).attained
