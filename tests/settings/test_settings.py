@@ -7,7 +7,7 @@ import pytest
 from helpers import small_settings
 from topicscope.commands.reproduce import FIGURE_2
 from topicscope.errors import InputError
-from topicscope.settings import Settings
+from topicscope.settings import Masking, Settings
 from topicscope.settings.toml import differences, dump_settings, load_settings, settings_from_table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

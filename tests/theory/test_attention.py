@@ -23,13 +23,13 @@ probability = st.floats(0.05, 0.9)
 
 
 @st.composite
-def settings_of_documents(draw: st.DrawFn, most_topics: int = 5, words_from: int = 1) -> InfiniteDocuments:
+def settings_of_documents(draw: st.DrawFn, most_topics: int = 5) -> InfiniteDocuments:
     topics = draw(st.integers(1, most_topics))
     per_document = draw(st.integers(1, topics))
     keep = draw(st.sampled_from([0.0, 0.1]) | st.floats(1e-6, 0.6))
     random = draw(st.sampled_from([0.0, 0.1]) | st.floats(1e-6, 0.3))
     masking = Masking(mask=draw(probability), keep=keep, random=random)
-    words = draw(st.integers(words_from, 4))
+    words = draw(st.integers(1, 4))
     return InfiniteDocuments(topics=topics, per_document=per_document, words=words, masking=masking)
 
 
@@ -186,9 +186,7 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
         assert abs(away).max() > 1e-12
 
 
-minimum_cases = given(
-    settings_of_documents(most_topics=60, words_from=2), st.sampled_from([theorem_2_classes, diagonal_classes])
-)
+minimum_cases = given(settings_of_documents(most_topics=60), st.sampled_from([theorem_2_classes, diagonal_classes]))
 
 
 @minimum_cases
