@@ -2,11 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from topicscope.cli import main
+from topicscope.cli.theory import print_theory
 from topicscope.commands.setting import TheorySetting
 from topicscope.commands.theory import theory
 
@@ -168,6 +170,16 @@ def test_unequal_dirichlet_parameters_agree_with_equal_ones_in_the_limit() -> No
     assert sets is not None
     assert sets == theory(TheorySetting(topics=3, words=2), samples=0)["finite_topics"]
     assert far["same_topic"] != pytest.approx(equal["same_topic"], rel=1e-2)
+
+
+def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    found = theory(TheorySetting(), samples=0)
+    print_theory(found)
+    assert "not attained" not in capsys.readouterr().out
+    optimum = found["attention_optimum"]
+    assert optimum is not None
+    print_theory(replace(found, parts={**found.parts, "attention_optimum": {**optimum, "attained": False}}))
+    assert "not attained" in capsys.readouterr().out
 
 
 def test_theory_without_sampling_works_at_any_size() -> None:

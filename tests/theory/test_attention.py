@@ -180,6 +180,9 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
     found = float(landscape.explained(optimum.alpha, optimum.beta))
     assert found >= best - 1e-13
     assert optimum.loss <= optimum.loss_uniform + 1e-15
+    if classes is theorem_2_classes and optimum.flat is None:
+        assert optimum.beta == 1
+        assert optimum.weighted_average >= 1 - 1e-12
     # Control: away from the optimum the conditions do not hold, unless the loss is flat there.
     if optimum.flat is None:
         away = landscape.gradient(2 * optimum.alpha + 1, 2 * optimum.beta + 1)[:2]
@@ -227,6 +230,21 @@ def test_the_papers_numbers() -> None:
     diagonal = minimise(Landscape(PAPER, diagonal_classes(10, 10, PAPER.masking)))
     assert diagonal.loss == pytest.approx(0.894559, abs=5e-7)
     assert (diagonal.alpha, diagonal.beta) == pytest.approx((0.0, 17.79), abs=5e-3)
+
+
+@pytest.mark.parametrize("mask", [1e-9, 1e-6, 0.15])
+@pytest.mark.parametrize("free_mask_key", [False, True])
+def test_however_rare_mask_queries_are_their_weight_is_exactly_one(mask: float, free_mask_key: bool) -> None:
+    documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(mask=mask))
+    block = theorem_2_classes(10, 10, documents.masking)
+    optimum = minimise(Landscape(documents, block), free_mask_key=free_mask_key)
+    assert optimum.beta == 1
+    assert optimum.flat is None
+    # Control: a block W^V outside Lemma 1's family has another β.
+    other = ClassMatrix(block.mask_column + 0.3, block.same_word, block.same_topic, block.different_topic)
+    assert not Landscape(documents, other).mask_queries_want_uniform
+    if mask == 0.15:
+        assert abs(minimise(Landscape(documents, other)).beta - 1) > 0.1
 
 
 def test_uniform_attention_has_the_loss_of_a_perfect_word_distribution() -> None:
@@ -295,6 +313,10 @@ def test_where_no_key_has_weight_there_is_no_attention() -> None:
     single = InfiniteDocuments(topics=1, per_document=1, words=2)
     landscape = Landscape(single, ClassMatrix(0.1, 0.2, 0.3, 0.4))
     assert float(landscape.explained(0.0, 0.0, 0.0)) == -np.inf
+    assert np.isnan(landscape.gradient(0.0, 0.0, 0.0)).all()
+    assert landscape.derivatives(0.0, 0.0, 0.0).explained == -np.inf
+    assert np.isfinite(landscape.gradient(0.0, 0.0, 0.1)).all()
+    assert np.isfinite(landscape.derivatives(0.0, 0.0, 0.1).explained)
     assert np.isfinite(landscape.explained(0.0, 0.0, 0.1))
     assert np.isfinite(minimise(landscape, free_mask_key=True).loss)
 

@@ -82,6 +82,9 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
         for name, documents in [("finite", "LDA"), ("finite_topics", "τ-topic")]
     ),
 ]
+NOT_ATTAINED = (
+    "not attained: the loss still falls at the largest weights searched, so its infimum is at infinite weights"
+)
 FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
 
 
@@ -164,6 +167,8 @@ def _number(part: Part, key: str) -> str:
 
 def _notes(part: Part) -> list[str]:
     notes = [f"does not hold: {text}" for text in part.get("violated", [])]
+    if not part.get("attained", True):
+        notes.append(NOT_ATTAINED)
     if part.get("flat"):
         notes.append(f"flat: {part['flat']}")
     if "wider_family" in part:

@@ -69,6 +69,9 @@ def check(
     A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given).
     ``kind``: the file holds W (a row a predicted token), or W^E⊤ (a row a token). ``tensor`` names the tensor of a
     .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
+
+    A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
+    a run has its setting once and for all, so there it is a note and the finite-document optimum remains.
     """
     if path.is_dir():
         return _check_run(read_run(path, layer))
