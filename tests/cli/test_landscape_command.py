@@ -73,9 +73,8 @@ def test_errors_name_the_options_and_not_a_runs_settings(tmp_path: Path, capsys:
 
 def nulls_without_reason(part: dict[str, Any]) -> list[str]:
     missing = [name for name, value in part.items() if value is None and not part.get(f"{name}_reason")]
-    return missing + [
-        name for value in part.values() if isinstance(value, dict) for name in nulls_without_reason(value)
-    ]
+    inner = [value for value in part.values() if isinstance(value, dict)]
+    return missing + [name for value in inner for name in nulls_without_reason(value)]
 
 
 @pytest.mark.parametrize("words", [["--keep", "0", "--random", "0"], ["--words", "1"], ["--random", "0"], []])

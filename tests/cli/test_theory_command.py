@@ -127,6 +127,8 @@ def test_a_missing_floor_at_mask_queries_has_its_true_reason(
     bayes = printed_json([*words, *rare], capsys)["bayes"]
     assert bayes["mask_queries"] is None
     assert reason in bayes["mask_queries_reason"]
+    assert main(["theory", *words, *rare]) == 0
+    assert "[MASK] queries not computed" in capsys.readouterr().out
     often = printed_json(["--keep", "0.1", *rare], capsys)["bayes"]
     assert often["mask_queries"] is not None
     assert "mask_queries_reason" not in often

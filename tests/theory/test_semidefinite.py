@@ -111,8 +111,13 @@ def trained_with_bias(population: Moments, ridge: float, bias_ridge: float, seed
         return loss, np.concatenate([slope.ravel(), bias_slope])
 
     start = np.random.default_rng(seed).normal(size=tokens**2 + tokens) / np.sqrt(tokens)
-    options = {"maxiter": 50_000, "maxfun": 200_000, "ftol": 0, "gtol": 1e-10}
-    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options)
+    found = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 50_000, "maxfun": 200_000, "ftol": 0, "gtol": 1e-10},
+    )
     embedding, bias = found.x[:-tokens].reshape(tokens, tokens), found.x[-tokens:]
     return float(found.fun), embedding.T @ embedding + bias[:, None]
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
-from topicscope.commands.theory import theorem_3_part
+from topicscope.commands.theory import NOT_FLAT, theorem_3_part
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.report.landscape import LandscapeData, landscape_figure
@@ -119,7 +119,7 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
 def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
     part = asdict(optimum)
     if optimum.flat is None:
-        part["flat_reason"] = "the loss is flat in no direction: the minimiser is one point"
+        part["flat_reason"] = NOT_FLAT
     return part
 
 

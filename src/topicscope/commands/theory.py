@@ -29,6 +29,7 @@ Part = dict[str, Any]
 MOST_DENSE_TOKENS = 2_001
 MOST_SAMPLED_TOKENS = 20_001
 SAMPLES = 2_000
+NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
 
 
 @dataclass(frozen=True)
@@ -130,6 +131,7 @@ def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Par
     names = ("alpha", "beta", "weighted_average", "loss", "loss_uniform", "flat", "attained")
     return {
         **{name: getattr(found, name) for name in names},
+        **({"flat_reason": NOT_FLAT} if found.flat is None else {}),
         "wider_family": {name: getattr(wider, name) for name in ("alpha", "beta", "mask_key", "loss")},
     }
 
