@@ -62,6 +62,7 @@ def test_check_shows_an_embedding_beside_theorem_1(tmp_path: Path, capsys: pytes
             "101 × 101, but topics = 6 and words = 10 need 61 × 61: it fits topics = 10 and words = 10",
         ),
         (["--per-document", "10"], "only one set of topics"),
+        (["--keep", "0.9"], "topicscope: keep + random = 1.0 is not allowed"),
         (["--keep", "0.9"], "divide by p_m(1 − p_c − p_r) = 0"),
         (["--mask", "2"], "mask = 2.0 is not allowed"),
         (["--wrods", "3"], "--words"),

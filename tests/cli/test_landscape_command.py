@@ -1,12 +1,15 @@
 """``topicscope landscape`` on the command line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from topicscope.cli import main
+from topicscope.commands.landscape import landscape
 
 
 def test_landscape_writes_grid_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,6 +49,8 @@ def test_a_folder_that_holds_something_is_not_overwritten(tmp_path: Path, capsys
     [
         (["--topics", "2"], "only one set of topics"),
         (["--keep", "0.5", "--random", "0.5"], "divide by"),
+        (["--keep", "0.7", "--random", "0.3"], "divide by"),
+        (["--keep", "0.58", "--random", "0.42"], "divide by"),
         (["--points", "1"], "points = 1 is not allowed"),
         (["--value", "triangular"], "triangular"),
         (["--keep", "2"], "keep = 2.0 is not allowed"),
@@ -57,6 +62,39 @@ def test_bad_options_exit_with_2_and_write_nothing(
     assert main(["landscape", *words, "--out", str(tmp_path / "new")]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+def test_errors_name_the_options_and_not_a_runs_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["landscape", "--keep", "0.5", "--random", "0.5", "--out", str(tmp_path / "new")]) == 2
+    error = capsys.readouterr().err
+    assert "keep + random = 1.0 is not allowed" in error
+    assert "masking." not in error
+
+
+def nulls_without_reason(part: dict[str, Any]) -> list[str]:
+    missing = [name for name, value in part.items() if value is None and not part.get(f"{name}_reason")]
+    inner = [value for value in part.values() if isinstance(value, dict)]
+    return missing + [name for value in inner for name in nulls_without_reason(value)]
+
+
+@pytest.mark.parametrize("words", [["--keep", "0", "--random", "0"], ["--words", "1"], ["--random", "0"], []])
+def test_every_null_has_its_reason_beside_it(words: list[str], tmp_path: Path) -> None:
+    assert main(["landscape", *words, "--points", "5", "--out", str(tmp_path)]) == 0
+    written = json.loads((tmp_path / "landscape.json").read_text())
+    assert nulls_without_reason(written) == []
+    assert (written["theorem3"]["lambda2"] is None) == ("--random" in words)
+    assert nulls_without_reason({"theorem3": {"high": None}}) == ["high"]
+
+
+def test_an_optimum_that_is_not_attained_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for attained in (True, False):
+        found = landscape(points=5)
+        shown = replace(found, optimum=replace(found.optimum, attained=attained))
+        monkeypatch.setattr("topicscope.cli.landscape.landscape", lambda *_, shown=shown, **__: shown)
+        assert main(["landscape", "--out", str(tmp_path / str(attained))]) == 0
+        assert ("not attained" in capsys.readouterr().out) is not attained
 
 
 def test_out_is_required(capsys: pytest.CaptureFixture[str]) -> None:

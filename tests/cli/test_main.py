@@ -38,6 +38,18 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"topicscope {__version__}\n"
 
 
+def test_memory_that_runs_out_is_one_line_for_every_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("topicscope.cli.theory.theory", exhausted)
+    assert main(["theory"]) == 2
+    error = capsys.readouterr().err
+    assert error == "topicscope: memory ran out: lower the sizes (topics, words, length, batch).\n"
+
+
 def test_an_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trian"]) == 2
     assert "did you mean train?" in capsys.readouterr().err

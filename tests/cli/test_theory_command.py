@@ -2,11 +2,13 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from topicscope.cli import main
+from topicscope.cli.theory import print_theory
 from topicscope.commands.setting import TheorySetting
 from topicscope.commands.theory import theory
 
@@ -67,6 +69,8 @@ def test_theory_prints_tables_with_the_papers_symbols(capsys: pytest.CaptureFixt
     [
         (["--topics", "2"], ["theorem1", "theorem2", "attention_optimum"], "only one set of topics"),
         (["--keep", "0.5", "--random", "0.5"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
+        (["--keep", "0.7", "--random", "0.3"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
+        (["--keep", "0.58", "--random", "0.42"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
         (["--topics", "5000"], ["bayes", "bayes_topics"], "too many to sample"),
         (["--mask", "1e-7"], ["bayes", "bayes_topics"], "almost never has a masked position"),
         (["--mask", "1", "--keep", "0", "--random", "0"], ["theorem2", "theorem3"], "no word of the document"),
@@ -94,7 +98,8 @@ def test_a_part_that_is_not_defined_is_null_with_a_reason(
         (["--words", "1"], "finite", "same_topic"),
         (["--topics", "1", "--per-document", "1"], "finite", "different_topic"),
         (["--topics", "2"], "finite", "loss_of_theorem2"),
-        (["--keep", "0.5", "--random", "0.5"], "bayes", "mask_queries"),
+        (["--keep", "0.7", "--random", "0.3"], "bayes", "mask_queries"),
+        (["--words", "1"], "theorem3", "limit_fixed"),
     ],
 )
 def test_a_number_that_is_not_defined_is_null_with_a_reason(
@@ -105,6 +110,28 @@ def test_a_number_that_is_not_defined_is_null_with_a_reason(
     assert found[part][f"{name}_reason"]
     assert main(["theory", *words, "--samples", "20", "--length", "10", "12"]) == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--keep", "0.58", "--random", "0.42"], "since p_c + p_r = 1"),
+        # A [MASK] can occur, but rarely: 1 % of masked positions, and about one masked position a document.
+        (["--keep", "0.98", "--random", "0.01"], "of 200 sampled documents had a [MASK], and an interval needs 30"),
+    ],
+)
+def test_a_missing_floor_at_mask_queries_has_its_true_reason(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rare = ["--mask", "0.01", "--length", "10", "12", "--samples", "200"]
+    bayes = printed_json([*words, *rare], capsys)["bayes"]
+    assert bayes["mask_queries"] is None
+    assert reason in bayes["mask_queries_reason"]
+    assert main(["theory", *words, *rare]) == 0
+    assert "[MASK] queries not computed" in capsys.readouterr().out
+    often = printed_json(["--keep", "0.1", *rare], capsys)["bayes"]
+    assert often["mask_queries"] is not None
+    assert "mask_queries_reason" not in often
 
 
 @pytest.mark.parametrize(
@@ -145,6 +172,16 @@ def test_unequal_dirichlet_parameters_agree_with_equal_ones_in_the_limit() -> No
     assert sets is not None
     assert sets == theory(TheorySetting(topics=3, words=2), samples=0)["finite_topics"]
     assert far["same_topic"] != pytest.approx(equal["same_topic"], rel=1e-2)
+
+
+def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    found = theory(TheorySetting(), samples=0)
+    print_theory(found)
+    assert "not attained" not in capsys.readouterr().out
+    optimum = found["attention_optimum"]
+    assert optimum is not None
+    print_theory(replace(found, parts={**found.parts, "attention_optimum": {**optimum, "attained": False}}))
+    assert "not attained" in capsys.readouterr().out
 
 
 def test_theory_without_sampling_works_at_any_size() -> None:

@@ -13,8 +13,8 @@ from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.toml import dump_settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.optima import theorem_1_bias, theorem_1_embedding, theorem_2
-from topicscope.theory.population import finite_optimum, moments, optimum_with_bias
-from topicscope.theory.semidefinite import semidefinite_optimum
+from topicscope.theory.population import finite_optimum, moments, optimum_with_bias, population_loss
+from topicscope.theory.semidefinite import semidefinite_map_with_bias, semidefinite_optimum
 
 DATA = Data(topics=3, words=2, length=(5, 9))
 MASKING = Masking(mask=0.3)
@@ -131,6 +131,65 @@ def test_an_embedding_trained_alone_is_compared_with_the_semidefinite_optimum(tm
     assert found.finite.distance < 1e-10
     assert found.theorem_1 is not None
     assert found.theorem_1.distance > 1e-2
+
+
+def embedding_run(folder: Path, value: np.ndarray, bias: np.ndarray, **training: Any) -> Path:
+    """W^V = I, embedding and b^pred trained, topics of unequal Dirichlet parameters; E is the given matrix."""
+    data = Data(topics=3, words=2, dirichlet=(0.1, 0.5, 2.0), length=(5, 9))
+    parts: dict[str, Any] = {**UNIFORM, "value": Part(start="identity", train=False), "value_bias": FROZEN_ZERO}
+    values, vectors = np.linalg.eigh(value)
+    weights = {
+        "embedding": vectors * np.sqrt(np.maximum(values, 0)),
+        "value": np.eye(7)[None],
+        "prediction_bias": bias,
+    }
+    return run_folder(folder, Model(**parts), weights, Training(loss="squared", **training), data=data)
+
+
+UNEQUAL = moments(TopicModel.from_settings(Data(topics=3, words=2, dirichlet=(0.1, 0.5, 2.0), length=(5, 9))), MASKING)
+
+
+def test_an_embedding_trained_with_its_bias_is_not_held_against_matrices_it_cannot_be(tmp_path: Path) -> None:
+    best = semidefinite_optimum(UNEQUAL)
+    found = check(embedding_run(tmp_path, best.matrix, UNEQUAL.label - best.matrix @ UNEQUAL.mean))
+    assert found.finite is not None
+    assert found.notes == ()
+    reachable = semidefinite_map_with_bias(UNEQUAL)
+    assert found.finite.optimum_loss == pytest.approx(population_loss(reachable, UNEQUAL), abs=1e-13)
+    assert found.finite.excess_loss > 0
+    # Control: the best of all matrices is lower, and out of reach.
+    assert found.finite.optimum_loss - population_loss(finite_optimum(UNEQUAL), UNEQUAL) > 1e-5
+
+
+def test_l2_on_an_embedding_and_its_bias_is_in_the_optimum_if_it_acts_on_both(tmp_path: Path) -> None:
+    both = check(embedding_run(tmp_path / "both", np.eye(7), np.zeros(7), l2=1e-3))
+    assert both.finite is not None
+    exact = population_loss(semidefinite_map_with_bias(UNEQUAL, 1e-3, 1e-3), UNEQUAL)
+    assert both.finite.optimum_loss == pytest.approx(exact, abs=1e-13)
+    assert exact - population_loss(semidefinite_map_with_bias(UNEQUAL), UNEQUAL) > 1e-7
+    one = check(embedding_run(tmp_path / "one", np.eye(7), np.zeros(7), l2=1e-3, l2_parts=("embedding",)))
+    assert one.finite is None
+    assert "no optimum is computed" in one.notes[0]
+
+
+def test_a_run_narrower_than_the_vocabulary_says_that_the_optimum_is_a_bound(tmp_path: Path) -> None:
+    notes = {}
+    for dimension in (3, 7, 9):
+        weights = {"embedding": np.ones((7, dimension)), "value": np.zeros((1, dimension, dimension))}
+        folder = run_folder(tmp_path / str(dimension), Model(**UNIFORM, dimension=dimension), weights)
+        notes[dimension] = check(folder).notes
+    assert notes == {3: ("d is smaller than V: the optimum is a lower bound that may not be reachable",), 7: (), 9: ()}
+
+
+def test_an_embedding_of_the_wrong_size_is_refused_before_its_square_is_formed(tmp_path: Path) -> None:
+    # A million tokens: W^E⊤W^E would have 8 · 10¹² bytes.
+    rows = np.ones((10**6 + 1, 1))
+    np.save(tmp_path / "e.npy", rows)
+    with pytest.raises(InputError, match=r"1000001 × 1000001, but topics = 3 .* fits topics = 4 and words = 250000"):
+        check(tmp_path / "e.npy", DATA, MASKING, kind="embedding")
+    weights = {"embedding": rows, "value": np.ones((1, 1, 1))}
+    with pytest.raises(InputError, match=r"1000001 tokens, but .* asks for 7: .* topics = 4 and words = 250000"):
+        check(run_folder(tmp_path / "run", Model(**UNIFORM, dimension=1), weights))
 
 
 def test_with_all_parts_trained_the_product_is_compared_with_the_best_of_all_matrices(tmp_path: Path) -> None:

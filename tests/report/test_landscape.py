@@ -19,6 +19,7 @@ DATA = LandscapeData(
     word_loss=np.log(AVERAGE / 4) ** 2,
     average=AVERAGE,
     optimum=(4.0, 1.0),
+    attained=True,
     low=0.5,
     high=50.0,
     limit=10.0,
@@ -40,6 +41,13 @@ def test_the_optimum_and_uniform_attention_are_marked_where_they_are() -> None:
     assert marked(panel) == {(4.0, 1.0), (1.0, 1.0)}
     zero = drawn(landscape_figure(replace(DATA, optimum=(0.0, 1.0)))).axes[0]
     assert marked(zero) == {(0.01, 1.0), (1.0, 1.0)}
+
+
+@pytest.mark.parametrize("attained", [True, False])
+def test_the_legend_says_whether_the_optimum_is_attained(attained: bool) -> None:
+    (legend,) = landscape_figure(replace(DATA, attained=attained)).legends
+    said = any("no optimum is attained" in text.get_text() for text in legend.get_texts())
+    assert said is not attained
 
 
 def test_the_legend_is_outside_every_panel_and_names_theorem_3() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from helpers import small_settings
 from topicscope.errors import InputError
-from topicscope.settings import Settings
+from topicscope.settings import Masking, Settings
 from topicscope.settings.toml import differences, dump_settings, load_settings, settings_from_table
 
 
@@ -137,3 +137,11 @@ def test_settings_files_that_are_not_there_are_named(tmp_path: Path) -> None:
 def test_settings_are_frozen() -> None:
     with pytest.raises(AttributeError):
         Settings().seed = 3  # type: ignore[misc]
+
+
+def test_shares_of_kept_and_random_words_that_add_up_to_one_leave_exactly_nothing_for_mask() -> None:
+    pairs = [(k / 100, (100 - k) / 100) for k in range(101)]
+    assert all(Masking(keep=keep, random=random).replaced == 0 for keep, random in pairs)
+    # Control: rounding makes some of these differences positive, and a small share that is meant is kept.
+    assert any(1.0 - keep - random > 0 for keep, random in pairs)
+    assert Masking(keep=0.7, random=0.3 - 1e-9).replaced == pytest.approx(1e-9)

@@ -23,13 +23,13 @@ probability = st.floats(0.05, 0.9)
 
 
 @st.composite
-def settings_of_documents(draw: st.DrawFn, most_topics: int = 5, words_from: int = 1) -> InfiniteDocuments:
+def settings_of_documents(draw: st.DrawFn, most_topics: int = 5) -> InfiniteDocuments:
     topics = draw(st.integers(1, most_topics))
     per_document = draw(st.integers(1, topics))
     keep = draw(st.sampled_from([0.0, 0.1]) | st.floats(1e-6, 0.6))
     random = draw(st.sampled_from([0.0, 0.1]) | st.floats(1e-6, 0.3))
     masking = Masking(mask=draw(probability), keep=keep, random=random)
-    words = draw(st.integers(words_from, 4))
+    words = draw(st.integers(1, 4))
     return InfiniteDocuments(topics=topics, per_document=per_document, words=words, masking=masking)
 
 
@@ -180,15 +180,16 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
     found = float(landscape.explained(optimum.alpha, optimum.beta))
     assert found >= best - 1e-13
     assert optimum.loss <= optimum.loss_uniform + 1e-15
+    if classes is theorem_2_classes and optimum.flat is None:
+        assert optimum.beta == 1
+        assert optimum.weighted_average >= 1 - 1e-12
     # Control: away from the optimum the conditions do not hold, unless the loss is flat there.
     if optimum.flat is None:
         away = landscape.gradient(2 * optimum.alpha + 1, 2 * optimum.beta + 1)[:2]
         assert abs(away).max() > 1e-12
 
 
-minimum_cases = given(
-    settings_of_documents(most_topics=60, words_from=2), st.sampled_from([theorem_2_classes, diagonal_classes])
-)
+minimum_cases = given(settings_of_documents(most_topics=60), st.sampled_from([theorem_2_classes, diagonal_classes]))
 
 
 @minimum_cases
@@ -229,6 +230,21 @@ def test_the_papers_numbers() -> None:
     diagonal = minimise(Landscape(PAPER, diagonal_classes(10, 10, PAPER.masking)))
     assert diagonal.loss == pytest.approx(0.894559, abs=5e-7)
     assert (diagonal.alpha, diagonal.beta) == pytest.approx((0.0, 17.79), abs=5e-3)
+
+
+@pytest.mark.parametrize("mask", [1e-9, 1e-6, 0.15])
+@pytest.mark.parametrize("free_mask_key", [False, True])
+def test_however_rare_mask_queries_are_their_weight_is_exactly_one(mask: float, free_mask_key: bool) -> None:
+    documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(mask=mask))
+    block = theorem_2_classes(10, 10, documents.masking)
+    optimum = minimise(Landscape(documents, block), free_mask_key=free_mask_key)
+    assert optimum.beta == 1
+    assert optimum.flat is None
+    # Control: a block W^V outside Lemma 1's family has another β.
+    other = ClassMatrix(block.mask_column + 0.3, block.same_word, block.same_topic, block.different_topic)
+    assert not Landscape(documents, other).mask_queries_want_uniform
+    if mask == 0.15:
+        assert abs(minimise(Landscape(documents, other)).beta - 1) > 0.1
 
 
 def test_uniform_attention_has_the_loss_of_a_perfect_word_distribution() -> None:
@@ -273,6 +289,20 @@ def test_flat_directions_are_reported_and_are_flat(
     assert minimise(Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))).flat is None
 
 
+@pytest.mark.parametrize(("keep", "random"), [(0.7, 0.3), (0.58, 0.42)])
+def test_probabilities_that_add_up_to_one_but_for_rounding_leave_no_mask_queries(keep: float, random: float) -> None:
+    masking = Masking(keep=keep, random=random)
+    with pytest.raises(InputError, match="divide by"):
+        theorem_2_classes(10, 10, masking)
+    documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=masking)
+    flat = minimise(Landscape(documents, ClassMatrix(0.0, 0.1, 0.1, -0.01))).flat
+    assert flat is not None
+    assert "no query is [MASK]" in flat
+    # Control: a share of [MASK] that is small but not rounding counts.
+    rare = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=keep, random=random - 1e-9))
+    assert minimise(Landscape(rare, ClassMatrix(0.0, 0.1, 0.1, -0.01))).flat is None
+
+
 def test_a_value_that_wants_all_attention_has_no_minimiser_and_says_so() -> None:
     documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=0.2, random=0.0))
     assert not minimise(Landscape(documents, ClassMatrix(0.0, 0.5, 0.0, 0.0))).attained
@@ -283,6 +313,10 @@ def test_where_no_key_has_weight_there_is_no_attention() -> None:
     single = InfiniteDocuments(topics=1, per_document=1, words=2)
     landscape = Landscape(single, ClassMatrix(0.1, 0.2, 0.3, 0.4))
     assert float(landscape.explained(0.0, 0.0, 0.0)) == -np.inf
+    assert np.isnan(landscape.gradient(0.0, 0.0, 0.0)).all()
+    assert landscape.derivatives(0.0, 0.0, 0.0).explained == -np.inf
+    assert np.isfinite(landscape.gradient(0.0, 0.0, 0.1)).all()
+    assert np.isfinite(landscape.derivatives(0.0, 0.0, 0.1).explained)
     assert np.isfinite(landscape.explained(0.0, 0.0, 0.1))
     assert np.isfinite(minimise(landscape, free_mask_key=True).loss)
 

@@ -15,7 +15,7 @@ from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bayes import bayes_floors, document_losses
+from topicscope.theory.bayes import NORMAL_95, bayes_floors, document_losses
 from topicscope.theory.bayes_losses import DocumentLosses, disjoint_losses, expected_losses, query_predictions
 from topicscope.theory.topic_sets import listed_losses
 
@@ -297,16 +297,82 @@ def test_no_predictor_does_better_and_realised_losses_agree_with_the_expected_on
     assert worse.mean() > 5 * worse.std() / np.sqrt(len(worse))
 
 
-def test_the_floors_of_the_papers_setting() -> None:
-    model = TopicModel.from_settings(Data())
-    floors = bayes_floors(model, Masking(), samples=1000, generator=np.random.default_rng(4))
+# Squared losses at the paper's setting, each the mean of 20,000 documents with this standard error.
+PAPER_FLOORS = {"masked": 0.8721, "mask_queries": 0.9455, "query_blind": 0.9453}
+PAPER_ERROR = 2e-4
+
+
+def tells_apart(value: float, error: float, known: float) -> bool:
+    """Five standard errors of the difference to one of the numbers above."""
+    return abs(value - known) > 5 * float(np.hypot(error, PAPER_ERROR))
+
+
+def check_paper_floors(samples: int) -> tuple[float, float]:
+    """All three floors; returns that of all masked positions and its standard error."""
+    model, random = TopicModel.from_settings(Data()), np.random.default_rng(4)
+    floors = bayes_floors(model, Masking(), samples=samples, generator=random)
     assert floors.mask_queries is not None
-    for floor, known in [(floors.masked, 0.874), (floors.mask_queries, 0.945)]:
-        standard_error = (floor.squared.high - floor.squared.low) / 3.92
-        assert abs(floor.squared.value - known) < 5 * standard_error + 5e-4
-        assert 0 < standard_error < 3e-3
-    # What uniform attention can reach lies below the best linear map (0.94532) and above what the query allows.
-    assert floors.masked.squared.high < floors.query_blind.squared.low
+    measured = {}
+    for name, known in PAPER_FLOORS.items():
+        floor = getattr(floors, name).squared
+        error = (floor.high - floor.low) / (2 * NORMAL_95)
+        measured[name] = floor.value, error
+        assert not tells_apart(floor.value, error, known)
+        # Control: the floor that can, or cannot, use kept words is another number.
+        assert tells_apart(floor.value, error, PAPER_FLOORS["query_blind" if name == "masked" else "masked"])
+    return measured["masked"]
+
+
+def test_the_floors_of_the_papers_setting() -> None:
+    _, error = check_paper_floors(1_000)
+    assert 5e-4 < error < 1.5e-3
+
+
+@pytest.mark.slow
+def test_the_floors_of_the_papers_setting_from_20_000_documents() -> None:
+    value, error = check_paper_floors(20_000)
+    # Control: so many documents tell a number that is 0.002 away apart.
+    assert tells_apart(value, error, 0.874)
+
+
+def realised_losses(documents: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Squared losses of the words that were drawn: each document's mean over M, and (sum, number) at its [MASK]."""
+    model, masking, generator = TopicModel.from_settings(Data()), Masking(), np.random.default_rng(seed)
+    means, at_mask = [], []
+    for _ in range(documents // 250):
+        drawn = sample_documents(model, 250, generator=generator)
+        masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
+        where = masked.masked
+        document, word = masked.document[where], masked.words[where] - 1
+        predictions = query_predictions(model, masking, masked)
+        squared = 1 - 2 * predictions[np.arange(len(word)), word] + (predictions**2).sum(axis=1)
+        size, is_mask = np.bincount(document), masked.tokens[where] == 0
+        means.append(np.bincount(document, weights=squared) / size)
+        # Eq. 1: a position weighs 1/|M|.
+        of_mask = [np.bincount(document, weights=is_mask * part) / size for part in (squared, np.ones_like(squared))]
+        at_mask.append(np.column_stack(of_mask))
+    return np.concatenate(means), np.concatenate(at_mask)
+
+
+def check_realised_losses(documents: int) -> None:
+    means, at_mask = realised_losses(documents, seed=9)
+    ratio = at_mask[:, 0].mean() / at_mask[:, 1].mean()
+    spread = (at_mask[:, 0] - ratio * at_mask[:, 1]).std() / at_mask[:, 1].mean()
+    estimates = {"masked": (means.mean(), means.std()), "mask_queries": (ratio, spread)}
+    for name, (value, deviation) in estimates.items():
+        error = deviation / np.sqrt(documents)
+        assert not tells_apart(value, error, PAPER_FLOORS[name])
+        other = PAPER_FLOORS["mask_queries" if name == "masked" else "masked"]
+        assert tells_apart(value, error, other)
+
+
+def test_losses_of_drawn_words_have_the_floors_of_the_papers_setting() -> None:
+    check_realised_losses(750)
+
+
+@pytest.mark.slow
+def test_losses_of_drawn_words_have_the_floors_of_the_papers_setting_in_20_000_documents() -> None:
+    check_realised_losses(20_000)
 
 
 def test_progress_is_reported_and_the_seed_decides() -> None:

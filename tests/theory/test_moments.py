@@ -1,6 +1,7 @@
 """The moments S, R, s, r against enumeration of every document, mask and token, and against sampling."""
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -152,6 +153,73 @@ def check_moments_agree_with_sampling(data: Data, masking: Masking, average: Ave
 def test_moments_agree_with_sampling(average: Average, sampler: str) -> None:
     data = Data(sampler=sampler, topics=4, words=3, dirichlet=(0.1, 0.2, 0.4, 0.8), length=(2, 12))  # type: ignore[arg-type]
     check_moments_agree_with_sampling(data, Masking(mask=0.2), average, documents=40_000)
+
+
+@st.composite
+def larger_settings(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of ``Data``, not one: the type checker draws random numbers, which strategies may not."""
+    topics, shortest = draw(st.integers(1, 12)), draw(st.integers(1, 60))
+    many = draw(st.booleans())
+    return {
+        "sampler": draw(st.sampled_from(["dirichlet", "topics"])),
+        "topics": topics,
+        "words": draw(st.integers(1, 8)),
+        "per_document": draw(st.integers(1, topics)),
+        "dirichlet": tuple(draw(st.floats(0.05, 3)) for _ in range(topics if many else 1)),
+        "length": (shortest, shortest + draw(st.integers(0, 60))),
+    }
+
+
+@st.composite
+def maskings_without_rare_events(draw: st.DrawFn) -> Masking:
+    """Each fate is impossible, certain, or seen in 3,000 documents: an event too rare has no standard error there."""
+    share = st.just(0.0) | st.floats(0.05, 0.45)
+    mask = draw(st.just(1.0) | st.floats(0.05, 0.9))
+    keep, random = draw(st.just((0.5, 0.5)) | st.tuples(share, share))
+    return Masking(mask=mask, keep=keep, random=random)
+
+
+averages = st.sampled_from(["document", "batch"])
+MONTE_CARLO_DOCUMENTS = 3_000
+
+
+def check_drawn_moments(data: Data, masking: Masking, average: Average, seed: int) -> bool:
+    """S and R at four random signs u, w: u⊤Su and w⊤Ru. Says whether the other average would have been rejected.
+
+    Signs, not entries: each probe weighs all entries alike, and its terms are bounded, so that a standard error from
+    3,000 documents is one; and 8 comparisons a setting are few enough for 5 of them to hold in all.
+    """
+    model = TopicModel.from_settings(data)
+    sides = np.random.default_rng(seed).choice([-1.0, 1.0], size=(2, 4, model.vocabulary))
+    probes = np.einsum("pi,pj->pij", *sides)
+    mean, error = sampled_statistics(model, masking, average, MONTE_CARLO_DOCUMENTS, probes, seed)
+    slack = 5 * error + 1e-12
+    assert (abs(mean - exact_statistics(moments(model, masking, average), probes)) <= slack).all()
+    other: Average = "batch" if average == "document" else "document"
+    return bool((abs(mean - exact_statistics(moments(model, masking, other), probes)) > slack).any())
+
+
+def check_moments_of_drawn_settings(examples: int) -> None:
+    rejected = []
+
+    @settings(derandomize=True, deadline=None, max_examples=examples)
+    @given(larger_settings(), maskings_without_rare_events(), averages, st.integers(0, 2**32 - 1))
+    def check(data: dict[str, Any], masking: Masking, average: Average, seed: int) -> None:
+        rejected.append(check_drawn_moments(Data(**data), masking, average, seed))
+
+    check()
+    assert len(rejected) >= examples
+    # Control: where lengths or |M| vary enough, the moments under the wrong average are told apart.
+    assert sum(rejected) >= examples / 20
+
+
+def test_moments_of_drawn_settings_agree_with_sampling() -> None:
+    check_moments_of_drawn_settings(40)
+
+
+@pytest.mark.slow
+def test_moments_of_many_drawn_settings_agree_with_sampling() -> None:
+    check_moments_of_drawn_settings(250)
 
 
 @pytest.mark.slow

@@ -168,6 +168,19 @@ def test_a_small_ridge_already_moves_the_finite_optimum_far() -> None:
     assert ridge_path(PAPER, np.array([1e-4]))[0][1, 1] == pytest.approx(0.152, abs=5e-4)
 
 
+@pytest.mark.parametrize(
+    ("rate", "steps", "said"), [(0.0, 3, "rate = 0.0"), (-1.0, 3, "rate"), (0.1, -1, "steps = -1")]
+)
+def test_a_descent_that_is_none_is_refused(rate: float, steps: int, said: str) -> None:
+    population = moments(TopicModel.from_settings(Data(topics=2, words=1, length=(2, 3))), Masking())
+    start, bias = np.eye(3), np.zeros(3)
+    with pytest.raises(InputError, match=said):
+        gradient_descent(start, population, rate, steps)
+    with pytest.raises(InputError, match=said):
+        gradient_descent_with_bias(start, bias, population, rate, steps)
+    np.testing.assert_allclose(gradient_descent(start, population, 0.1, 0), start, atol=1e-14)
+
+
 def test_gradient_descent_at_the_papers_rate_is_far_from_its_end_after_1500_steps() -> None:
     reached = gradient_descent(np.zeros((101, 101)), PAPER, rate=0.01, steps=1500)
     assert reached[1, 2] == pytest.approx(0.013, abs=5e-4)

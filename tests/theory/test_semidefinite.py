@@ -21,7 +21,7 @@ from topicscope.theory.population import (
     population_gradient,
     population_loss,
 )
-from topicscope.theory.semidefinite import semidefinite_optimum
+from topicscope.theory.semidefinite import semidefinite_map_with_bias, semidefinite_optimum
 
 PAPER = moments(TopicModel.from_settings(Data()), Masking())
 BIAS = theorem_1_bias(10, 10, Masking())
@@ -95,6 +95,53 @@ def test_the_semidefinite_optimum_is_certified_over_many_settings(
     data: dict[str, Any], mask: float, ridge: float, seed: int
 ) -> None:
     check_certificate(Data(**data), Masking(mask=mask), ridge, seed)
+
+
+def trained_with_bias(population: Moments, ridge: float, bias_ridge: float, seed: int) -> tuple[float, np.ndarray]:
+    """What L-BFGS on W^E and b together reaches: the penalised loss, and the map E + b1⊤."""
+    tokens = population.vocabulary
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        embedding, bias = flat[:-tokens].reshape(tokens, tokens), flat[-tokens:]
+        gram = embedding.T @ embedding
+        gradient = population_gradient(gram, population, bias)
+        slope = embedding @ (gradient + gradient.T) + 2 * ridge * embedding
+        bias_slope = 2 * (gram @ population.mean - population.label + (1 + bias_ridge) * bias)
+        loss = population_loss(gram, population, bias) + ridge * np.trace(gram) + bias_ridge * float(bias @ bias)
+        return loss, np.concatenate([slope.ravel(), bias_slope])
+
+    start = np.random.default_rng(seed).normal(size=tokens**2 + tokens) / np.sqrt(tokens)
+    found = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 50_000, "maxfun": 200_000, "ftol": 0, "gtol": 1e-10},
+    )
+    embedding, bias = found.x[:-tokens].reshape(tokens, tokens), found.x[-tokens:]
+    return float(found.fun), embedding.T @ embedding + bias[:, None]
+
+
+@pytest.mark.parametrize("penalties", [(0.0, 0.0), (0.0, 1e-2), (1e-3, 1e-3)])
+def test_an_embedding_and_a_bias_trained_together_reach_the_best_map(penalties: tuple[float, float]) -> None:
+    data = Data(topics=3, words=2, dirichlet=(0.1, 0.5, 2.0), length=(5, 9))
+    population = moments(TopicModel.from_settings(data), Masking(mask=0.3))
+    found = semidefinite_map_with_bias(population, *penalties)
+    reached, trained = trained_with_bias(population, *penalties, seed=1)
+    assert abs(found - trained).max() < 1e-3
+    if penalties == (0.0, 0.0):
+        # The map's own loss, in which the bias is a part of the matrix.
+        least = population_loss(found, population)
+        assert -1e-12 <= reached - least < 1e-6
+        # Controls: neither any matrix, nor E ⪰ 0 without a bias, has this loss.
+        assert least - population_loss(finite_optimum(population), population) > 1e-5
+        assert semidefinite_optimum(population).loss - least > 1e-5
+    assert abs(found - finite_optimum(population)).max() > 1e-2
+
+
+def test_a_ridge_on_the_embedding_beside_a_free_bias_is_refused() -> None:
+    with pytest.raises(InputError, match="bias without L2"):
+        semidefinite_map_with_bias(PAPER, 1e-3)
 
 
 def test_in_the_papers_setting_an_embedding_alone_comes_close_to_any_matrix() -> None:

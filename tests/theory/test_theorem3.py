@@ -95,6 +95,20 @@ def test_with_fixed_per_document_topics_the_optimal_average_tends_to_a_closed_fo
     assert abs(theorem.limit / theorem.limit_fixed - 1) > 1e-4
 
 
+def test_with_one_word_a_topic_mask_queries_keep_the_average_from_the_limit_for_fixed_topics() -> None:
+    one, two = (InfiniteDocuments(topics=10**8, per_document=2, words=words) for words in (1, 2))
+    formula = theorem_3(two).limit_fixed
+    assert formula == pytest.approx(14.053, abs=5e-4)
+    assert optimal_average(two) == pytest.approx(formula, rel=1e-5)
+    assert theorem_3(one).limit_fixed is None
+    assert theorem_3(one).limit == theorem_3(two).limit
+    # Control: at v = 1 the formula misses by far; it holds there for word queries alone.
+    value = theorem_2_classes(10**8, 1, one.masking)
+    assert minimise(Landscape(one, value)).weighted_average == pytest.approx(2.4495, abs=5e-5)
+    words_alone = minimise(Landscape(one, value, mask_queries=False)).weighted_average
+    assert words_alone == pytest.approx(formula, rel=1e-5)
+
+
 def test_a_diagonal_value_has_the_same_limit_but_not_at_few_topics() -> None:
     ratios = []
     for topics, per_document in [(10, 2), (10**8, 3000)]:

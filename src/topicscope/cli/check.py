@@ -12,7 +12,7 @@ from rich.table import Table
 from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, print_json
 from topicscope.commands.check import Check, Kind, check
-from topicscope.commands.setting import TheorySetting
+from topicscope.commands.setting import TheorySetting, errors_with_option_names
 from topicscope.errors import InputError
 from topicscope.settings import Data
 from topicscope.settings.data import Sampler
@@ -20,7 +20,8 @@ from topicscope.theory.residuals import FamilyResiduals, OptimumResiduals
 
 DESCRIPTION = """How far a matrix is from Lemma 1, Theorems 1 and 2, and the optimum for finite documents.
 
-A run folder brings its own settings; for a .npy or .safetensors file they are given here.
+A run folder brings its own settings, and what they do not define becomes a note; for a .npy or .safetensors file they
+are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1).
 
 examples:
   topicscope check runs/figure2
@@ -92,8 +93,10 @@ def _check(path: Path, options: Options) -> Check:
             if given[name] != default:
                 option = name.replace("_", "-")
                 raise InputError(f"{path} is a run folder and has its own settings: leave --{option} out.")
+        return check(path, layer=options.layer)
     data, masking = options.setting.data(options.sampler), options.setting.masking
-    return check(path, data, masking, kind=options.kind, tensor=options.tensor, layer=options.layer)
+    with errors_with_option_names():
+        return check(path, data, masking, kind=options.kind, tensor=options.tensor, layer=options.layer)
 
 
 def _show(screen: Console, result: Check) -> None:

@@ -8,6 +8,7 @@ import tyro
 
 from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, print_json
+from topicscope.cli.theory import NOT_ATTAINED
 from topicscope.commands.landscape import POINTS, Value, check_empty, landscape, write_landscape
 from topicscope.commands.setting import TheorySetting
 
@@ -56,6 +57,8 @@ def main(words: list[str]) -> None:
         f"smallest loss {best.loss:.8g} at α = {best.alpha:.6g}, β = {best.beta:.6g} "
         f"(average {best.weighted_average:.6g}); {best.loss_uniform:.8g} at α = β = 1"
     )
+    if not best.attained:
+        screen.print(NOT_ATTAINED)
     if best.flat:
         screen.print(f"flat: {best.flat}")
     for text in result.theorem3.violated:

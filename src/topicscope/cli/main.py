@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     except MemoryError:
-        sys.stderr.write("topicscope: memory ran out: lower data.topics, data.words, data.length or training.batch.\n")
+        sys.stderr.write("topicscope: memory ran out: lower the sizes (topics, words, length, batch).\n")
         return InputError.exit_code
     except OSError as error:
         # A folder that cannot be written, a full disk: the system's own words, without a traceback.

@@ -82,6 +82,7 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
         for name, documents in [("finite", "LDA"), ("finite_topics", "τ-topic")]
     ),
 ]
+NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
 FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
 
 
@@ -150,6 +151,8 @@ def _print_floors(found: Theory, name: str, title: str) -> None:
         if floor is not None:
             table.add_row(label, *(_interval(floor[loss]) for loss in ("cross_entropy", "squared")))
     screen.print(table)
+    if part["mask_queries"] is None:
+        screen.print(f"  {FLOORS['mask_queries']} not computed: {part['mask_queries_reason']}", markup=False)
     screen.print(f"  {part['documents']} documents; {part['method']}")
 
 
@@ -164,6 +167,8 @@ def _number(part: Part, key: str) -> str:
 
 def _notes(part: Part) -> list[str]:
     notes = [f"does not hold: {text}" for text in part.get("violated", [])]
+    if not part.get("attained", True):
+        notes.append(NOT_ATTAINED)
     if part.get("flat"):
         notes.append(f"flat: {part['flat']}")
     if "wider_family" in part:

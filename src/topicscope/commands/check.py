@@ -21,6 +21,7 @@ from topicscope.theory.residuals import (
     FamilyResiduals,
     OptimumResiduals,
     check_size,
+    check_tokens,
     class_statistics,
     embedding_residuals,
     optimum_residuals,
@@ -68,6 +69,9 @@ def check(
     A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given).
     ``kind``: the file holds W (a row a predicted token), or W^E⊤ (a row a token). ``tensor`` names the tensor of a
     .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
+
+    A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
+    a run has its setting once and for all, so there it is a note and the finite-document optimum remains.
     """
     if path.is_dir():
         return _check_run(read_run(path, layer))
@@ -104,8 +108,8 @@ def check_embedding(
     """E = W^E⊤W^E beside Theorem 1, and the best E ⪰ 0 for finite documents with Theorem 1's bias."""
     model = TopicModel.from_settings(data)
     topics, words = _equal_topics(model)
+    check_tokens(len(embedding), topics, words, f"W^E⊤W^E of {source}")
     gram = embedding @ embedding.T
-    check_size(gram, topics, words, f"W^E⊤W^E of {source}")
     found = embedding_residuals(gram, topics, words, masking, data.per_document)
     population, bias = moments(model, masking), theorem_1_bias(topics, words, masking)
     best = semidefinite_optimum(population, bias)
@@ -128,11 +132,6 @@ def _check_run(run: RunMatrix) -> Check:
     model = TopicModel.from_settings(data)
     notes = list(run.notes)
     found, theorem_1 = None, None
-    if len(run.matrix) != model.vocabulary:
-        raise InputError(
-            f"{run.source} has {len(run.matrix)} tokens, but its settings.toml asks for {model.vocabulary}: "
-            "give a run folder whose files belong together."
-        )
     try:
         topics, words = _equal_topics(model)
         found = residuals(run.matrix, topics, words, masking, data.per_document)

@@ -10,11 +10,23 @@ from topicscope.arrays import load_tensors, newest_checkpoint, one_layer
 from topicscope.errors import InputError
 from topicscope.settings import Settings
 from topicscope.settings.toml import load_settings
+from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.population import Moments, finite_optimum, optimum_with_bias
-from topicscope.theory.semidefinite import semidefinite_optimum
+from topicscope.theory.residuals import fitting
+from topicscope.theory.semidefinite import semidefinite_map_with_bias, semidefinite_optimum
+
+# What is not known, or not certain, about a run's optimum.
+NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
+L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
+L2_BESIDE_FROZEN = "one bias is trained with L2 beside another that is frozen: no optimum is computed for this"
+L2_WITHOUT_BIAS = "L2 acts on the embedding or b^V but not alike on b^pred: no optimum is computed for this"
 
 EMBEDDING, VALUE = "weights/embedding", "weights/value"
 BIASES = {"prediction_bias": "weights/prediction_bias", "value_bias": "weights/value_bias"}
+
+
+# The optimum, or None where none is known, and notes.
+Reference = tuple[Float[np.ndarray, "token token"] | None, tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +58,7 @@ def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
     embedding = tensors[EMBEDDING]
     value = one_layer(tensors[VALUE], f"{checkpoint}, tensor {VALUE},", layer)
     _check_shapes(checkpoint, embedding, value)
+    _check_tokens(checkpoint, embedding, settings)
     biases = _biases(tensors, embedding, layer or 0)
     total = sum(biases.values(), np.zeros(len(embedding)))
     one_hot = np.array_equal(embedding, np.eye(len(embedding)))
@@ -66,6 +79,17 @@ def _check_shapes(checkpoint: Path, embedding: np.ndarray, value: np.ndarray) ->
         raise InputError(
             f"{checkpoint} has {EMBEDDING} of shape {embedding.shape} and {VALUE} of {value.shape}: "
             "they must be V × d and d × d; give a checkpoint that train wrote."
+        )
+
+
+def _check_tokens(checkpoint: Path, embedding: Float[np.ndarray, "row dimension"], settings: Settings) -> None:
+    """Before anything of V × V numbers is formed."""
+    vocabulary, data = TopicModel.from_settings(settings.data).vocabulary, settings.data
+    if len(embedding) != vocabulary:
+        fits = "" if data.topic_words else f" ({fitting(len(embedding) - 1, data.topics, data.words)})"
+        raise InputError(
+            f"{checkpoint} has {len(embedding)} tokens, but its settings.toml asks for {vocabulary}: "
+            f"give a run folder whose files belong together{fits}."
         )
 
 
@@ -95,42 +119,67 @@ def _notes(settings: Settings) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def run_reference(
-    run: RunMatrix, population: Moments
-) -> tuple[Float[np.ndarray, "token token"] | None, tuple[str, ...]]:
+def run_reference(run: RunMatrix, population: Moments) -> Reference:
     """The W + b1⊤ that minimises the population's squared loss over what the run trains, with its L2; and notes.
 
-    One-hot embeddings: the ridge optimum at the run's λ. Embedding alone, W^V = I: the best E ⪰ 0. Else: the best of
-    all matrices, which the product W^E⊤W^V W^E can be for d ≥ V.
+    One-hot embeddings: the ridge optimum at the run's λ. Embedding alone, W^V = I: the best E ⪰ 0, with b^pred if it
+    is trained too. Else: the best of all matrices, which the product W^E⊤W^V W^E can be for d ≥ V.
     """
-    model, penalty = run.settings.model, run.settings.training.l2
+    model = run.settings.model
     if model.masked_keys == "hidden":
         return None, ("masked positions are hidden as keys: no finite-document optimum is known here",)
-    trained = [name for name in run.biases if model.part(name).train]
+    trained = tuple(name for name in run.biases if model.part(name).train)
     frozen = sum((run.biases[name] for name in run.biases if name not in trained), np.zeros(population.vocabulary))
-    if run.gram is None and not model.embedding.train:
-        return _one_hot_reference(run, population, trained, frozen)
     identity = model.value.start == "identity" and not model.value.train
-    if identity and model.embedding.train and not trained:
-        best = semidefinite_optimum(population, frozen, _penalty_of(run.settings, "embedding"))
-        return best.matrix + frozen[:, None], ()
-    notes = ("L2 acts on W^E and W^V, not on their product: the optimum here is that without L2",) if penalty else ()
-    return finite_optimum(population), notes
+    if run.gram is None and not model.embedding.train:
+        matrix, notes = _one_hot_reference(run.settings, population, trained, frozen)
+    elif identity and model.embedding.train:
+        matrix, notes = _embedding_reference(run.settings, population, trained, frozen)
+    else:
+        matrix, notes = finite_optimum(population), (L2_ON_FACTORS,) if run.settings.training.l2 else ()
+    return matrix, notes if matrix is None else (*notes, *_limits(run.settings, population, identity=identity))
+
+
+def _limits(settings: Settings, population: Moments, *, identity: bool) -> tuple[str, ...]:
+    """Why the run may not be able to reach the optimum."""
+    model, notes = settings.model, []
+    if 0 < model.dimension < population.vocabulary:
+        notes.append(NOT_ALL_MATRICES.format("d is smaller than V"))
+    if not model.value.train and not (identity and model.embedding.train):
+        notes.append(NOT_ALL_MATRICES.format("W^V is not trained"))
+    return tuple(notes)
 
 
 def _one_hot_reference(
-    run: RunMatrix, population: Moments, trained: list[str], frozen: Float[np.ndarray, " token"]
-) -> tuple[Float[np.ndarray, "token token"] | None, tuple[str, ...]]:
-    ridge = _penalty_of(run.settings, "value")
+    settings: Settings, population: Moments, trained: tuple[str, ...], frozen: Float[np.ndarray, " token"]
+) -> Reference:
+    ridge = _penalty_of(settings, "value")
     if not trained:
         return finite_optimum(population, ridge, frozen) + frozen[:, None], ()
-    penalties = [_penalty_of(run.settings, name) for name in trained]
+    penalties = [_penalty_of(settings, name) for name in trained]
     # k biases that add up share a vector at a cost of λ/k; one that costs nothing takes it all.
     bias_ridge = 0.0 if 0.0 in penalties else 1 / sum(1 / penalty for penalty in penalties)
     if bias_ridge and frozen.any():
-        return None, ("one bias is trained with L2 beside another that is frozen: no optimum is computed for this",)
+        return None, (L2_BESIDE_FROZEN,)
     matrix, bias = optimum_with_bias(population, ridge, bias_ridge)
     return matrix + bias[:, None], ()
+
+
+def _embedding_reference(
+    settings: Settings, population: Moments, trained: tuple[str, ...], frozen: Float[np.ndarray, " token"]
+) -> Reference:
+    """W^V = I and E = W^E⊤W^E; a trained b^V adds W^E⊤b^V, which without L2 is as free as b^pred."""
+    ridge = _penalty_of(settings, "embedding")
+    if not trained:
+        return semidefinite_optimum(population, frozen, ridge).matrix + frozen[:, None], ()
+    if not any(_penalty_of(settings, name) for name in ("embedding", *trained)):
+        return semidefinite_map_with_bias(population), ()
+    bias_ridge = _penalty_of(settings, "prediction_bias")
+    if trained != ("prediction_bias",) or not bias_ridge:
+        return None, (L2_WITHOUT_BIAS,)
+    if frozen.any():
+        return None, (L2_BESIDE_FROZEN,)
+    return semidefinite_map_with_bias(population, ridge, bias_ridge), ()
 
 
 def _penalty_of(settings: Settings, part: str) -> float:

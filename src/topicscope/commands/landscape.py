@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.commands.setting import TheorySetting
+from topicscope.commands.setting import TheorySetting, errors_with_option_names
+from topicscope.commands.theory import NOT_FLAT, theorem_3_part
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.report.landscape import LandscapeData, landscape_figure
@@ -48,14 +49,22 @@ class LandscapeResult:
     theorem3: Theorem3
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers, for JSON."""
+        """The numbers, for JSON; beside a part that is null stands its reason."""
+        without_mask_queries: dict[str, Any] = (
+            {
+                "optimum_without_mask_queries": None,
+                "optimum_without_mask_queries_reason": "there are no other queries, since p_c = p_r = 0",
+            }
+            if self.word_optimum is None
+            else {"optimum_without_mask_queries": _optimum_part(self.word_optimum)}
+        )
         return {
             "setting": asdict(self.setting),
             "value": self.value,
             "classes": asdict(self.classes),
-            "optimum": asdict(self.optimum),
-            "optimum_without_mask_queries": None if self.word_optimum is None else asdict(self.word_optimum),
-            "theorem3": asdict(self.theorem3),
+            "optimum": _optimum_part(self.optimum),
+            **without_mask_queries,
+            "theorem3": theorem_3_part(self.setting),
             "grid": {"points": len(self.weights), "least": self.weights[0], "largest": self.weights[-1]},
             "smallest_loss_on_grid": float(self.loss.min()),
         }
@@ -70,6 +79,7 @@ class LandscapeResult:
             word_loss=self.word_loss,
             average=self.average,
             optimum=(self.optimum.alpha, self.optimum.beta),
+            attained=self.optimum.attained,
             low=self.theorem3.low,
             high=self.theorem3.high,
             limit=self.theorem3.limit,
@@ -81,9 +91,10 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
     """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal")."""
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
-    require_topic_sets(setting.topics, setting.per_document)
-    make = theorem_2_classes if value == "block" else diagonal_classes
-    classes = make(setting.topics, setting.words, setting.masking)
+    with errors_with_option_names():
+        require_topic_sets(setting.topics, setting.per_document)
+        make = theorem_2_classes if value == "block" else diagonal_classes
+        classes = make(setting.topics, setting.words, setting.masking)
     whole, theorem3 = Landscape(setting.infinite, classes), theorem_3(setting.infinite)
     word_queries = setting.keep + setting.random > 0
     words = Landscape(setting.infinite, classes, mask_queries=False) if word_queries else None
@@ -103,6 +114,13 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
         word_optimum=None if words is None else minimise(words),
         theorem3=theorem3,
     )
+
+
+def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
+    part = asdict(optimum)
+    if optimum.flat is None:
+        part["flat_reason"] = NOT_FLAT
+    return part
 
 
 def write_landscape(result: LandscapeResult, out: Path) -> None:

@@ -1,5 +1,7 @@
 """The setting that theory is asked about: one topic model, read both as LDA and as documents of τ topics."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,12 +40,10 @@ class TheorySetting:
     """Shortest and longest finite document."""
 
     def __post_init__(self) -> None:
-        try:
+        with errors_with_option_names():
             for sampler in ("topics", "dirichlet"):
                 self.data(sampler)
             Masking(mask=self.mask, keep=self.keep, random=self.random)
-        except InputError as error:
-            raise InputError(option_names(str(error))) from None
 
     @property
     def masking(self) -> Masking:
@@ -78,6 +78,15 @@ class TheorySetting:
             dirichlet=self.dirichlet if sampler == "dirichlet" else Data.dirichlet,
             length=self.length,
         )
+
+
+@contextmanager
+def errors_with_option_names() -> Iterator[None]:
+    """Bad input inside is told with the names that these options have."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(option_names(str(error))) from None
 
 
 def option_names(message: str) -> str:

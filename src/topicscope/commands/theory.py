@@ -15,7 +15,7 @@ from topicscope.settings.checks import check_at_least
 from topicscope.settings.data import Sampler
 from topicscope.theory.attention import Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import minimise
-from topicscope.theory.bayes import BayesFloors, Floor, Report, bayes_floors
+from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, Floor, Report, bayes_floors
 from topicscope.theory.classes import ClassMatrix, class_loss, class_moments, class_optimum, theorem_2_classes
 from topicscope.theory.lemma import require_topic_sets
 from topicscope.theory.optima import constants
@@ -29,6 +29,7 @@ Part = dict[str, Any]
 MOST_DENSE_TOKENS = 2_001
 MOST_SAMPLED_TOKENS = 20_001
 SAMPLES = 2_000
+NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def theory(
     makers: dict[str, Callable[[], Part]] = {
         "theorem1": lambda: _theorem1(setting),
         "theorem2": lambda: _theorem2(setting),
-        "theorem3": lambda: _theorem3(setting),
+        "theorem3": lambda: theorem_3_part(setting),
         "attention_optimum": lambda: _attention_optimum(setting),
         "attention_optimum_diagonal": lambda: _attention_optimum(setting, diagonal=True),
         "finite": lambda: _finite(setting, "dirichlet"),
@@ -104,7 +105,8 @@ def _theorem2(setting: TheorySetting) -> Part:
     }
 
 
-def _theorem3(setting: TheorySetting) -> Part:
+def theorem_3_part(setting: TheorySetting) -> Part:
+    """Theorem 3's numbers; beside one that is null stands its reason."""
     found = theorem_3(setting.infinite)
     part: Part = {**asdict(found), "violated": list(found.violated)}
     if found.lambda2 is None:
@@ -115,6 +117,8 @@ def _theorem3(setting: TheorySetting) -> Part:
             if setting.keep == 0
             else "every masked position keeps its word (p_c = 1), and the best average is infinite"
         )
+    elif found.limit_fixed is None:
+        part["limit_fixed_reason"] = "a topic has one word (v = 1): the average is beta, which [MASK] queries pull to 1"
     return part
 
 
@@ -127,6 +131,7 @@ def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Par
     names = ("alpha", "beta", "weighted_average", "loss", "loss_uniform", "flat", "attained")
     return {
         **{name: getattr(found, name) for name in names},
+        **({"flat_reason": NOT_FLAT} if found.flat is None else {}),
         "wider_family": {name: getattr(wider, name) for name in ("alpha", "beta", "mask_key", "loss")},
     }
 
@@ -210,10 +215,11 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
         )
     draws = generator(seed, Purpose.THEORY)
     model = setting.lda if sampler == "dirichlet" else setting.topic_sets
-    return _bayes_part(bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report))
+    floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
+    return _bayes_part(floors, mask_occurs=setting.masking.replaced > 0)
 
 
-def _bayes_part(floors: BayesFloors) -> Part:
+def _bayes_part(floors: BayesFloors, *, mask_occurs: bool) -> Part:
     part: Part = {
         **_losses(floors.masked),
         "mask_queries": None,
@@ -223,6 +229,11 @@ def _bayes_part(floors: BayesFloors) -> Part:
     }
     if floors.mask_queries is not None:
         part["mask_queries"] = _with_squared_first(floors.mask_queries)
+    elif mask_occurs:
+        part["mask_queries_reason"] = (
+            f"only {floors.documents_with_mask} of {floors.documents} sampled documents had a [MASK], and an interval "
+            f"needs {FEWEST_DOCUMENTS}; raise --samples"
+        )
     else:
         part["mask_queries_reason"] = "no position becomes [MASK], since p_c + p_r = 1"
     return part

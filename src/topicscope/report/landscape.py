@@ -30,6 +30,8 @@ class LandscapeData:
     average: Float[np.ndarray, "alpha beta"]
     """Theorem 3's ((v−1)α + β)/v."""
     optimum: tuple[float, float]
+    attained: bool
+    """False if the loss still falls at the largest weights searched."""
     low: float
     high: float | None
     limit: float | None
@@ -100,8 +102,9 @@ def _legend(data: LandscapeData) -> list[Line2D | Patch]:
 
     upper = "∞" if data.high is None else f"{data.high:.4g}"
     alpha, beta = data.optimum
+    best = "exact optimum" if data.attained else "no optimum is attained; best weights searched"
     handles: list[Line2D | Patch] = [
-        point("o", VERMILION, f"exact optimum: α = {alpha:.4g}, β = {beta:.4g}"),
+        point("o", VERMILION, f"{best}: α = {alpha:.4g}, β = {beta:.4g}"),
         point("s", WHITE, "uniform attention: α = β = 1"),
         Patch(
             facecolor="#D9D9D9", edgecolor=BLACK, label=f"faded: outside Theorem 3's interval ({data.low:.4g}, {upper})"

@@ -14,6 +14,8 @@ from topicscope.settings.checks import (
 Sampler = Literal["dirichlet", "topics"]
 # Lengths are counted in 32 bits.
 LONGEST = 2**31 - 1
+# Sums of probabilities that differ from 1 by less than this are 1: 0.7 + 0.3 and the like are rounded.
+ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +121,7 @@ class Masking:
                 self.mask,
                 "with no masked position there is nothing to predict; give a number above 0",
             )
-        # Tolerates the rounding of a sum such as 0.7 + 0.3; what is left over for [MASK] is clipped at 0.
-        if self.keep + self.random > 1 + 1e-12:
+        if self.keep + self.random > 1 + ROUNDING:
             raise refuse(
                 "masking.keep + masking.random",
                 self.keep + self.random,
@@ -129,5 +130,6 @@ class Masking:
 
     @property
     def replaced(self) -> float:
-        """1 − p_c − p_r, the probability that a masked position becomes [MASK]."""
-        return max(0.0, 1.0 - self.keep - self.random)
+        """1 − p_c − p_r, the probability that a masked position becomes [MASK]; 0 if it is only rounding."""
+        left = 1.0 - self.keep - self.random
+        return left if left > ROUNDING else 0.0

@@ -28,6 +28,9 @@ from topicscope.theory.lemma import constants
 # The weights that attention may vary: α, β and the weight of word queries on [MASK] keys (1 in Assumption 2).
 WEIGHTS = ("alpha", "beta", "mask_key")
 
+# A prediction this close to the best one, in probability over a class of words, is it but for rounding.
+LEMMA_1_ROUNDING = 1e-9
+
 # One weight, or one for every point of a grid; those of one call broadcast.
 Weight = float | Float[np.ndarray, "..."]
 
@@ -119,11 +122,12 @@ class Landscape:
         return total
 
     def gradient(self, alpha: Weight, beta: Weight, mask_key: Weight | None = None) -> Float[np.ndarray, "... weight"]:
-        """The loss's gradient in (α, β, weight on [MASK] keys) at every point."""
+        """The loss's gradient in (α, β, weight on [MASK] keys) at every point; NaN where no key gets any weight."""
         weights = _weights(alpha, beta, mask_key)
         total = np.zeros((*weights.shape[:-1], len(WEIGHTS)))
         for kind in self._kinds:
-            z = (weights @ kind.normaliser)[..., None]
+            z = np.asarray(weights @ kind.normaliser)[..., None]
+            z = np.where(z > 0, z, np.nan)
             f = weights @ kind.numerator.T / z
             # d(N/Z) = (dN − f dZ) / Z, since N and Z are linear in the weights.
             slope = (kind.numerator[:, 1:] - f[..., None] * kind.normaliser[1:]) / z[..., None]
@@ -131,8 +135,10 @@ class Landscape:
         return total
 
     def derivatives(self, alpha: float, beta: float, mask_key: float = 1.0) -> Derivatives:
-        """Value, gradient and Hessian at one point."""
+        """Value, gradient and Hessian at one point; −∞ and NaN where no key gets any weight."""
         weights = np.array([1.0, alpha, beta, mask_key])
+        if any(weights @ kind.normaliser <= 0 for kind in self._kinds):
+            return Derivatives(-np.inf, np.full(3, np.nan), np.full((3, 3), np.nan))
         explained, gradient, hessian = 0.0, np.zeros(3), np.zeros((3, 3))
         for kind in self._kinds:
             z = weights @ kind.normaliser
@@ -145,6 +151,18 @@ class Landscape:
             gradient += kind.probability * (residual @ slope)
             hessian += kind.probability * (2 * slope.T @ (kind.count[:, None] * slope) - bend - bend.T)
         return Derivatives(explained, gradient, hessian)
+
+    @property
+    def mask_queries_want_uniform(self) -> bool:
+        """Whether there are [MASK] queries and uniform attention (β = 1) makes their prediction the best there is.
+
+        It does for every W^V of Lemma 1's family: the prediction is then P_w, their target's distribution.
+        """
+        if not self.mask_queries or self.documents.masking.replaced == 0:
+            return False
+        kind = self._mask_query(1.0)
+        predicted = kind.count * kind.numerator.sum(axis=1) / kind.normaliser.sum()
+        return bool((abs(predicted - kind.target) < LEMMA_1_ROUNDING).all())
 
     def weighted_average(self, alpha: Weight, beta: Weight) -> Float[np.ndarray, "..."]:
         """Theorem 3's ((v − 1)α + β) / v."""

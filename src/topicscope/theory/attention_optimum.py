@@ -3,9 +3,12 @@
 The loss is a ratio of quadratics and not convex, so a coarse grid over many orders of magnitude, zero included, finds
 the candidates; projected Newton steps with the exact Hessian then bring each to a point where the Karush-Kuhn-Tucker
 conditions hold to rounding, and the best one is kept.
+
+For a W^V of Lemma 1's family with uniform blocks and v ≥ 2, β = 1 is known (docs/theory.md, Lemma A), and the average
+alone is searched: where [MASK] queries are rare the loss depends on β by less than its rounding.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -46,9 +49,8 @@ class AttentionOptimum:
 
 def minimise(landscape: Landscape, *, free_mask_key: bool = False) -> AttentionOptimum:
     """The best weights; with ``free_mask_key`` also that of word queries on [MASK] keys (§5.3's wider family)."""
-    search = _Search.over(landscape, free_mask_key=free_mask_key)
-    point = search.minimum()
-    alpha, beta, mask_key = (float(weight) for weight in search.weights(point))
+    weights, search, point = _decoupled(landscape, free_mask_key) or _searched(landscape, free_mask_key)
+    alpha, beta, mask_key = (float(weight) for weight in weights)
     return AttentionOptimum(
         alpha=alpha,
         beta=beta,
@@ -56,9 +58,28 @@ def minimise(landscape: Landscape, *, free_mask_key: bool = False) -> AttentionO
         loss=float(landscape.loss(alpha, beta, mask_key)),
         loss_uniform=float(landscape.loss(1.0, 1.0)),
         mask_key=mask_key,
-        flat=search.flat,
+        flat=search.flat if search.landscape == landscape else None,
         attained=bool((point < 0.1 * search.highest).all()),
     )
+
+
+def _searched(landscape: Landscape, free_mask_key: bool) -> "_Found":
+    """By search over all weights that matter."""
+    search = _Search.over(landscape, free_mask_key=free_mask_key)
+    point = search.minimum()
+    return search.weights(point), search, point
+
+
+def _decoupled(landscape: Landscape, free_mask_key: bool) -> "_Found | None":
+    """β = 1 for the [MASK] queries, and the α that gives word queries their best average; None if there is none."""
+    d, value, masking = landscape.documents, landscape.value, landscape.documents.masking
+    blocks = d.words > 1 and value.same_word == value.same_topic
+    if not blocks or masking.keep == masking.random == 0 or not landscape.mask_queries_want_uniform:
+        return None
+    (average, _, mask_key), search, point = _searched(replace(landscape, mask_queries=False), free_mask_key)
+    if d.words * average < 1:
+        return None
+    return np.array([(d.words * average - 1) / (d.words - 1), 1.0, mask_key]), search, point
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,6 +174,10 @@ class _Search:
     ) -> tuple[float, Float[np.ndarray, " coordinate"], Float[np.ndarray, "coordinate coordinate"]]:
         explained, gradient, hessian = self.landscape.derivatives(*self.weights(point))
         return explained, self.directions @ gradient, self.directions @ hessian @ self.directions.T
+
+
+# Weights (α, β, that on [MASK] keys), the search that they are from, and its point.
+_Found = tuple[Float[np.ndarray, " weight"], _Search, Float[np.ndarray, " coordinate"]]
 
 
 def _slack(point: Float[np.ndarray, " coordinate"], gradient: Float[np.ndarray, " coordinate"]) -> float:

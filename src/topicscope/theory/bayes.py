@@ -31,6 +31,8 @@ Report = Callable[[int, int, str], None]
 
 # Two-sided 95 % of a normal distribution.
 NORMAL_95 = 1.959963984540054
+# An interval over fewer documents than this means little; of [MASK] queries there may be few.
+FEWEST_DOCUMENTS = 30
 # Numbers held at a time, which sets how many documents are worked on together.
 CHUNK_NUMBERS = 4_000_000
 
@@ -59,10 +61,12 @@ class BayesFloors:
     masked: Floor
     """All masked positions."""
     mask_queries: Floor | None
-    """[MASK] queries alone; None if no position becomes [MASK]."""
+    """[MASK] queries alone; None if no position becomes [MASK], or too few of the sampled documents have one."""
     query_blind: Floor
     """The best predictor that ignores which token its own position holds."""
     documents: int
+    documents_with_mask: int
+    """How many of the sampled documents have a [MASK]."""
     method: str
 
 
@@ -128,11 +132,13 @@ def _chunk(model: TopicModel, masking: Masking) -> int:
 def _summary(losses: DocumentLosses, average: Average, method: str) -> BayesFloors:
     everywhere = np.ones(len(losses.size)) if average == "document" else losses.size
     at_mask = everywhere * losses.mask_share
+    with_mask = int(np.count_nonzero(losses.mask_share))
     return BayesFloors(
         masked=_floor(losses.masked, everywhere),
-        mask_queries=_floor(losses.mask_queries, at_mask) if at_mask.any() else None,
+        mask_queries=_floor(losses.mask_queries, at_mask) if with_mask >= FEWEST_DOCUMENTS else None,
         query_blind=_floor(losses.query_blind, everywhere),
         documents=len(losses.size),
+        documents_with_mask=with_mask,
         method=method,
     )
 

@@ -65,7 +65,7 @@ def require_topic_sets(topics: int, per_document: int) -> None:
         raise InputError(
             f"topics = {topics} with per_document = {per_document} is not allowed for Lemma 1 and Theorem 2: "
             "there is only one set of topics, every infinite document has the same frequencies, and any matrix "
-            "that maps them right is a minimiser; give more topics than per_document."
+            "that maps them right is a minimiser; give more topics, or a smaller per_document."
         )
 
 

@@ -7,7 +7,7 @@ W = W^E⊤W^V W^E) and for finite ones, for any topic-word matrix, Dirichlet and
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.settings.checks import check_not_negative
+from topicscope.settings.checks import check_at_least, check_not_negative, check_positive
 from topicscope.theory.moments import Moments, infinite_moments, moments
 
 __all__ = [
@@ -159,6 +159,8 @@ def _descend(
     steps: int,
 ) -> Float[np.ndarray, "token input"]:
     """Gradient descent along each eigenvector of the Hessian on its own."""
+    check_positive("rate", rate)
+    check_at_least("steps", steps, 0)
     shrink = 1 - 2 * rate * curvature
     # 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
     progress = np.where(

@@ -207,14 +207,22 @@ def deviation(values: Float[np.ndarray, "..."]) -> Deviation:
 
 def check_size(matrix: Float[np.ndarray, "row column"], topics: int, words: int, name: str = "The matrix") -> None:
     """Refuse a matrix that does not fit T topics of v words; say which T and v it would fit."""
-    vocabulary = topics * words + 1
     rows, columns = matrix.shape
-    if rows == columns == vocabulary:
-        return
-    needed = f"topics = {topics} and words = {words} need {vocabulary} × {vocabulary}"
     if rows != columns:
+        needed = _needed(topics, words)
         raise InputError(f"{name} is {rows} × {columns}, but {needed}: give a square matrix.")
-    raise InputError(f"{name} is {rows} × {columns}, but {needed}: {fitting(rows - 1, topics, words)}.")
+    check_tokens(rows, topics, words, name)
+
+
+def check_tokens(tokens: int, topics: int, words: int, name: str) -> None:
+    """The same for a square matrix that need not be formed yet."""
+    if tokens != topics * words + 1:
+        needed = _needed(topics, words)
+        raise InputError(f"{name} is {tokens} × {tokens}, but {needed}: {fitting(tokens - 1, topics, words)}.")
+
+
+def _needed(topics: int, words: int) -> str:
+    return f"topics = {topics} and words = {words} need {topics * words + 1} × {topics * words + 1}"
 
 
 def fitting(words_in_all: int, topics: int, words: int) -> str:

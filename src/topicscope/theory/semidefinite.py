@@ -79,6 +79,50 @@ def semidefinite_optimum(
     return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap, iterations)
 
 
+def semidefinite_map_with_bias(
+    moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
+) -> Float[np.ndarray, "token token"]:
+    r"""The best map E + b1⊤ with E ⪰ 0 and b^pred trained together, at a cost of λ tr E + μ‖b‖².
+
+    For every E the best b is (r − Es)/(1 + μ). Put in, E alone has the objective of ``semidefinite_optimum`` with
+
+    .. math:: S - \frac{s s^\top}{1+\mu}, \qquad R - \frac{r s^\top}{1+\mu}.
+
+    With μ = 0 and λ = 0 both take 1 to 0, since frequencies sum to one: 1⊤E1 is free. Let E be G on the complement of
+    1 and e⊤ between the two. As 1⊤E1 grows, any e is compatible with E ⪰ 0, so G ⪰ 0 and e are best chosen each on
+    its own; the map does not depend on 1⊤E1. (If e is not in G's range this is an infimum, which training tends to.)
+    """
+    check_not_negative("ridge", ridge)
+    check_not_negative("bias_ridge", bias_ridge)
+    r, s = moments.label, moments.mean
+    second = moments.second - np.outer(s, s) / (1 + bias_ridge)
+    cross = moments.cross - np.outer(r, s) / (1 + bias_ridge)
+    if bias_ridge > 0:
+        matrix = semidefinite_optimum(Moments(second, cross, s, r), ridge=ridge).matrix
+    elif ridge > 0:
+        raise InputError(
+            f"ridge = {ridge} beside a bias without L2 is not allowed here: 1⊤E1 is then held by the ridge alone, and "
+            "this optimum is not computed; give bias_ridge > 0, or ridge = 0."
+        )
+    else:
+        matrix = _centred_optimum(second, cross)
+    return matrix + ((r - matrix @ s) / (1 + bias_ridge))[:, None]
+
+
+def _centred_optimum(
+    second: Float[np.ndarray, "token token"], cross: Float[np.ndarray, "token token"]
+) -> Float[np.ndarray, "token token"]:
+    """G and e of ``semidefinite_map_with_bias`` as the matrix that is zero along 1: G + 1e⊤/√V."""
+    one = np.full(len(second), len(second) ** -0.5)
+    # The last rows of the full right factor span the complement of 1.
+    basis = np.linalg.svd(one[None, :])[2][1:].T
+    inner = basis.T @ second @ basis
+    none = np.zeros(len(inner))
+    best = semidefinite_optimum(Moments(inner, basis.T @ cross @ basis, none, none)).matrix
+    across = np.linalg.solve(inner, basis.T @ cross.T @ one)
+    return np.asarray(basis @ best @ basis.T + np.outer(one, basis @ across))
+
+
 def _minimise(
     weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"], tolerance: float, limit: int
 ) -> tuple[Float[np.ndarray, "token token"], float, int]:

@@ -1,8 +1,9 @@
 r"""Theorem 3's interval for the optimal weighted average ((v − 1)α + β)/v, and the limit that sharpens it.
 
 With 0 < p_c < 1, the optimal average divided by τ tends to 1/((1 − p_c)p_m) under Assumption 3; and with τ held fixed
-the optimal average itself tends, as T → ∞, to τ/((1 − p_c)p_m) − A/(τ − A), A = 1 − (1 − p_c)p_m. docs/theory.md has
-the proofs. Neither needs Assumption 4 or a bound on v.
+and v ≥ 2 the optimal average itself tends, as T → ∞, to τ/((1 − p_c)p_m) − A/(τ − A), A = 1 − (1 − p_c)p_m.
+docs/theory.md has the proofs. Neither needs Assumption 4 or another bound on v. For v = 1 the average is β, which
+[MASK] queries share: with τ fixed they keep their weight in the limit and pull β towards 1.
 """
 
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ class Theorem3:
     limit: float | None
     """τ/((1 − p_c) p_m); None if p_c = 0, where word queries say nothing about their target, or p_c = 1."""
     limit_fixed: float | None
-    """The limit for T → ∞ with τ held fixed; None as above."""
+    """The limit for T → ∞ with τ held fixed; None as above, and if v = 1, where it does not hold."""
     violated: tuple[str, ...]
 
 
@@ -45,7 +46,7 @@ def theorem_3(documents: InfiniteDocuments) -> Theorem3:
         low=lambda1 * (tau - 1),
         high=None if lambda2 is None else lambda2 * documents.topics,
         limit=limit,
-        limit_fixed=None if limit is None else limit - (1 - hidden) / (tau - 1 + hidden),
+        limit_fixed=None if limit is None or documents.words == 1 else limit - (1 - hidden) / (tau - 1 + hidden),
         violated=violated_assumptions(documents),
     )
 
