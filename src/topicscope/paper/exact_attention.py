@@ -119,6 +119,7 @@ def draw_landscape(documents: InfiniteDocuments, value: str, trained: Results) -
         word_loss=landscape(documents, value, mask_queries=False).loss(alpha, beta),
         average=surface.weighted_average(alpha, beta),
         optimum=(best.alpha, best.beta),
+        attained=best.attained,
         low=bounds.low,
         high=bounds.high,
         limit=bounds.limit,
