@@ -144,7 +144,7 @@ def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]
         for model in models:
             for name, parameter in model.named_parameters():
                 if part_of(name) in EXTRAS and "norm" not in name and "bias" not in name:
-                    parameter *= 20  # what the switches add starts so small that later layers would hardly count
+                    parameter.mul_(20)  # what the switches add starts so small that later layers would hardly count
     weights = {
         name: torch.stack([model.parameter(name).detach() for model in models]).requires_grad_(parameter.requires_grad)
         for name, parameter in models[0].named_parameters()
@@ -198,17 +198,24 @@ def check_equal(case: Case) -> None:
             assert worst(outcome(fast, case, step), expected, tolerance) > 10 * tolerance
 
 
-QUIET = {"derandomize": True, "deadline": None, "suppress_health_check": list(HealthCheck), "phases": [Phase.generate]}
+def examples(count: int) -> hypothesis_settings:
+    return hypothesis_settings(
+        derandomize=True,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+        max_examples=count,
+    )
 
 
 @given(cases())
-@hypothesis_settings(max_examples=30, **QUIET)
+@examples(30)
 def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check_equal(case)
 
 
 @given(equation_7_cases())
-@hypothesis_settings(max_examples=15, **QUIET)
+@examples(15)
 def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None:
     assert is_equation_7(case.settings.model)
     check_equal(case)
@@ -216,14 +223,14 @@ def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None
 
 @pytest.mark.slow
 @given(equation_7_cases())
-@hypothesis_settings(max_examples=200, **QUIET)
+@examples(200)
 def test_the_gradient_of_equation_7_is_that_of_the_reference_in_many_cases(case: Case) -> None:
     check_equal(case)
 
 
 @pytest.mark.slow
 @given(cases())
-@hypothesis_settings(max_examples=300, **QUIET)
+@examples(300)
 def test_losses_and_gradients_are_those_of_the_reference_for_many_architectures(case: Case) -> None:
     check_equal(case)
 

@@ -24,9 +24,10 @@ Report = Callable[[int, int, str], None]
 
 ENSEMBLE_SEEDS = 8
 # Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
-TURN = {"huggingface": 1, "reference": 1, "bag": 8, "ensemble": 4}
+TURN = {"huggingface": 1, "reference": 1, "bag": 16, "ensemble": 8}
 # How many times some steps' documents are drawn to see what share of training that takes.
 FRESH_CHUNKS = 9
+PROFILED_STEPS = 9
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -117,7 +118,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
                 seconds[name].append(timed_steps(one, batches[name][: TURN[name]]))
             tell(number, rounds, "")
         fresh = {name: _fresh_fraction(one, streams) for name, one in racing.items()}
-        products = {name: _matrix_seconds(one, batches[name]) / one.seeds for name, one in racing.items()}
+        products = {name: _matrix_fraction(one, batches[name]) for name, one in racing.items()}
     turns = {name: [statistics.median(turn) for turn in turns[1:]] for name, turns in seconds.items()}
     return Bench(
         measurements={
@@ -126,7 +127,7 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
                 quartiles=_quartiles(turns[name]),
                 preparation=statistics.median(preparation[name][1:]),
                 fresh_fraction=fresh[name],
-                matrix_products=products[name] / statistics.median(turns[name]),
+                matrix_products=products[name],
                 peak_megabytes=peak_memory(name),
             )
             for name in TURN
@@ -167,15 +168,19 @@ def _quartiles(values: list[float]) -> tuple[float, float]:
     return low, high
 
 
-def _matrix_seconds(one: Contestant, batches: list[Any]) -> float:
-    """Seconds of a step that go into matrix products."""
+def _matrix_fraction(one: Contestant, batches: list[Any]) -> float:
+    """The fraction of a step's time that goes into matrix products."""
     from torch.autograd.profiler import profile
 
-    few = batches[:4]
-    with profile(use_kineto=False) as profiler:
-        timed_steps(one, few)
-    found = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in MATRIX_PRODUCTS)
-    return float(found) / 1e6 / len(few)
+    fractions = []
+    for batch in batches[:PROFILED_STEPS]:
+        with profile(use_kineto=False) as profiler:
+            start = time.perf_counter()
+            one.step(batch)
+            seconds = time.perf_counter() - start
+        found = sum(event.self_cpu_time_total for event in profiler.key_averages() if event.key in MATRIX_PRODUCTS)
+        fractions.append(float(found) / 1e6 / seconds)
+    return statistics.median(fractions)
 
 
 def peak_memory(name: str) -> float | None:

@@ -3,13 +3,14 @@
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from topicscope.errors import InputError
 from topicscope.model.batch import padded_batch
 from topicscope.settings import Data, Model, Part, Settings, Training
+from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.loop import Trainer
@@ -30,6 +31,7 @@ PAPER = Settings(
 )
 
 
+@runtime_checkable
 class Contestant(Protocol):
     """A way of training, timed in two parts: laying out documents, and the step itself."""
 
@@ -79,7 +81,7 @@ class HuggingFace:
             ) from None
         self.seeds = 1
         torch.manual_seed(0)
-        self.model = BertForMaskedLM(
+        self.model = BertForMaskedLM(  # type: ignore[no-untyped-call]
             BertConfig(
                 vocab_size=vocabulary,
                 hidden_size=width,
@@ -121,6 +123,6 @@ def timed_steps(contestant: Contestant, batches: Sequence[Any]) -> list[float]:
     return seconds
 
 
-def engine_settings(settings: Settings, engine: str) -> Settings:
+def engine_settings(settings: Settings, engine: Engine) -> Settings:
     """The settings with one engine forced."""
     return dataclasses.replace(settings, training=dataclasses.replace(settings.training, engine=engine))

@@ -10,12 +10,13 @@ import numpy as np
 from topicscope.commands.contestants import PAPER, Ours, engine_settings, timed_steps
 from topicscope.settings import Data, Model, Part, Settings
 from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.topics import TopicModel
 from topicscope.training.data import BatchStream
 from topicscope.training.machine import torch_threads
 
 # Position by position, attention of a batch of longer documents does not fit into memory.
 LONGEST_REFERENCE = 1_000
-LARGEST_REFERENCE = 5_000
+LARGEST_REFERENCE = 5_001
 REPEATS = 7
 
 
@@ -78,8 +79,6 @@ def _embedded(width: int) -> Model:
 
 
 def _documents(settings: Settings) -> MaskedDocuments:
-    from topicscope.synthetic.topics import TopicModel
-
     return BatchStream(settings, TopicModel.from_settings(settings.data)).batch(0)
 
 

@@ -73,7 +73,7 @@ class BagTransformer:
         shape = (self.seeds, len(rows.query) // self.seeds)
         if self.uniform_attention:
             means = self._table_means(batch)
-            mixed = means.flatten(0, 1).index_select(0, rows.document).unflatten(0, shape)
+            mixed = means.flatten(0, 1).index_select(0, rows.document).view(*shape, -1)
         else:
             scores = functional.embedding(rows.query, self._score_table())
             log_counts = batch.log_counts.index_select(0, rows.document)
@@ -83,7 +83,7 @@ class BagTransformer:
         if not self.settings.residual:
             return self._finish(mixed, None, 0)
         before = self.weights["embedding"].flatten(0, 1).index_select(0, rows.query)
-        return self._finish(mixed, before.unflatten(0, shape), 0)
+        return self._finish(mixed, before.view(*shape, -1), 0)
 
     def _score_table(self) -> Float[Tensor, "seed_query head_key"]:
         """Scores between all tokens: a row a query token (of each seed), its keys head after head."""
@@ -92,19 +92,19 @@ class BagTransformer:
         keys, queries = self._of_all_tokens("key"), self._of_all_tokens("query")
         if heads == 1:
             return (torch.bmm(queries, keys.mT) * scale).flatten(0, 1)
-        keys, queries = keys.unflatten(2, (heads, width)), queries.unflatten(2, (heads, width))
+        keys, queries = keys.view(self.seeds, -1, heads, width), queries.view(self.seeds, -1, heads, width)
         return torch.einsum("sqhw,skhw->sqhk", queries * scale, keys).flatten(0, 1).flatten(1)
 
     def _mix_table(self, attention: Float[Tensor, "seed row head token"]) -> Float[Tensor, "seed row dimension"]:
         values = self._of_all_tokens("value")
         if self.settings.heads == 1:
             return torch.bmm(attention.squeeze(2), values)
-        values = values.unflatten(2, (self.settings.heads, -1))
+        values = values.view(self.seeds, -1, self.settings.heads, self.sizes.head_dimension)
         return torch.einsum("srhk,skhw->srhw", attention, values).flatten(2)
 
     def _table_means(self, batch: TableBatch) -> Float[Tensor, "seed document dimension"]:
         """What every query gets under uniform attention: the mean over the keys, n_b / N."""
-        shares = batch.log_counts.softmax(dim=-1).unflatten(0, (self.seeds, -1))
+        shares = batch.log_counts.softmax(dim=-1).view(self.seeds, -1, self.sizes.vocabulary)
         if self._one_hot:
             return self._linear(shares, "value", layer=0)
         return self._linear(torch.bmm(shares, self.weights["embedding"]), "value", layer=0)
@@ -127,7 +127,7 @@ class BagTransformer:
         for layer in range(self.settings.layers):
             queries = batch.queries if layer == self.settings.layers - 1 else slots
             state = self._slot_layer(state, batch.log_counts, queries, layer)
-        return state.flatten(0, 1).index_select(0, batch.row_place).unflatten(0, (self.seeds, -1))
+        return state.flatten(0, 1).index_select(0, batch.row_place).view(self.seeds, -1, self.sizes.dimension)
 
     def _slot_layer(
         self,
@@ -141,7 +141,7 @@ class BagTransformer:
         rows, before = self._by_seed(state), self._by_seed(asking)
         if self.uniform_attention:
             means = torch.einsum("dk,dkw->dw", log_counts.softmax(dim=-1), state)
-            mixed = self._linear(means.unflatten(0, (self.seeds, -1)), "value", layer=layer)
+            mixed = self._linear(means.view(self.seeds, -1, self.sizes.dimension), "value", layer=layer)
             mixed = mixed.flatten(0, 1)[:, None].expand(-1, queries, -1)
         else:
             scale = 1 / math.sqrt(self.sizes.attention_dimension)

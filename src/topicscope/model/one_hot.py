@@ -5,7 +5,7 @@ nothing is computed twice, nothing is kept but what the gradient needs, and a st
 """
 
 import math
-from typing import Any
+from collections.abc import Collection
 
 import torch
 from jaxtyping import Float
@@ -16,7 +16,7 @@ from topicscope.model.counts import TableBatch, Targets
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
 
-Matrices = Float[Tensor, "seed 1 _ token"]
+Matrices = Float[Tensor, "seed _ token"]
 
 
 def is_equation_7(settings: Model) -> bool:
@@ -29,9 +29,7 @@ def is_equation_7(settings: Model) -> bool:
     return zero and one_hot and settings.layers == settings.heads == 1 and not settings.residual and not settings.extras
 
 
-def one_hot_losses(
-    value: Matrices, key: Matrices, query: Matrices, batch: TableBatch, kind: Loss
-) -> Float[Tensor, " seed"]:
+class OneHotPass:
     r"""The losses of eq. 1 for f(X̃) = W^V X̃ A, for each seed, from a row of scores x_r for each distinct query r.
 
     .. math::
@@ -49,45 +47,39 @@ def one_hot_losses(
     where :math:`\partial S` adds up the rows of each query token. Without distinct queries in the batch attention is
     uniform, A_b = n_b / N, and only W^V has a gradient.
     """
-    return _OneHotLosses.apply(value, key, query, batch, kind)  # type: ignore[no-any-return,no-untyped-call]
 
-
-class _OneHotLosses(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, key: Tensor, query: Tensor, batch: TableBatch, kind: Loss) -> Tensor:
-        seeds, _, vocabulary, _ = value.shape
-        value, key, query = value.squeeze(1), key.squeeze(1), query.squeeze(1)
-        scale = 1 / math.sqrt(key.shape[1])
+    @torch.no_grad()
+    def __init__(self, value: Matrices, key: Matrices, query: Matrices, batch: TableBatch, kind: Loss) -> None:
+        self._value, self._key, self._query = value, key, query
+        self._batch, self._kind = batch, kind
+        self._scale = 1 / math.sqrt(key.shape[1])
+        seeds, vocabulary, _ = value.shape
         logits = batch.log_counts
         if batch.rows is not None:
             table = key.new_empty(seeds, vocabulary, vocabulary)
-            torch.baddbmm(table, query.mT, key, beta=0, alpha=scale, out=table)
+            torch.baddbmm(table, query.mT, key, beta=0, alpha=self._scale, out=table)
             logits = table.view(-1, vocabulary).index_select(0, batch.rows.query)
             logits += batch.log_counts.index_select(0, batch.rows.document)
-        attention = logits.softmax(dim=1).view(seeds, -1, vocabulary)
-        scores = torch.bmm(attention, value.mT)
-        losses, kept = _losses(scores, batch.targets, kind)
-        ctx.save_for_backward(value, key, query, attention, kept)
-        ctx.batch, ctx.kind, ctx.scale = batch, kind, scale
-        return losses
+        self._attention = logits.softmax(dim=1).view(seeds, -1, vocabulary)
+        scores = torch.bmm(self._attention, value.mT)
+        self.losses, self._kept = _losses(scores, batch.targets, kind)
 
-    @staticmethod
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        value, key, query, attention, kept = ctx.saved_tensors
-        batch: TableBatch = ctx.batch
-        gradient = _score_gradient(kept, batch.targets, ctx.kind, upstream)
-        for_value = torch.bmm(gradient.mT, attention)[:, None] if ctx.needs_input_grad[0] else None
-        if batch.rows is None or not (ctx.needs_input_grad[1] or ctx.needs_input_grad[2]):
-            return for_value, None, None, None, None
-        through = torch._softmax_backward_data(torch.bmm(gradient, value), attention, 2, attention.dtype)
-        seeds, vocabulary = len(value), value.shape[1]
-        table = value.new_zeros(seeds * vocabulary, vocabulary)
-        table.index_add_(0, batch.rows.query, through.view(-1, vocabulary))
-        table = table.view(seeds, vocabulary, vocabulary)
-        for_key, for_query = torch.empty_like(key), torch.empty_like(query)
-        torch.baddbmm(for_key, query, table, beta=0, alpha=ctx.scale, out=for_key)
-        torch.baddbmm(for_query, key, table.mT, beta=0, alpha=ctx.scale, out=for_query)
-        return for_value, for_key[:, None], for_query[:, None], None, None
+    @torch.no_grad()
+    def gradients(self, names: Collection[str]) -> dict[str, Float[Tensor, "seed 1 _ token"]]:
+        """Gradients of the losses by the matrices of these names, with the layer axis that parameters have."""
+        gradient, rows = _score_gradient(self._kept, self._batch.targets, self._kind), self._batch.rows
+        found = {"value": torch.bmm(gradient.mT, self._attention)[:, None]} if "value" in names else {}
+        if rows is None or not ("key" in names or "query" in names):
+            return found
+        attention, shape = self._attention, self._value.shape
+        through = torch._softmax_backward_data(torch.bmm(gradient, self._value), attention, 2, attention.dtype)
+        table = attention.new_zeros(shape[0] * shape[1], shape[2])
+        table = table.index_add_(0, rows.query, through.view(-1, shape[2])).view(shape)
+        for_key, for_query = torch.empty_like(self._key), torch.empty_like(self._query)
+        torch.baddbmm(for_key, self._query, table, beta=0, alpha=self._scale, out=for_key)
+        torch.baddbmm(for_query, self._key, table.mT, beta=0, alpha=self._scale, out=for_query)
+        both = {"key": for_key[:, None], "query": for_query[:, None]}
+        return found | {name: matrix for name, matrix in both.items() if name in names}
 
 
 def _losses(scores: Tensor, targets: Targets, kind: Loss) -> tuple[Tensor, Tensor]:
@@ -103,10 +95,8 @@ def _losses(scores: Tensor, targets: Targets, kind: Loss) -> tuple[Tensor, Tenso
     return squares + vecdot(1 - 2 * chosen, targets.weight), scores
 
 
-def _score_gradient(kept: Tensor, targets: Targets, kind: Loss, upstream: Tensor) -> Tensor:
+def _score_gradient(kept: Tensor, targets: Targets, kind: Loss) -> Tensor:
     """∂L/∂x of every row."""
-    factor = upstream if kind == "cross_entropy" else 2 * upstream
-    gradient = kept * (targets.row_weight.view(len(kept), -1, 1) * factor[:, None, None])
-    shares = (targets.weight * factor[:, None]).view(-1)
-    gradient.view(-1).index_add_(0, targets.place, shares, alpha=-1)
-    return gradient
+    gradient = kept * targets.row_weight.view(len(kept), -1, 1)
+    gradient.view(-1).index_add_(0, targets.place, targets.weight.view(-1), alpha=-1)
+    return gradient if kind == "cross_entropy" else gradient.mul_(2)

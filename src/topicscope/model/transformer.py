@@ -60,8 +60,12 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "layer document head key query"]:
         """A of every layer; each column (a query) sums to one over the keys (eq. 5)."""
         visible = torch.ones_like(tokens, dtype=torch.bool) if visible is None else visible
-        states = self.states(tokens, visible)
-        return torch.stack([self._attention(state, visible, layer) for layer, state in enumerate(states[:-1])])
+        state, found = self._embed(tokens), []
+        for layer in range(self.settings.layers):
+            # A layer's output is needed by the next one only.
+            state = self._layer(state, visible, layer - 1) if layer else state
+            found.append(self._attention(state, visible, layer))
+        return torch.stack(found)
 
     def states(
         self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
+from topicscope.randomness import chances
 from topicscope.settings.data import Masking
 from topicscope.synthetic.documents import Documents, MaskedDocuments
 
@@ -34,7 +35,7 @@ def mask_documents(
 def _draw_masks(
     documents: Documents, probability: float, needs_visible_key: bool, generator: np.random.Generator
 ) -> Bool[np.ndarray, " position"]:
-    masked = generator.random(len(documents.tokens)) < probability
+    masked = chances(probability, len(documents.tokens), generator=generator)
     while True:
         counts = np.add.reduceat(masked, documents.offsets[:-1], dtype=np.int64)
         unusable = counts == 0
@@ -43,7 +44,7 @@ def _draw_masks(
         if not unusable.any():
             return masked
         again = unusable[documents.document]
-        masked[again] = generator.random(np.count_nonzero(again)) < probability
+        masked[again] = chances(probability, int(np.count_nonzero(again)), generator=generator)
 
 
 def expected_frequencies(

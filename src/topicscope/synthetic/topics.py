@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 
 from topicscope.arrays import load_npy
 from topicscope.errors import InputError
+from topicscope.randomness import choices
 from topicscope.settings.checks import refuse
 from topicscope.settings.data import Data, Sampler
 from topicscope.synthetic.documents import Documents
@@ -139,7 +140,7 @@ def sample_documents(model: TopicModel, count: int, *, generator: np.random.Gene
     topic = _position_topics(model, count, document, generator)
     if model.equal_words is not None:
         words = topic * np.int32(model.equal_words)
-        words += (generator.random(len(topic)) * model.equal_words).astype(np.int32)
+        words += choices(model.equal_words, len(topic), generator=generator)
     else:
         words = model._word_outcomes.draw(topic, generator=generator)
     return Documents(lengths, words + np.int32(1))
@@ -162,7 +163,7 @@ def _position_topics(
     """Each position's topic, counted from 0."""
     if model.sampler == "topics":
         chosen = _topic_sets(model, count, generator).astype(np.int32)
-        return chosen[document, generator.integers(model.per_document, size=len(document))]
+        return chosen[document, choices(model.per_document, len(document), generator=generator)]
     return Outcomes(sample_proportions(model, count, generator=generator)).draw(document, generator=generator)
 
 
@@ -177,8 +178,8 @@ def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -
 class Outcomes:
     """Several distributions over the same outcomes, to draw from: a guide answers most draws, a search the others.
 
-    The unit interval is cut into equal cells. Where no boundary between outcomes falls into a cell, the cell alone
-    tells the outcome; else the cumulative probabilities are searched. The draws are those of inversion, exactly.
+    The unit interval is cut into equal cells, one is drawn, and where no boundary between outcomes falls into it the
+    cell alone tells the outcome. Else a place in it is drawn, and the cumulative probabilities are searched: exact.
     """
 
     def __init__(self, probabilities: Float[np.ndarray, "row outcome"]) -> None:
@@ -201,11 +202,11 @@ class Outcomes:
 
     def draw(self, row: Int[np.ndarray, " draw"], *, generator: np.random.Generator) -> Int[np.ndarray, " draw"]:
         """One outcome for each draw from its row's distribution."""
-        uniform = generator.random(len(row))
-        outcome = self._guide[row * self.cells + (uniform * self.cells).astype(np.int32)]
+        cell = choices(self.cells, len(row), generator=generator)
+        outcome = self._guide[row * self.cells + cell]
         unsure = np.flatnonzero(outcome < 0)
-        here = row[unsure]
+        here, uniform = row[unsure], (cell[unsure] + generator.random(len(unsure))) / self.cells
         # Below the row's top even after rounding: row + draw may not reach row + 1.
-        place = np.minimum(here + uniform[unsure], np.nextafter(here + 1.0, 0.0))
+        place = np.minimum(here + uniform, np.nextafter(here + 1.0, 0.0))
         outcome[unsure] = np.searchsorted(self._ladder, place, side="right") - here * self.outcomes
         return outcome

@@ -15,7 +15,7 @@ from torch import Tensor
 from topicscope.model.bag import BagTransformer, uses_table
 from topicscope.model.batch import padded_batch
 from topicscope.model.counts import slot_batches, table_batches
-from topicscope.model.one_hot import is_equation_7, one_hot_losses
+from topicscope.model.one_hot import OneHotPass, is_equation_7
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes
 from topicscope.settings import Settings
@@ -60,29 +60,38 @@ class BagEngine:
         self.model = BagTransformer(settings.model, sizes, weights)
         self._table = uses_table(settings.model, sizes)
         self._equation_7 = self._table and is_equation_7(settings.model)
-        self._count = partial(
-            table_batches if self._table else slot_batches,
-            vocabulary=sizes.vocabulary,
-            masked_keys=settings.model.masked_keys,
-            average=settings.training.average,
-            dtype=weights["value"].dtype,
-        )
+        # Its three matrices without their layer axis; they share memory with the weights.
+        value, key, query = (weights[name].detach()[:, 0] for name in ("value", "key", "query"))
+        self._matrices = value, key, query
+        self._counting: dict[str, Any] = {
+            "vocabulary": sizes.vocabulary,
+            "masked_keys": settings.model.masked_keys,
+            "average": settings.training.average,
+            "dtype": weights["value"].dtype,
+        }
 
     def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Count the documents."""
-        rows = {"by_document": not self.model.queries_matter} if self._table else {}
-        return list(self._count(members, steps=steps, **rows))
+        if self._table:
+            by_document = not self.model.queries_matter
+            return list(table_batches(members, steps=steps, by_document=by_document, **self._counting))
+        return list(slot_batches(members, steps=steps, **self._counting))
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From one row of scores for each distinct masked query."""
         if self._equation_7:
-            value, key, query = (self.weights[name] for name in ("value", "key", "query"))
-            return one_hot_losses(value, key, query, batch, self.loss)
+            done = OneHotPass(*self._matrices, batch, self.loss)
+            if torch.is_grad_enabled():
+                self._pass = done
+            return done.losses
         return row_losses(self.model.predict_masked(batch), batch.targets, self.loss)
 
     def gradients(self, values: Float[Tensor, " seed"], names: Iterable[str]) -> Gradients:
         """One backward pass for all members: no member's loss depends on another's weights."""
         named = list(names)
+        if self._equation_7:
+            assert values is self._pass.losses, "gradients are those of the losses computed last"
+            return self._pass.gradients(named)
         leaves = [self.weights[name] for name in named]
         found = torch.autograd.grad(values, leaves, torch.ones_like(values), allow_unused=True)
         return {name: gradient for name, gradient in zip(named, found, strict=True) if gradient is not None}

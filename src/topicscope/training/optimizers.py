@@ -65,7 +65,8 @@ class Optimizer:
         torch._fused_adam_(
             parameters,
             gradients,
-            *averages,
+            averages[0],
+            averages[1],
             [],
             steps,
             lr=rate,
