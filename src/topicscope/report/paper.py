@@ -56,7 +56,8 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     for panel, (name, cells) in zip(axes, panels.items(), strict=True):
         shares = np.array([[cells[row, column][0] for column in columns] for row in rows])
-        image = panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+        # Below the darkest blue, so that black text stays readable.
+        panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
         for (row, column), (share, length, growth) in cells.items():
             text = "no stage 2" if length == 1 else f"{100 * length:.0f} % steps\n{100 * growth:.0f} % growth"
             weight = "bold" if share == 1 else "normal"
@@ -72,7 +73,6 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
         panel.set_yticks(range(len(rows)), rows)
         panel.set_xlabel("initial scale")
         panel.set_title(f"{name}", fontsize=10)
-        image.set_clim(0, 1.6)
     figure.supxlabel(
         "in each cell: what stage 1 takes of the steps and makes of ‖W^V‖'s growth; blue and bold: all runs two-stage",
         fontsize=8,
