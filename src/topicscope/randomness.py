@@ -9,7 +9,7 @@ import math
 from enum import IntEnum
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Integer, UInt8
 
 
 class Purpose(IntEnum):
@@ -48,15 +48,14 @@ def chances(probability: float, count: int, *, generator: np.random.Generator) -
     return happens
 
 
-def choices(outcomes: int, count: int, *, generator: np.random.Generator) -> Int[np.ndarray, " draw"]:
+def choices(outcomes: int, count: int, *, generator: np.random.Generator) -> Integer[np.ndarray, " draw"]:
     """Numbers 0 … outcomes − 1, equally likely; from bytes where these are few, the odd ones drawn again."""
     if outcomes == 1:
-        return np.zeros(count, dtype=np.int32)
+        return np.zeros(count, dtype=np.uint8)
     if outcomes > 64:
         return generator.integers(outcomes, size=count, dtype=np.int32)
-    drawn = random_bytes(count, generator=generator)
     # Each number has as many bytes; those that are left over are beyond the last one.
-    chosen = (drawn // np.uint8(256 // outcomes)).astype(np.int32)
+    chosen = random_bytes(count, generator=generator) // np.uint8(256 // outcomes)
     unfair = np.flatnonzero(chosen >= outcomes)
-    chosen[unfair] = generator.integers(outcomes, size=len(unfair), dtype=np.int32)
+    chosen[unfair] = generator.integers(outcomes, size=len(unfair), dtype=np.uint8)
     return chosen

@@ -121,7 +121,7 @@ def _step_batch(members: Sequence[_Entries], step: int, documents: int, vocabula
         torch.from_numpy(tokens).flatten(0, 1),
         torch.from_numpy(log_counts).flatten(0, 1),
         queries,
-        row_place.flatten(),
+        row_place,
         step_targets([mine.targets for mine in members], step, vocabulary),
     )
 

@@ -107,9 +107,7 @@ def _step_rows(rows: Sequence[_Rows], steps: int, documents: int, vocabulary: in
     for step in range(steps):
         document = [mine.document[here[step]] for mine, here in zip(rows, places, strict=True)]
         query = [mine.token[here[step]] for mine, here in zip(rows, places, strict=True)]
-        found.append(
-            QueryRows(side_by_side(document, documents).flatten(), side_by_side(query, vocabulary).flatten())
-        )
+        found.append(QueryRows(side_by_side(document, documents), side_by_side(query, vocabulary)))
     return found
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from topicscope.model.batch import target_weights
@@ -85,28 +85,26 @@ def member_targets(
 def step_targets(members: Sequence[MemberTargets], step: int, vocabulary: int) -> Targets:
     """All members' targets of one step."""
     row_weight = side_by_side([mine.row_weight[mine.row_steps[step]] for mine in members])
-    offset = row_weight.shape[1] * vocabulary
-    return Targets(
-        side_by_side([mine.place[mine.steps[step]] for mine in members], offset).flatten(),
-        side_by_side([mine.weight[mine.steps[step]] for mine in members]),
-        row_weight.flatten(),
-    )
+    rows_a_seed = len(row_weight) // len(members)
+    place = side_by_side([mine.place[mine.steps[step]] for mine in members], rows_a_seed * vocabulary)
+    weight = side_by_side([mine.weight[mine.steps[step]] for mine in members])
+    return Targets(place, weight.view(len(members), -1), row_weight)
 
 
-def side_by_side(members: Sequence[np.ndarray], offset: int = 0) -> Tensor:
-    """One row for each seed, with zeros where it has less than others; its numbers moved on by seed · ``offset``."""
+def side_by_side(members: Sequence[np.ndarray], offset: int = 0) -> Shaped[Tensor, " seed_item"]:
+    """As many items for each seed, zeros where it has less than others; its numbers moved on by seed · ``offset``."""
     if len(members) == 1:
-        return torch.from_numpy(members[0][None])
+        return torch.from_numpy(members[0])
     joined = np.zeros((len(members), max(map(len, members))), dtype=members[0].dtype)
     for row, mine in zip(joined, members, strict=True):
         row[: len(mine)] = mine
     if offset:
         joined += np.arange(len(members))[:, None] * offset
-    return torch.from_numpy(joined)
+    return torch.from_numpy(joined.ravel())
 
 
 def log_of_counts(longest: int, dtype: torch.dtype) -> Float[np.ndarray, " count"]:
-    """log n for n = 0 … longest, −∞ for 0: counts are small, and looking up is faster than computing."""
+    """Logarithms of n = 0 … longest, −∞ for 0: counts are small, and looking up is faster than computing."""
     return torch.arange(longest + 1, dtype=torch.float64).log().to(dtype).numpy()
 
 
