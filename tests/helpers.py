@@ -57,9 +57,14 @@ def build_model(settings: Settings, *, seed: int = 0, dtype: torch.dtype = torch
 
 def start_program(*words: str) -> subprocess.Popen[str]:
     """The command line as a process of its own, on the code under test."""
+    return start_python("-m", "topicscope", *words)
+
+
+def start_python(*words: str) -> subprocess.Popen[str]:
+    """Python as a process of its own, on the code under test."""
     source = str(Path(topicscope.__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": source}
-    command = [sys.executable, "-m", "topicscope", *words]
+    command = [sys.executable, *words]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

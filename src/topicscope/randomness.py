@@ -9,7 +9,7 @@ import math
 from enum import IntEnum
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt8
+from jaxtyping import Bool, Integer, UInt8
 
 
 class Purpose(IntEnum):
@@ -32,7 +32,9 @@ def generator(seed: int, purpose: Purpose, *counter: int) -> np.random.Generator
 
 def random_bytes(count: int, *, generator: np.random.Generator) -> UInt8[np.ndarray, " draw"]:
     """Numbers 0 … 255, equally likely: eight of them for the price of one uniform number."""
-    return np.frombuffer(generator.bytes(count), dtype=np.uint8)
+    words = generator.integers(2**64 - 1, size=-(-count // 8), dtype=np.uint64, endpoint=True)
+    # The same bytes on every machine, whichever end of a number it stores first.
+    return words.astype("<u8", copy=False).view(np.uint8)[:count]
 
 
 def chances(probability: float, count: int, *, generator: np.random.Generator) -> Bool[np.ndarray, " draw"]:
@@ -46,12 +48,14 @@ def chances(probability: float, count: int, *, generator: np.random.Generator) -
     return happens
 
 
-def choices(outcomes: int, count: int, *, generator: np.random.Generator) -> Int[np.ndarray, " draw"]:
+def choices(outcomes: int, count: int, *, generator: np.random.Generator) -> Integer[np.ndarray, " draw"]:
     """Numbers 0 … outcomes − 1, equally likely; from bytes where these are few, the odd ones drawn again."""
+    if outcomes == 1:
+        return np.zeros(count, dtype=np.uint8)
     if outcomes > 64:
         return generator.integers(outcomes, size=count, dtype=np.int32)
-    drawn = random_bytes(count, generator=generator)
-    chosen = (drawn % np.uint8(outcomes)).astype(np.int32)
-    unfair = np.flatnonzero(drawn >= 256 // outcomes * outcomes)
-    chosen[unfair] = generator.integers(outcomes, size=len(unfair), dtype=np.int32)
+    # Each number has as many bytes; those that are left over are beyond the last one.
+    chosen = random_bytes(count, generator=generator) // np.uint8(256 // outcomes)
+    unfair = np.flatnonzero(chosen >= outcomes)
+    chosen[unfair] = generator.integers(outcomes, size=len(unfair), dtype=np.uint8)
     return chosen

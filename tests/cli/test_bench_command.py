@@ -1,15 +1,21 @@
 import json
 import math
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from helpers import start_program
 from topicscope.cli import main
 from topicscope.commands import bench as bench_module
 from topicscope.commands.growth import repeated
 from topicscope.synthetic.documents import MaskedDocuments
 
+needs_transformers = pytest.mark.skipif(
+    find_spec("transformers") is None, reason="the benchmark compares with transformers, which is not installed"
+)
 FOUR = {"huggingface", "reference", "bag", "ensemble"}
 
 
@@ -26,6 +32,7 @@ def check_json(printed: str) -> dict[str, dict[str, float]]:
     return found
 
 
+@needs_transformers
 def test_bench_prints_speeds_and_ratios_as_json(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,12 +42,24 @@ def test_bench_prints_speeds_and_ratios_as_json(
     check_json(capsys.readouterr().out)
 
 
+@needs_transformers
 @pytest.mark.slow
-def test_the_bag_engine_needs_no_more_memory_than_the_reference(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--rounds", "3", "--json", "--quiet"]) == 0
-    memory = check_json(capsys.readouterr().out)["peak_memory_megabytes"]
+def test_bench_as_a_process_prints_json_alone_and_the_bag_engine_needs_no_more_memory() -> None:
+    """The profiler writes lines of its own, but not to standard output."""
+    process = start_program("bench", "--rounds", "3", "--json", "--quiet")
+    printed, errors = process.communicate()
+    assert process.returncode == 0, errors
+    memory = check_json(printed)["peak_memory_megabytes"]
     if Path("/proc/self/clear_refs").exists():
         assert memory["bag"] <= memory["reference"]
+
+
+def test_bench_without_transformers_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert main(["bench", "--rounds", "1", "--quiet"]) == 2
+    assert 'pip install "topicscope[language]"' in capsys.readouterr().err
 
 
 def test_bench_refuses_no_rounds(capsys: pytest.CaptureFixture[str]) -> None:

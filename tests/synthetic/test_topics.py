@@ -6,6 +6,7 @@ import pytest
 
 from topicscope.errors import InputError
 from topicscope.settings import Data
+from topicscope.settings.data import Sampler
 from topicscope.synthetic.documents import Documents, read_documents, write_documents
 from topicscope.synthetic.topics import (
     TopicModel,
@@ -91,6 +92,40 @@ def test_overlapping_topics_give_their_words_the_given_probabilities(tmp_path: P
         assert_means_within_five_standard_errors(frequencies(documents, 5), np.array([0, 0.25, 0.2, 0.2, 0.35]))
     assert not model.disjoint
     assert model.equal_words is None
+
+
+@pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
+def test_the_order_of_words_is_random_unless_documents_are_not_shuffled(sampler: Sampler) -> None:
+    """Of neighbours as of the first and the last word, the same share is of one topic."""
+    model = TopicModel.from_settings(Data(sampler=sampler, topics=4, words=3, per_document=3, length=(12, 12)))
+    gap = {}
+    for shuffled in (True, False):
+        documents = sample_documents(model, COUNT, shuffled=shuffled, generator=np.random.default_rng(11))
+        topics = model.word_topics[documents.tokens].reshape(COUNT, 12)
+        neighbours = (topics[:, 1:] == topics[:, :-1]).mean(axis=1)
+        gap[shuffled] = (neighbours - (topics[:, 0] == topics[:, -1]))[:, None]
+    assert_means_within_five_standard_errors(gap[True], np.zeros(1))
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(gap[False], np.zeros(1))
+
+
+@pytest.mark.parametrize("sampler", ["dirichlet", "topics"])
+def test_counts_have_the_same_moments_whether_documents_are_shuffled_or_not(sampler: Sampler) -> None:
+    model = TopicModel.from_settings(Data(sampler=sampler, topics=3, words=2, per_document=2, length=(5, 15)))
+    other = TopicModel.from_settings(
+        Data(sampler=sampler, topics=3, words=2, per_document=3, dirichlet=(1.0,), length=(5, 15))
+    )
+
+    def moments(model: TopicModel, shuffled: bool, seed: int) -> np.ndarray:
+        documents = sample_documents(model, COUNT, shuffled=shuffled, generator=np.random.default_rng(seed))
+        found = frequencies(documents, model.vocabulary)
+        return np.concatenate([found, (found[:, :, None] * found[:, None]).reshape(COUNT, -1)], axis=1)
+
+    expected = moments(model, True, 12)
+    nothing = np.zeros(expected.shape[1])
+    assert_means_within_five_standard_errors(expected - moments(model, False, 13), nothing)
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(expected - moments(other, False, 13), nothing)
 
 
 def test_a_word_of_probability_zero_is_never_drawn() -> None:

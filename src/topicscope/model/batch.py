@@ -52,7 +52,7 @@ def target_weights(documents: MaskedDocuments, average: Average, *, batches: int
     positions the same share, so a document counts by how many it has. The documents may be several ``batches`` of
     the same number of documents, one after another; the shares of each sum to one.
     """
-    counts = np.add.reduceat(documents.masked, documents.offsets[:-1], dtype=np.int64)
+    counts = documents.masked_counts
     if average == "batch":
         counts = counts.reshape(batches, -1).sum(axis=1)
         return np.repeat(1.0 / counts, counts)

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.linalg import vecdot
 
-from topicscope.model.counts import TableBatch, Targets
+from topicscope.model.table_counts import TableBatch
+from topicscope.model.targets import Targets
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
 

@@ -87,8 +87,9 @@ class Training:
     engine: Engine = "auto"
     """"bag": a row a distinct token (needs no positions); "reference": a row a position; "auto": the first that can."""
 
-    threads: int = 1
-    """Threads of one run; results repeat to the bit for the same number only."""
+    threads: int = 0
+    """Threads of one run; results repeat to the bit for the same number only. 0: one, unless a step is large, then all
+    cores; the run folder records the number chosen."""
 
     log_every: int = 10
     """Steps between rows of metrics.jsonl."""
@@ -129,13 +130,12 @@ class Training:
             "steps",
             "rounds",
             "decay_every",
-            "threads",
             "log_every",
             "validation_documents",
             "checkpoint_every",
         ):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("stage_steps", "validate_every", "snapshots"):
+        for name in ("stage_steps", "threads", "validate_every", "snapshots"):
             check_at_least(f"training.{name}", getattr(self, name), 0)
         if self.stage_steps > self.steps:
             raise refuse(

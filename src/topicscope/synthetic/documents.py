@@ -67,6 +67,16 @@ class MaskedDocuments(_Ragged):
     masked: Bool[np.ndarray, " position"]
     """Whether a position is in M, to be predicted."""
 
+    @cached_property
+    def where(self) -> Int[np.ndarray, " target"]:
+        """The masked positions, in order."""
+        return np.flatnonzero(self.masked)
+
+    @cached_property
+    def masked_counts(self) -> Int[np.ndarray, " document"]:
+        """|M| of each document."""
+        return np.diff(np.searchsorted(self.where, self.offsets))
+
     def select(self, chosen: Int[np.ndarray, " chosen"]) -> "MaskedDocuments":
         """These documents, in this order (a document may be chosen twice)."""
         positions, lengths = self._positions_of(chosen)

@@ -22,14 +22,14 @@ def mask_documents(
     positions hidden as keys) a document that is masked altogether is drawn again too.
     """
     masked = _draw_masks(documents, masking.mask, needs_visible_key, generator)
-    where = np.flatnonzero(masked)
-    fate = generator.random(len(where))
     tokens = documents.tokens.copy()
+    found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
+    fate = generator.random(len(found.where))
     # Order of fates: keep, random word, [MASK]; a random word is never [MASK], and may be the word itself.
-    random = where[(fate >= masking.keep) & (fate < masking.keep + masking.random)]
-    tokens[where[fate >= 1.0 - masking.replaced]] = 0
+    random = found.where[(fate >= masking.keep) & (fate < masking.keep + masking.random)]
+    tokens[found.where[fate >= 1.0 - masking.replaced]] = 0
     tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
-    return MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
+    return found
 
 
 def _draw_masks(
@@ -37,10 +37,9 @@ def _draw_masks(
 ) -> Bool[np.ndarray, " position"]:
     masked = chances(probability, len(documents.tokens), generator=generator)
     while True:
-        counts = np.add.reduceat(masked, documents.offsets[:-1], dtype=np.int64)
-        unusable = counts == 0
+        unusable = ~np.logical_or.reduceat(masked, documents.offsets[:-1])
         if needs_visible_key:
-            unusable |= counts == documents.lengths
+            unusable |= np.logical_and.reduceat(masked, documents.offsets[:-1])
         if not unusable.any():
             return masked
         again = unusable[documents.document]

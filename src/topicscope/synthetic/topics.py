@@ -132,18 +132,45 @@ def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic
     return matrix / sums[:, None]
 
 
-def sample_documents(model: TopicModel, count: int, *, generator: np.random.Generator) -> Documents:
-    """Draw documents: lengths, then each document's topics, then each position's topic and word."""
+def sample_documents(
+    model: TopicModel, count: int, *, shuffled: bool = True, generator: np.random.Generator
+) -> Documents:
+    """Draw documents: lengths, then how many words of each topic a document has, then the words.
+
+    Words of a document are exchangeable, so their order is drawn apart from them. Whoever does not look at the order
+    may have the documents not ``shuffled``: the words of a topic then stand together.
+    """
     shortest, longest = model.length
     lengths = generator.integers(shortest, longest, size=count, endpoint=True, dtype=np.int32)
-    document = np.repeat(np.arange(count, dtype=np.int32), lengths)
-    topic = _position_topics(model, count, document, generator)
+    topics, counts = _topic_counts(model, lengths, generator)
     if model.equal_words is not None:
-        words = topic * np.int32(model.equal_words)
-        words += choices(model.equal_words, len(topic), generator=generator)
+        first_words = topics * np.int32(model.equal_words) + np.int32(1)
+        tokens = np.repeat(first_words.ravel(), counts.ravel())
+        tokens += choices(model.equal_words, len(tokens), generator=generator)
     else:
-        words = model._word_outcomes.draw(topic, generator=generator)
-    return Documents(lengths, words + np.int32(1))
+        topic = np.repeat(topics.ravel(), counts.ravel())
+        tokens = model._word_outcomes.draw(topic, generator=generator) + np.int32(1)
+    documents = Documents(lengths, tokens)
+    return _shuffled(documents, generator) if shuffled else documents
+
+
+def _topic_counts(
+    model: TopicModel, lengths: Int[np.ndarray, " document"], generator: np.random.Generator
+) -> tuple[Int[np.ndarray, "document chosen"], Int[np.ndarray, "document chosen"]]:
+    """The topics that each document may have, counted from 0, and how many of its words are of each."""
+    if model.sampler == "topics":
+        chosen = _topic_sets(model, len(lengths), generator).astype(np.int32)
+        proportions = np.full(chosen.shape, 1.0 / model.per_document)
+    else:
+        proportions = sample_proportions(model, len(lengths), generator=generator)
+        chosen = np.broadcast_to(np.arange(model.topics, dtype=np.int32), proportions.shape)
+    return chosen, generator.multinomial(lengths, proportions)
+
+
+def _shuffled(documents: Documents, generator: np.random.Generator) -> Documents:
+    """Each document's words in an order of their own: that of random keys."""
+    keys = documents.document + generator.random(len(documents.tokens))
+    return Documents(documents.lengths, documents.tokens[np.argsort(keys)])
 
 
 def sample_proportions(
@@ -155,16 +182,6 @@ def sample_proportions(
     proportions = np.zeros((count, model.topics))
     np.put_along_axis(proportions, _topic_sets(model, count, generator), 1.0 / model.per_document, axis=1)
     return proportions
-
-
-def _position_topics(
-    model: TopicModel, count: int, document: Int[np.ndarray, " position"], generator: np.random.Generator
-) -> Int[np.ndarray, " position"]:
-    """Each position's topic, counted from 0."""
-    if model.sampler == "topics":
-        chosen = _topic_sets(model, count, generator).astype(np.int32)
-        return chosen[document, choices(model.per_document, len(document), generator=generator)]
-    return Outcomes(sample_proportions(model, count, generator=generator)).draw(document, generator=generator)
 
 
 def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -> Int[np.ndarray, "document chosen"]:

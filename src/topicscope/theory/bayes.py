@@ -86,7 +86,7 @@ def bayes_floors(
     done = 0
     while done < samples:
         size = min(_chunk(model, masking), samples - done)
-        documents = sample_documents(model, size, generator=generator)
+        documents = sample_documents(model, size, shuffled=False, generator=generator)
         masked = mask_documents(documents, masking, model.vocabulary, generator=generator)
         parts.append(losses_of(model, masking, masked, average))
         done += size

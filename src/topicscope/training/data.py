@@ -25,7 +25,7 @@ class BatchStream:
         self._masked_once: MaskedDocuments | None = None
         if not settings.data.fresh:
             draw = generator(settings.seed, Purpose.DOCUMENTS)
-            self._documents = sample_documents(topic_model, settings.data.documents, generator=draw)
+            self._documents = self._sample(settings.data.documents, draw)
             if settings.masking.fixed:
                 self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
         self.chunk = lru_cache(maxsize=1)(self._draw_chunk)
@@ -40,13 +40,13 @@ class BatchStream:
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
         """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
         draw = generator(self.settings.seed, purpose)
-        return self._mask(sample_documents(self.topic_model, count, generator=draw), draw)
+        return self._mask(self._sample(count, draw), draw)
 
     def _draw_chunk(self, chunk: int) -> MaskedDocuments:
         count = STEPS_PER_CHUNK * self.settings.training.batch
         if self._documents is None:
             draw = generator(self.settings.seed, Purpose.DOCUMENTS, chunk)
-            return self._mask(sample_documents(self.topic_model, count, generator=draw), draw)
+            return self._mask(self._sample(count, draw), draw)
         chosen = self._chosen(chunk * count, count)
         if self._masked_once is not None:
             return self._masked_once.select(chosen)
@@ -62,6 +62,14 @@ class BatchStream:
 
     def _draw_order(self, epoch: int) -> np.ndarray:
         return generator(self.settings.seed, Purpose.ORDER, epoch).permutation(self.settings.data.documents)
+
+    def _sample(self, count: int, draw: np.random.Generator) -> Documents:
+        """A model without positions cannot tell in which order words stand, and each is masked whatever the others.
+
+        So for it the order is not drawn: loss and gradients have the same distribution.
+        """
+        shuffled = self.settings.model.positions != "none"
+        return sample_documents(self.topic_model, count, shuffled=shuffled, generator=draw)
 
     def _mask(self, documents: Documents, draw: np.random.Generator) -> MaskedDocuments:
         return mask_documents(

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from topicscope.model.bag import BagTransformer, uses_table
 from topicscope.model.batch import padded_batch
-from topicscope.model.counts import slot_batches, table_batches
 from topicscope.model.one_hot import OneHotPass, is_equation_7
+from topicscope.model.slot_counts import slot_batches
+from topicscope.model.table_counts import table_batches
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes
 from topicscope.settings import Settings

@@ -23,7 +23,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
 from topicscope.training.data import STEPS_PER_CHUNK
 from topicscope.training.engines import make_engine
-from topicscope.training.machine import torch_threads
+from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.members import Member, shared_weights
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses
@@ -48,6 +48,8 @@ def train_together(
 ) -> list[RunFolder]:
     """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own."""
     folders = [RunFolder(Path(out)) for out in outs]
+    vocabulary = TopicModel.from_settings(members[0].data).vocabulary
+    members = [with_threads(mine, vocabulary) for mine in members]
     settings = [_settings_to_train(*pair, members, resume) for pair in zip(folders, members, strict=True)]
     topic_model = TopicModel.from_settings(settings[0].data)
     settings[0].check_vocabulary(topic_model.vocabulary)
@@ -105,7 +107,7 @@ class Trainer:
 
     def run(self, folders: Sequence[RunFolder], report: Report) -> None:
         """Train to the last step, from the newest checkpoints if there are any."""
-        logger.info("the %s engine computes this model.", self.settings.engine)
+        logger.info("the %s engine computes this model, threads: %d.", self.settings.engine, self.training.threads)
         checkpoints = self._whole_checkpoints(folders)
         for seed, checkpoint in enumerate(checkpoints or ()):
             self.step = checkpoint.step

@@ -1,9 +1,16 @@
 """How training uses the machine."""
 
 import contextlib
+import dataclasses
+import os
 from collections.abc import Iterator
 
 import torch
+
+from topicscope.settings import Settings
+
+# Multiply-adds of a step from which several threads gain more than they cost: some tens of milliseconds on one.
+LARGE_STEP = 2_000_000_000
 
 
 @contextlib.contextmanager
@@ -18,3 +25,29 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def with_threads(settings: Settings, vocabulary: int) -> Settings:
+    """The settings with the number of threads chosen, if it was left open: one, unless a step is large.
+
+    A member of an ensemble gets what the run alone would get, so that its company does not change its settings.
+    """
+    if settings.training.threads:
+        return settings
+    threads = available_cores() if step_size(settings, vocabulary) >= LARGE_STEP else 1
+    return dataclasses.replace(settings, training=dataclasses.replace(settings.training, threads=threads))
+
+
+def step_size(settings: Settings, vocabulary: int) -> int:
+    """About how many multiply-adds the forward pass of a step takes: projections, attention and prediction."""
+    longest, dimension = settings.data.length[1], settings.model.dimension or vocabulary
+    rows = min(longest, vocabulary) if settings.engine == "bag" else longest
+    layer = rows * (4 * dimension**2 + 2 * rows * dimension)
+    return settings.training.batch * (settings.model.layers * layer + rows * dimension * vocabulary)
+
+
+def available_cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

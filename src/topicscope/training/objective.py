@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from topicscope.model.counts import Targets
+from topicscope.model.targets import Targets
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import part_of
 from topicscope.settings import Training
