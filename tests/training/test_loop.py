@@ -55,7 +55,7 @@ def test_a_run_folder_holds_what_its_settings_ask_for(tmp_path: Path) -> None:
     assert [row["step"] for row in rows if row["validation_loss"] is not None] == [0, 4, 8, 12]
     assert [row["step"] for row in rows if row["rotation"] is not None] == [10, 12]
     assert len(rows[-1]["norm"]["value"]) == 2
-    assert folder.settings() == small_settings(model={"layers": 2})
+    assert folder.settings() == small_settings(model={"layers": 2}, training={"threads": 1})
     snapshot = folder.snapshots()[12]
     assert snapshot["value"].shape == (2, 7, 7)
     assert snapshot["attention"].shape == (3, 2, 1)
