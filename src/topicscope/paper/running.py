@@ -54,7 +54,7 @@ class Member:
 def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
     """Train every seed and measure."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = _with_topic_words(experiment, Path(folder))
+        settings = _on_one_thread(_with_topic_words(experiment, Path(folder)))
         topic_model = TopicModel.from_settings(settings.data)
         started = time.perf_counter()
         members = train_members(settings, seeds, Path(folder))
@@ -75,7 +75,7 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         steps=steps,
         loss=columns.of(lambda row: row["loss"]),
         norms={name: columns.of(partial(_norm, name)) for name in shapes},
-        rotation=columns.of(lambda row: row["rotation"][0] if row["rotation"] else np.nan),
+        rotation=columns.of(lambda row: _number(row["rotation"][0]) if row["rotation"] else np.nan),
         contrasts={
             "value": columns.of(lambda row: _number(row["contrast"]["value"][0])),
             "embedding": columns.of(lambda row: _number(row["contrast"]["embedding"])),
@@ -175,6 +175,11 @@ class _Columns:
         for place, rows in enumerate(self.members):
             column[place, : len(rows)] = [pick(row) for row in rows]
         return column
+
+
+def _on_one_thread(settings: Settings) -> Settings:
+    """Experiments run side by side in processes, and their numbers must not depend on the machine's cores."""
+    return dataclasses.replace(settings, training=dataclasses.replace(settings.training, threads=1))
 
 
 def _with_topic_words(experiment: Experiment, folder: Path) -> Settings:
