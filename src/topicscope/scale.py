@@ -29,6 +29,8 @@ from topicscope.files import write_atomically
 T = TypeVar("T")
 ENGINES = ("local",)
 # How often work is taken up again after a worker was lost.
+# What linear algebra libraries read when they are loaded.
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ATTEMPTS = 3
 # Called with how many items are done, how many there are, and the name of the last.
 Report = Callable[[int, int, str], None]
@@ -163,11 +165,26 @@ def _processes(workers: int) -> Iterator[ProcessPoolExecutor]:
     reader, writer = context.Pipe(duplex=False)
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(reader,))
     try:
-        yield pool
+        with _one_thread_each():
+            yield pool
     finally:
         writer.close()
         pool.shutdown(cancel_futures=True)
         reader.close()
+
+
+@contextlib.contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Have processes started meanwhile compute on one thread: as many workers as cores would fight over them."""
+    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
 
 
 def _start_worker(stop: Connection) -> None:

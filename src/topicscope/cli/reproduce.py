@@ -1,5 +1,6 @@
 """``topicscope reproduce``: the paper's claims, their verdicts and figures."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -66,6 +67,9 @@ def main(words: "list[str]") -> int:
     """Parse, run, print the table; 1 if --strict and a claim fails."""
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope reproduce", description=DESCRIPTION))
     log_to_terminal(quiet=True)
+    # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from topicscope.commands.reproduce import list_claims, reproduce
 
     if options.list:
