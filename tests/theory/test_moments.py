@@ -1,5 +1,6 @@
 """The moments S, R, s, r against enumeration of every document, mask and token, and against sampling."""
 
+import dataclasses
 from itertools import combinations
 from typing import Any
 
@@ -184,7 +185,7 @@ MONTE_CARLO_DOCUMENTS = 3_000
 
 
 def check_drawn_moments(data: Data, masking: Masking, average: Average, seed: int) -> bool:
-    """S and R at four random signs u, w: u⊤Su and w⊤Ru. Says whether the other average would have been rejected.
+    """S and R at four random signs u, w: u⊤Su and w⊤Ru. Says whether those of another masking would be rejected.
 
     Signs, not entries: each probe weighs all entries alike, and its terms are bounded, so that a standard error from
     3,000 documents is one; and 8 comparisons a setting are few enough for 5 of them to hold in all.
@@ -195,8 +196,8 @@ def check_drawn_moments(data: Data, masking: Masking, average: Average, seed: in
     mean, error = sampled_statistics(model, masking, average, MONTE_CARLO_DOCUMENTS, probes, seed)
     slack = 5 * error + 1e-12
     assert (abs(mean - exact_statistics(moments(model, masking, average), probes)) <= slack).all()
-    other: Average = "batch" if average == "document" else "document"
-    return bool((abs(mean - exact_statistics(moments(model, masking, other), probes)) > slack).any())
+    other = dataclasses.replace(masking, mask=0.5 * masking.mask)
+    return bool((abs(mean - exact_statistics(moments(model, other, average), probes)) > slack).any())
 
 
 def check_moments_of_drawn_settings(examples: int) -> None:
@@ -209,8 +210,8 @@ def check_moments_of_drawn_settings(examples: int) -> None:
 
     check()
     assert len(rejected) >= examples
-    # Control: where lengths or |M| vary enough, the moments under the wrong average are told apart.
-    assert sum(rejected) >= examples / 20
+    # Control: half as many masked positions are told apart, but for some settings with few tokens or much noise.
+    assert sum(rejected) >= examples / 2
 
 
 def test_moments_of_drawn_settings_agree_with_sampling() -> None:
