@@ -11,7 +11,7 @@ import pytest
 
 import topicscope
 from topicscope.errors import InputError
-from topicscope.scale import Item, completed, map_items, read_result
+from topicscope.scale import Item, completed, map_items, read_result, write_result
 
 
 def squares(folder: Path, count: int = 4) -> list[Item[tuple[int, Path]]]:
@@ -166,3 +166,10 @@ def group_exists(group: int) -> bool:
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give one of local"):
         list(completed(square, squares(tmp_path), folder=tmp_path, engine="cloud"))
+
+
+def test_equal_work_under_two_names_is_done_once(tmp_path: Path) -> None:
+    first, second = (Item(name=name, key={"what": 1}, argument=1) for name in ("figure10/a", "figure4/b"))
+    write_result(first.path(tmp_path), b"done")
+    assert second.path(tmp_path) == first.path(tmp_path)
+    assert Item(name="figure10/a", key={"what": 2}, argument=1).path(tmp_path) != first.path(tmp_path)

@@ -1,6 +1,7 @@
 """topicscope: how transformers learn topic structure, checked against theory.
 
-``import topicscope as ts`` offers what the command line does, by the same names; nothing heavy is imported until used.
+``import topicscope as ts`` offers training, checking and reproducing by the names of the commands; theory is a
+package of functions, ``topicscope.theory``. Nothing heavy is imported until used.
 """
 
 import importlib

@@ -61,7 +61,9 @@ class Item(Generic[T]):
     def path(self, folder: Path) -> Path:
         """Where its result is kept."""
         readable = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:80]
-        return folder / f"{readable}-{self.digest}{self.suffix}"
+        # The digest decides: equal work that is there under another name is not done again.
+        there = sorted(folder.glob(f"*-{self.digest}{self.suffix}"))
+        return there[0] if there else folder / f"{readable}-{self.digest}{self.suffix}"
 
 
 def read_result(path: Path) -> bytes | None:

@@ -50,14 +50,16 @@ def test_either_of_keys_and_queries_ends_stage_1() -> None:
     assert stages(STEPS, moving, still, value).end == stages(STEPS, still, moving, value).end == 510
 
 
-def test_a_run_that_diverges_counts_to_its_last_finite_row() -> None:
+def test_a_run_that_diverges_has_no_stages() -> None:
     attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 1000, 0.0, 10.0)
     whole = stages(STEPS, attention, attention, value)
     broken = value.copy()
     broken[90:] = np.nan
     cut = stages(STEPS, attention, attention, broken)
     assert whole.growth == pytest.approx(5.1 / 10)
-    assert cut.growth == pytest.approx(5.1 / 8.9)
+    assert whole.two
+    assert np.isnan([cut.growth, cut.steps]).all()
+    assert not cut.two
 
 
 def test_a_shrinking_value_matrix_has_no_growth_to_share() -> None:

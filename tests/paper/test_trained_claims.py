@@ -118,7 +118,10 @@ def test_figure_4_holds_for_two_stages_and_not_for_one() -> None:
     assert (decide(growth, two), decide(length, two), decide(plateau, two)) == ("holds",) * 3
     assert decide(growth, one) == "fails"
     assert decide(growth, never) == "fails"
-    assert decide(length, never) != "holds"
+    assert decide(length, never) == "fails"
+    broken = np.where(STEPS < 500, value, np.nan)
+    diverged = fabricate(experiment, norms={"key": late, "query": late, "value": broken})
+    assert (decide(growth, diverged), decide(length, diverged)) == ("undecided",) * 2
     assert decide(plateau, never) == "undecided"
 
 

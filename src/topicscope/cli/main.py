@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"topicscope: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
-        sys.stderr.write("topicscope: stopped; what was finished is kept.\n")
+        sys.stderr.write(
+            "topicscope: stopped; what was finished is kept, and a run goes on from its last checkpoint.\n"
+        )
         return 130
     except BrokenPipeError:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.

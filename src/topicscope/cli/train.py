@@ -70,8 +70,8 @@ def parse_options(words: list[str]) -> Options:
     if places:
         settings = load_settings(Path(words[places[0]]))
         words = words[: places[0]] + words[places[0] + 1 :]
-    elif "--resume" in words and (stored := _stored_settings(words)) is not None:
-        settings = stored
+    elif "--resume" in words:
+        settings = _stored_settings(words)
     if "--help" not in words and "-h" not in words and not _value_of(words, "--out"):
         raise InputError("--out is missing: give a folder to write the run to.")
     default = Options(out=Path("DIR"), settings=settings)
@@ -88,9 +88,14 @@ def _is_settings_file(words: list[str], place: int, word: str) -> bool:
     return first or (word.endswith(".toml") and not word.startswith("-") and words[place - 1] != "--out")
 
 
-def _stored_settings(words: list[str]) -> Settings | None:
-    path = Path(_value_of(words, "--out") or "") / "settings.toml"
-    return load_settings(path) if path.exists() else None
+def _stored_settings(words: list[str]) -> Settings:
+    """The settings of the run that is resumed; without one, options must say what to train."""
+    out = Path(_value_of(words, "--out") or "")
+    if (out / "settings.toml").exists():
+        return load_settings(out / "settings.toml")
+    if not any(word.startswith(("--data.", "--masking.", "--model.", "--training.")) for word in words):
+        raise InputError(f"--out {out} holds no run to resume: give the folder of a run, or settings to start one.")
+    return Settings()
 
 
 def _value_of(words: list[str], option: str) -> str | None:

@@ -20,10 +20,11 @@ class Stages:
     """The first logged step at which W^K or W^Q has taken off; None if they never do."""
 
     growth: float
-    """The share of ‖W^V‖'s growth over the run that it has made by then; 1 without an end, NaN if it does not grow."""
+    """The share of ‖W^V‖'s growth over the run that it has made by then; 1 without an end, NaN if it does not grow or
+    the run diverged."""
 
     steps: float
-    """The share of the run's steps that stage 1 takes; 1 without an end."""
+    """The share of the run's steps that stage 1 takes; 1 without an end, NaN if the run diverged."""
 
     @property
     def two(self) -> bool:
@@ -37,11 +38,11 @@ def stages(
     query: Float[np.ndarray, " row"],
     value: Float[np.ndarray, " row"],
 ) -> Stages:
-    """Apply the rule to one run's norms; a run that diverged (NaN) counts to its last finite row."""
-    finite = np.isfinite(key) & np.isfinite(query) & np.isfinite(value)
-    last = int(np.flatnonzero(finite)[-1])
-    grown = value[last] - value[0]
-    taken_off = finite & ((key > TAKE_OFF * key[0]) | (query > TAKE_OFF * query[0]))
+    """Apply the rule to one run's norms; a run that diverged (NaN at the end) has no growth to take shares of."""
+    if not np.isfinite([key[-1], query[-1], value[-1]]).all():
+        return Stages(None, np.nan, np.nan)
+    grown = value[-1] - value[0]
+    taken_off = (key > TAKE_OFF * key[0]) | (query > TAKE_OFF * query[0])
     if not taken_off.any():
         return Stages(None, 1.0 if grown > 0 else np.nan, 1.0)
     row = int(np.argmax(taken_off))

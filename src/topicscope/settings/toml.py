@@ -19,7 +19,7 @@ FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in 
 
 def load_settings(path: Path) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
-    text = ""
+    path, text = Path(path), ""
     try:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)

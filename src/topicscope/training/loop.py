@@ -53,6 +53,9 @@ def train_together(
     settings = [_settings_to_train(*pair, members, resume) for pair in zip(folders, members, strict=True)]
     topic_model = TopicModel.from_settings(settings[0].data)
     settings[0].check_vocabulary(topic_model.vocabulary)
+    for folder in folders:
+        if resume and not folder.settings_path.exists():
+            logger.info("%s holds no run yet: starting one.", folder.path)
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
         trainer = Trainer(settings, topic_model)
         for mine, folder in zip(settings, folders, strict=True):
@@ -73,8 +76,6 @@ def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Set
         folder.check_can_resume(given, together=members)
         folder.warn_of_other_versions(given)
         return folder.settings()
-    if resume:
-        logger.info("%s holds no run yet: starting one.", folder.path)
     return given
 
 
