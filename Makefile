@@ -25,7 +25,7 @@ lint: $(VENV)/dev
 $(VENV)/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[language]"
 	touch $@
 
 $(VENV)/dev: $(VENV)/base

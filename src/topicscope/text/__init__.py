@@ -1,0 +1,1 @@
+"""Corpora and tokenizers: from files to documents to passages of tokens."""
