@@ -10,6 +10,7 @@ from tiny_models import save_tiny
 from topicscope.errors import InputError
 from topicscope.probe.models import HuggingFaceModel, Loading
 from topicscope.probe.sources import check_architecture, find_model
+from topicscope.text import hub
 
 
 def load(folder: Path, *, allow_bin: bool = False) -> HuggingFaceModel:
@@ -84,7 +85,7 @@ def test_names_that_lead_nowhere_are_refused(
 ) -> None:
     import huggingface_hub.constants
 
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(hub, "reachable", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match=said):
         find_model(name, revision=revision)

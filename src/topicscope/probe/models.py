@@ -9,7 +9,7 @@ the longest input) is found by running the model once.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,10 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from topicscope.errors import InputError
+from topicscope.probe.settings import Device, Precision
 from topicscope.probe.sources import Source, check_architecture
 
-Device = Literal["auto", "cpu", "cuda", "mps"]
-Precision = Literal["float32", "float64", "bfloat16", "float16"]
 # Words per batch where embeddings are taken one word at a time.
 WORDS_AT_ONCE = 2_048
 # Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
@@ -109,7 +108,7 @@ class HuggingFaceModel:
         self.length = shape.length - len(self._before) - len(self._after)
         """Content tokens that fit into a sequence."""
         self.first = int(self.causal and not self._before)
-        self._device = _device(loading.device)
+        self._device = device_named(loading.device)
         self._network.to(self._device)
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
@@ -232,7 +231,8 @@ def _padding(network: Any) -> int:
     return int(getattr(network.config, "pad_token_id", 0) or 0)
 
 
-def _device(name: Device) -> torch.device:
+def device_named(name: Device) -> torch.device:
+    """The device to run on; "auto" is the first that is there of CUDA, MPS and CPU."""
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return torch.device(next(each for each in ("cuda", "mps", "cpu") if present[each]))

@@ -21,9 +21,6 @@ from topicscope.measure.permuted_pairs import PermutedLabels
 from topicscope.probe.labels import Labels
 from topicscope.randomness import Purpose, generator
 
-# Passages whose pairs are held before they are summed.
-TABLES = 256
-
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -126,27 +123,3 @@ def places(tokens: Int[np.ndarray, " position"], words: Int[np.ndarray, " word"]
     """Where each token is in the vocabulary, −1 if it is not."""
     found = np.minimum(np.searchsorted(words, tokens), len(words) - 1)
     return np.where(words[found] == tokens, found, -1)
-
-
-def make_plan(
-    labels: Sequence[Labels],
-    passages: Sequence[Int[np.ndarray, " position"]],
-    *,
-    permutations: int,
-    seed: int,
-    causal: bool = False,
-) -> Plan:
-    """Count words and pairs of words of the labels' vocabulary in the passages."""
-    words = vocabulary(labels)
-    frequency = np.zeros(len(words))
-    tables = [PairTable.empty(len(words))]
-    for passage in passages:
-        here = places(passage, words)
-        here = here[here >= 0]
-        frequency += np.bincount(here, minlength=len(words))
-        early, late = np.triu_indices(len(here), k=1)
-        directed = np.zeros((1 if causal else 2, len(early)))
-        tables.append(PairTable.of(here[early], here[late], directed, len(words)))
-        if len(tables) > TABLES:
-            tables = [PairTable.merged(tables)]
-    return Plan(tuple(labels), frequency, PairTable.merged(tables), permutations, seed)

@@ -5,7 +5,8 @@ the shards that are missing, and the sums are the same to the bit however many w
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float, Int
 from safetensors.numpy import load, save
-from torch import OutOfMemoryError, Tensor
+from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
 from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, ShardSums, passage_pairs
@@ -21,7 +22,7 @@ from topicscope.measure.shard_files import restore_shard, shard_bytes
 from topicscope.probe.models import HuggingFaceModel, Loading, Subject
 from topicscope.probe.plan import Plan, places
 from topicscope.probe.sources import Source
-from topicscope.text.tokens import Passages
+from topicscope.text.tokens import open_passages
 
 # Passages a shard: some ten seconds of a small model on one core, so that little is lost when one is stopped.
 PASSAGES = 256
@@ -72,13 +73,13 @@ class ShardResult:
 def measure_shard(shard: Shard) -> bytes:
     """Measure one shard, in whatever process; model, passages and plan stay loaded for the next."""
     subject = load_model(shard.source, shard.special, shard.loading)
-    passages = Passages.open(shard.passages)
+    passages = open_passages(shard.passages)
     plan, pair_plan = _plan(shard.plan)
     result = attention_sums(
         subject,
         [passages[place] for place in shard.chosen],
+        [places(passages.whole_tokens(place), plan.tokens) for place in shard.chosen],
         [int(passages.articles[place]) for place in shard.chosen],
-        words=plan.tokens,
         plan=pair_plan,
         batch=shard.batch,
     )
@@ -86,9 +87,7 @@ def measure_shard(shard: Shard) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def load_model(
-    source: Source, special: tuple[tuple[int, ...], tuple[int, ...]], loading: Loading
-) -> HuggingFaceModel:
+def load_model(source: Source, special: tuple[tuple[int, ...], tuple[int, ...]], loading: Loading) -> HuggingFaceModel:
     """The model, kept until another is asked for."""
     return HuggingFaceModel(source, special, loading)
 
@@ -102,14 +101,16 @@ def _plan(path: Path) -> tuple[Plan, PairPlan]:
 def attention_sums(
     subject: Subject,
     passages: Sequence[Int[np.ndarray, " _"]],
+    words: Sequence[Int[np.ndarray, " _"]],
     articles: Sequence[int],
     *,
-    words: Int[np.ndarray, " word"],
     plan: PairPlan,
     batch: int,
 ) -> ShardResult:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
+    words: of each passage's tokens, the place in the plan's vocabulary, −1 for other tokens.
+    articles: the document that each passage is of.
     Passages go through the model shortest first, so that little is padding; the order of the sums is that one, whatever
     the batch.
     """
@@ -117,7 +118,7 @@ def attention_sums(
     sunk, queries = np.zeros((subject.layers, subject.heads)), 0
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
     for place, attention in _attentions(subject, passages, order, batch):
-        pairs = passage_pairs(attention, places(passages[place], words), causal=subject.causal, skip=subject.first)
+        pairs = passage_pairs(attention, words[place], causal=subject.causal, skip=subject.first)
         accumulator.add(pairs, articles[place])
         if subject.causal:
             sunk += sunk_attention(attention, subject.first)
@@ -125,9 +126,7 @@ def attention_sums(
     return ShardResult(accumulator.result(), sunk, queries)
 
 
-def sunk_attention(
-    attention: Float[np.ndarray, "layer head query key"], first: int
-) -> Float[np.ndarray, "layer head"]:
+def sunk_attention(attention: Float[np.ndarray, "layer head query key"], first: int) -> Float[np.ndarray, "layer head"]:
     """What the measured queries give to none of the measured keys, summed over queries.
 
     Of a decoder that is its first token: a special one, or else the content token at position 0.
@@ -143,7 +142,8 @@ def _attentions(
     while start < len(order):
         stop = _batch_end([len(passages[place]) for place in order[start:]], batch) + start
         try:
-            attention = within_memory(lambda: subject.attention([passages[place] for place in order[start:stop]]))
+            with memory_errors():
+                attention = subject.attention([passages[place] for place in order[start:stop]])
         except MemoryError:
             if stop - start == 1:
                 raise InputError(
@@ -164,10 +164,11 @@ def _batch_end(lengths: Sequence[int], batch: int) -> int:
     return max(int(fitting.sum()), 1)
 
 
-def within_memory(function: Callable[[], Tensor]) -> Tensor:
-    """Call a function; torch's ways of saying that memory ran out become Python's."""
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """When memory runs out, have torch say so as Python does."""
     try:
-        return function()
+        yield
     except OutOfMemoryError as error:
         raise MemoryError from error
     except RuntimeError as error:

