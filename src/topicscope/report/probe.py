@@ -101,10 +101,10 @@ def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
     """Whole factors as ticks: a logarithmic axis labels powers of ten alone."""
     ends = [end for each in ratios for end in (each.value, each.low, each.high) if end is not None and end > 0]
     low, high = min([*ends, 0.9]), max([*ends, 1.1])
-    steps = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+    steps = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
     ticks = [step for step in steps if low / 1.3 <= step <= high * 1.3]
     if high / low < 2.2:
-        ticks = [round(step, 2) for step in np.arange(0.5, 2.55, 0.1 if high / low < 1.7 else 0.2)]
+        ticks = [round(step, 2) for step in np.arange(0.4, 2.55, 0.1 if high / low < 1.7 else 0.2)]
         ticks = [step for step in ticks if low / 1.06 <= step <= high * 1.06]
     panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
     panel.minorticks_off()
