@@ -5,9 +5,10 @@ different words does not change and only the same-topic sums are needed; they ar
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from scipy import sparse
 
 from topicscope.measure.labelling import Labelling
@@ -23,23 +24,31 @@ class PermutedLabels:
     labelling: Labelling
     order: Int[np.ndarray, "permutation word"]
 
-    def __post_init__(self) -> None:
-        # A row a word: all permutations of a pair of words are compared in two contiguous reads.
-        if self.labelling.single:
-            small = np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32
-            table = np.ascontiguousarray(self.labelling.topic[self.order].astype(small).T)
-        else:
-            table = np.ascontiguousarray(self.labelling.bits[self.order].transpose(1, 0, 2))
-        object.__setattr__(self, "_table", table)
+    @cached_property
+    def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
+        """A row a word, so that all permutations of a pair are compared in two contiguous reads.
+
+        Topics themselves if words have one each; else the words, to be looked up in ``_related``.
+        """
+        if not self.labelling.single:
+            return np.ascontiguousarray(self.order.T.astype(np.int32))
+        small = np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32
+        return np.ascontiguousarray(self.labelling.topic[self.order].astype(small).T)
+
+    @cached_property
+    def _related(self) -> Bool[np.ndarray, " word_pair"]:
+        """Whether two words share a topic, for all pairs of words."""
+        member = self.labelling.membership.astype(np.float32)
+        return (member @ member.T > 0).ravel()
 
     def same_topic(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> Bool[np.ndarray, "pair permutation"]:
         """Whether two kept words have a topic in common, under each permutation."""
-        table: np.ndarray = self._table  # type: ignore[attr-defined]
+        left, right = self._permuted[first], self._permuted[second]
         if self.labelling.single:
-            return table[first] == table[second]
-        return (table[first] & table[second]).any(axis=-1)
+            return left == right
+        return self._related[left * np.int32(self.order.shape[1]) + right]
 
 
 @dataclass(frozen=True, eq=False)
