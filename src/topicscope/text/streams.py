@@ -75,13 +75,7 @@ def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Pr
                 # Some writers fill up the last block with zeros.
                 left = engine.unused_data.lstrip(b"\0") if engine.eof else b""
             read += len(chunk)
-    except Exception as error:
-        # Each library has its own class of error; what is not about data is not ours to hide.
-        if (
-            not isinstance(error, (OSError, EOFError, zlib.error, lzma.LZMAError))
-            and "zst" not in type(error).__name__.lower()
-        ):
-            raise
+    except _errors(method):
         problems.archives.append(f"{path.name} is corrupt after {read:,} of {size:,} bytes")
         return
     if not engine.eof:
@@ -97,6 +91,11 @@ def _decompressor(method: str) -> Decompressor:
         "xz": lzma.LZMADecompressor,
     }
     return makers[method]()
+
+
+def _errors(method: str) -> tuple[type[Exception], ...]:
+    """What decompressing bad data raises."""
+    return (_zstandard().ZstdError,) if method == "zstd" else (OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
 def _zstandard() -> Any:

@@ -6,7 +6,7 @@ before 2008), keeps an element of every page in memory, and gives nothing at all
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from topicscope.errors import InputError
@@ -52,12 +52,13 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:
     """Pages one at a time; where the XML breaks, what came before has been given."""
-    parser = XMLPullParser(("start", "end"))
+    parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
     root: Element | None = None
     try:
         for chunk in chunks:
             parser.feed(chunk)
-            for event, element in parser.read_events():
+            for read in parser.read_events():
+                event, element = cast("tuple[str, Element]", read)
                 if event == "start":
                     root = element if root is None else root
                 elif _tag(element) == "page":
