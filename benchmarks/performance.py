@@ -55,7 +55,7 @@ def page(compared: Bench, grown: Growth, gains: list[ThreadGain]) -> str:
         "## Threads\n",
         f"The same step on one thread and on {available_cores()}, in turn, by the clock; medians. Training takes one "
         f"thread below {LARGE_STEP / 1e9:g} billion multiply-adds a step (as `training/machine.py` counts them), and "
-        "all cores from there on: the gain should pass 1 well before.\n",
+        "all cores from there on; a gain above 1 is where several threads are faster.\n",
         thread_table(gains),
     ]
     return "\n".join(sections)
