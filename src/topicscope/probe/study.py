@@ -26,6 +26,7 @@ from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.shards import PASSAGES, Shard, load_model, measure_shard
 from topicscope.probe.sources import Source, check_architecture, special_tokens
 from topicscope.probe.summary import AttentionTotals, attention_summary, dump, groups
+from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
@@ -259,7 +260,9 @@ class Study:
 def _top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> dict[str, Any]:
     """A row of Table 2."""
     vectors = prepared(load_file(task.vectors)[task.embedding], "cosine", centred=task.centred)
-    return asdict(compare_top_pairs(pairs, plan.labellings[task.labellings[0]], vectors))
+    draw = generator(task.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
+    labelling = plan.labellings[task.labellings[0]]
+    return asdict(compare_top_pairs(pairs, labelling, vectors, replicates=task.replicates, generator=draw))
 
 
 def word_vectors(subject: Subject, plan: Plan) -> dict[str, np.ndarray]:
