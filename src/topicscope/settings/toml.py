@@ -36,7 +36,10 @@ def load_settings(path: Path) -> Settings:
         raise InputError(f"{path} is not valid TOML: {where}; correct that line.") from None
     for keys in FILE_SETTINGS:
         _make_relative_to(path.parent, table, keys)
-    return settings_from_table(table)
+    try:
+        return settings_from_table(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def settings_from_table(table: dict[str, Any]) -> Settings:

@@ -163,7 +163,7 @@ class Trainer:
         """The documents of this step; those of some steps are drawn and laid out at once."""
         chunk, place = divmod(self.step, STEPS_PER_CHUNK)
         if chunk != self._chunk:
-            drawn = [member.stream.chunk(chunk) for member in self.members]
+            drawn = (member.stream.chunk(chunk) for member in self.members)
             self._chunk, self._batches = chunk, self.engine.prepare(drawn, STEPS_PER_CHUNK)
         return self._batches[place]
 
