@@ -3,8 +3,8 @@ from itertools import permutations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planted import planted_bags
 
+from planted import planted_bags
 from topicscope.probe.topic_quality import coherence, diversity, overlap, stability, top_words
 
 
