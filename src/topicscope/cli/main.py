@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import topicscope
-from topicscope.errors import DivergedError, InputError
+from topicscope.errors import DivergedError, InputError, LostWorkError
 
 T = TypeVar("T")
 
@@ -42,11 +42,11 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, 2 for bad input, 3 for diverged training, 130 for Ctrl-C."""
+    """Run a command line; the exit code is 0, 2 bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(words)
-    except (InputError, DivergedError) as error:
+    except (InputError, DivergedError, LostWorkError) as error:
         sys.stderr.write(f"topicscope: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
