@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",
+    "sweep": "train many settings and seeds into one table, on this machine or on Ray",
     "theory": "closed forms, exact optima and floors for one setting",
     "train": "train one model into a run folder",
 }
