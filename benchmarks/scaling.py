@@ -4,6 +4,7 @@ Parts take turns (one worker, two, one, two …), so that a busy moment hits bot
 """
 
 import argparse
+import importlib
 import json
 import os
 import platform
@@ -138,6 +139,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     # Under its importable name: workers of either engine find it the same way.
-    import scaling
-
-    scaling.main()
+    importlib.import_module("scaling").main()

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from helpers import SMALL, overlay
+from helpers import SMALL, overlay, start_program
 from topicscope.commands import sweep as command
 from topicscope.commands import sweep_runs
 from topicscope.commands.sweep import SweepResult, sweep
 from topicscope.commands.sweep_estimate import estimate_sweep, packed
 from topicscope.errors import InputError
 from topicscope.settings.sweep import Axis, Sweep
+from topicscope.settings.sweep_toml import dump_sweep
 from topicscope.training.ensemble import Ensemble, train_ensemble
 from topicscope.training.runs import RunFolder
 
@@ -107,18 +108,15 @@ def test_two_processes_give_the_same_table_and_runs_to_the_bit(
 
 
 @pytest.mark.slow
-def test_ray_gives_the_same_table(tmp_path: Path, whole: SweepResult) -> None:
-    from helpers import start_python
-
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[2]); from pathlib import Path; from test_sweep import *\n"
-        "sweep(small_sweep(), Path(sys.argv[1]), engine='ray', workers=2)"
-    )
-    program = start_python("-c", code, str(tmp_path / "ray"), str(Path(__file__).parent))
-    _, errors = program.communicate(timeout=180)
+def test_ray_gives_the_same_table(tmp_path: Path, whole: SweepResult, trained: list[str]) -> None:
+    (tmp_path / "sweep.toml").write_text(dump_sweep(small_sweep()))
+    words = ("--engine", "ray", "--workers", "2", "--quiet", "--measures", "loss")
+    program = start_program("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "ray"), *words)
+    _, errors = program.communicate(timeout=300)
     assert program.returncode == 0, errors
     # Nothing is left to train: this reads what Ray wrote.
     again = sweep(small_sweep(), tmp_path / "ray", resume=True, workers=1)
+    assert trained == []
     assert untimed(again) == untimed(whole)
 
 

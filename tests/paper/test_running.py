@@ -7,10 +7,10 @@ import torch
 
 from helpers import small_settings
 from topicscope.paper import running
-from topicscope.paper.claims import over_seeds
+from topicscope.paper.claims import interval_given, over_seeds
 from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
 from topicscope.paper.storage import dump, experiment_key, restore
-from topicscope.paper.work import Measured, experiment_item
+from topicscope.paper.work import Measured, need_item
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
@@ -82,7 +82,8 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
         tokens, table = one.tokens, weight["embedding"]
         keys = table[tokens] @ weight["key"][0].T + weight["key_bias"][0]
         queries = table[tokens] @ weight["query"][0].T + weight["query_bias"][0]
-        attention = np.exp(keys @ queries.T / np.sqrt(keys.shape[1]))
+        hidden = one.masked & (trained.settings.model.masked_keys == "hidden")
+        attention = np.where(hidden[:, None], 0.0, np.exp(keys @ queries.T / np.sqrt(keys.shape[1])))
         attention /= attention.sum(axis=0)
         values = table[tokens] @ weight["value"][0].T + weight["value_bias"][0]
         scores = attention.T @ values @ table.T + weight["prediction_bias"]
@@ -92,7 +93,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
             continue
         topics = topic_model.word_topics[tokens]
         for key, query in np.ndindex(attention.shape):
-            if tokens[query] == 0:
+            if tokens[query] == 0 or hidden[key]:
                 continue
             if key == query:
                 name = "itself"
@@ -103,7 +104,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
             else:
                 name = "same_topic" if topics[key] == topics[query] else "different_topic"
             pairs[name].append(attention[key, query] * len(tokens) / np.mean(trained.settings.data.length))
-    return float(np.mean(losses)), np.array([np.mean(pairs[name]) for name in ATTENTION_CLASSES])
+    return float(np.mean(losses)), np.array([np.mean(pairs[name] or np.nan) for name in ATTENTION_CLASSES])
 
 
 def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
@@ -113,6 +114,18 @@ def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
         assert trained.held_out_loss[place] == pytest.approx(loss, rel=1e-9)
         np.testing.assert_allclose(trained.attention[place], attention, rtol=1e-5)
     assert abs(reference(trained, 0)[1] - trained.attention[1]).max() > 1e-3
+
+
+def test_hidden_keys_count_in_no_average() -> None:
+    visible = running.run_experiment(experiment(), (3,))
+    model = dataclasses.replace(SETTINGS.model, masked_keys="hidden")
+    trained = running.run_experiment(experiment(dataclasses.replace(SETTINGS, model=model)), (3,))
+    loss, attention = reference(trained, 0)
+    assert trained.held_out_loss[0] == pytest.approx(loss, rel=1e-9)
+    np.testing.assert_allclose(trained.attention[0], attention, rtol=1e-5)
+    # Every key that holds [MASK] is hidden, and so are kept words at masked positions: averages without them differ.
+    assert np.isnan(trained.attention[0, ATTENTION_CLASSES.index("mask_key")])
+    assert abs(trained.attention[0, :3] - visible.attention[0, :3]).min() > 1e-3
 
 
 def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
@@ -130,7 +143,6 @@ def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
         nudge[place] = 1e-5
         gradient[place] = (loss(start["value"] + nudge) - loss(start["value"] - nudge)) / 2e-5
     assert trained.first_gradients["value"][0] == pytest.approx(np.linalg.norm(gradient), rel=1e-6)
-    assert trained.first_norms["value"][0] == pytest.approx(np.linalg.norm(start["value"]))
     assert trained.first_gradients["key"][0] != pytest.approx(trained.first_gradients["value"][0], rel=0.1)
 
 
@@ -150,9 +162,7 @@ def test_topic_words_of_the_experiment_are_trained_on() -> None:
     trained = running.run_experiment(experiment(topic_words=overlapping), (0,))
     assert trained.weights["embedding"].shape == (1, 4, 3)
     assert trained.settings.data.topic_words == ""
-    assert (
-        experiment_item(experiment(), (0,)).digest != experiment_item(experiment(topic_words=overlapping), (0,)).digest
-    )
+    assert need_item(experiment(), (0,)).digest != need_item(experiment(topic_words=overlapping), (0,)).digest
 
 
 def test_a_stored_result_is_the_same_again_to_the_bit() -> None:
@@ -184,6 +194,14 @@ def test_a_measurement_keeps_runs_without_a_number() -> None:
     assert np.isnan(again.measurement.values[1])
     assert again.measurement.details == {"other": 2.0, "missing": None}
     assert (again.measurement.kind, again.seconds) == ("mean", 3.0)
+
+
+def test_a_measurement_keeps_an_interval_given_from_outside() -> None:
+    for measurement in (interval_given(1.4, 1.3, 1.6, p=0.01, null=1.0, words=3.0), interval_given(1.4, 1.3, 1.6)):
+        again = Measured.restore(Measured(measurement, 3.0).dump()).measurement
+        assert again.interval() == measurement.interval()
+        assert again.p_value(1.0) == measurement.p_value(1.0)
+        assert again.details == measurement.details
 
 
 def test_torch_is_left_with_the_threads_it_had() -> None:

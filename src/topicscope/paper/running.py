@@ -83,7 +83,6 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         held_out_loss=losses,
         attention=attention,
         first_gradients=gradients,
-        first_norms={name: np.array([np.linalg.norm(start[name]) for start in starts]) for name in shapes},
         seconds=seconds,
         word_topics=topic_model.word_topics,
     )
@@ -149,7 +148,10 @@ class _Probe:
         word_query = (present & (tokens != 0))[:, None, :]
         to_mask = word_query & (present & (tokens == 0))[:, :, None]
         itself = word_query & np.eye(tokens.shape[1], dtype=bool)
-        masks = (classes.same_word, classes.same_topic, classes.different_topic, to_mask, itself)
+        # A hidden key gets no attention whatever it holds: it says nothing of its class.
+        seen = batch.visible.numpy()[:, :, None]
+        pairs = (classes.same_word, classes.same_topic, classes.different_topic, to_mask, itself)
+        masks = [pair & seen for pair in pairs]
         return np.array([attention[mask].mean() if mask.any() else np.nan for mask in masks])
 
     def _engine(self, members: Sequence[Weights]) -> tuple[Engine, dict[str, torch.Tensor]]:

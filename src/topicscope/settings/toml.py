@@ -22,7 +22,11 @@ FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in 
 def load_settings(path: Path) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
     path = Path(path)
-    return settings_from_table(with_files_relative_to(path.parent, read_table(path)))
+    table = with_files_relative_to(path.parent, read_table(path))
+    try:
+        return settings_from_table(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def read_table(path: Path) -> dict[str, Any]:
