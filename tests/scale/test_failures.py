@@ -20,14 +20,14 @@ LONGEST_WAIT = 120.0
 ENGINES = ("local", pytest.param("ray", marks=pytest.mark.slow))
 
 
-def start(function: str, engine: str, workers: int, folder: Path, count: int) -> subprocess.Popen[str]:
+def start(function: str, engine: str, workers: int, folder: Path, count: int, *address: str) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
-    return start_python(SOURCE, function, engine, str(workers), str(folder), str(count))
+    return start_python(SOURCE, function, engine, str(workers), str(folder), str(count), *address)
 
 
-def digest(function: str, engine: str, workers: int, folder: Path, count: int) -> str:
+def digest(function: str, engine: str, workers: int, folder: Path, count: int, *address: str) -> str:
     """Run it to its end."""
-    output, errors = start(function, engine, workers, folder, count).communicate(timeout=LONGEST_WAIT)
+    output, errors = start(function, engine, workers, folder, count, *address).communicate(timeout=LONGEST_WAIT)
     assert output, errors
     return output
 
@@ -120,6 +120,34 @@ def test_ray_computes_only_what_the_local_engine_left_missing_or_damaged(tmp_pat
     damaged.write_bytes(damaged.read_bytes()[:1000])
     assert digest("products", "ray", 2, tmp_path, 4) == whole
     assert calls(tmp_path) == [0, 1, 1, 2, 3]
+
+
+CLUSTER = """
+import sys, time, ray
+there = ray.init(
+    address="local", num_cpus=2, include_dashboard=False, object_store_memory=10**8, log_to_driver=False
+)
+sys.stdout.write(there.address_info["gcs_address"] + "\\n")
+sys.stdout.flush()
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """The address of a Ray of two cores that another process started."""
+    owner = start_python("-c", CLUSTER)
+    assert owner.stdout is not None
+    yield owner.stdout.readline().strip()
+    owner.terminate()
+    owner.communicate()
+
+
+@pytest.mark.slow
+def test_a_cluster_that_is_there_gives_the_same_bits_and_is_left_running(tmp_path: Path, cluster: str) -> None:
+    local = digest("products", "local", 1, tmp_path / "local", 4)
+    for number in range(2):
+        assert digest("products", "ray", 2, tmp_path / str(number), 4, cluster) == local
 
 
 @pytest.fixture
