@@ -53,12 +53,15 @@ def registry(preset: Preset) -> Registry:
     from topicscope.paper import (
         alternating,
         compensation,
+        cooccurrence,
         exact,
         figure1,
         figure2,
+        figure3,
         figure4,
         figure10,
         gradients,
+        language,
         masking,
         robustness,
         table3,
@@ -78,7 +81,7 @@ def registry(preset: Preset) -> Registry:
         robustness,
         masking,
     )
-    modules = (exact, *trained)
+    modules = (exact, *trained, language, figure3, cooccurrence)
     return Registry(
         claims=tuple(claim for module in modules for claim in module.claims(preset)),
         drawings=tuple(drawing for module in modules for drawing in module.drawings(preset)),
