@@ -122,34 +122,6 @@ def test_ray_computes_only_what_the_local_engine_left_missing_or_damaged(tmp_pat
     assert calls(tmp_path) == [0, 1, 1, 2, 3]
 
 
-CLUSTER = """
-import sys, time, ray
-there = ray.init(
-    address="local", num_cpus=2, include_dashboard=False, object_store_memory=10**8, log_to_driver=False
-)
-sys.stdout.write(there.address_info["gcs_address"] + "\\n")
-sys.stdout.flush()
-time.sleep(600)
-"""
-
-
-@pytest.fixture
-def cluster() -> Iterator[str]:
-    """The address of a Ray of two cores that another process started."""
-    owner = start_python("-c", CLUSTER)
-    assert owner.stdout is not None
-    yield owner.stdout.readline().strip()
-    owner.terminate()
-    owner.communicate()
-
-
-@pytest.mark.slow
-def test_a_cluster_that_is_there_gives_the_same_bits_and_is_left_running(tmp_path: Path, cluster: str) -> None:
-    local = digest("products", "local", 1, tmp_path / "local", 4)
-    for number in range(2):
-        assert digest("products", "ray", 2, tmp_path / str(number), 4, cluster) == local
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of one megabyte."""
