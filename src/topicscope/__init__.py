@@ -18,7 +18,9 @@ _PUBLIC = {
     "train_ensemble": "topicscope.training.ensemble",
     "bench": "topicscope.commands.bench",
     "train": "topicscope.commands.train",
+    "report": "topicscope.commands.report",
     "reproduce": "topicscope.commands.reproduce",
+    "show": "topicscope.commands.report",
     "check": "topicscope.commands.check",
 }
 
