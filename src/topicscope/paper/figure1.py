@@ -8,7 +8,15 @@ from jaxtyping import Float
 from topicscope.measure.patterns import pattern, stand_out
 from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.paper.setups import ALL_PARTS, COMBINATIONS, combination_id, combination_name, settings, steps_of
+from topicscope.paper.setups import (
+    ALL_PARTS,
+    COMBINATIONS,
+    FRAMES,
+    combination_id,
+    combination_name,
+    settings,
+    steps_of,
+)
 from topicscope.settings.training import Loss, Optimizer
 
 if TYPE_CHECKING:
@@ -23,7 +31,7 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return Experiment(
         name=f"figure1/{combination_id(loss, optimizer)}",
         reproduces="Figure 1",
-        settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+        settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
     )
 
 

@@ -7,7 +7,16 @@ from topicscope.measure.patterns import centred_columns
 from topicscope.paper.claims import Claim, Drawing, Preset, Results
 from topicscope.paper.experiments import Experiment
 from topicscope.paper.figure2 import block_claim, contrast_claim
-from topicscope.paper.setups import COMBINATIONS, ONE_HOT, UNIFORM, combination_id, combination_name, settings, steps_of
+from topicscope.paper.setups import (
+    COMBINATIONS,
+    FRAMES,
+    ONE_HOT,
+    UNIFORM,
+    combination_id,
+    combination_name,
+    settings,
+    steps_of,
+)
 from topicscope.settings.training import Loss, Optimizer
 
 if TYPE_CHECKING:
@@ -30,7 +39,7 @@ def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return Experiment(
         name=f"figure10/joint/{combination_id(loss, optimizer)}",
         reproduces="Figure 10",
-        settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+        settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
     )
 
 

@@ -65,6 +65,8 @@ OPTIMIZER_WORDS = {"sgd": "SGD", "adam": "Adam"}
 
 # λ of "mild L2-regularization" (Theorem 2).
 RIDGE = 1e-5
+# Steps at which experiments that the page shows keep their matrices.
+FRAMES = 24
 # Nothing is written on the way but the metrics.
 QUIET = Training(validate_every=0, snapshots=0, checkpoint_every=1_000_000)
 

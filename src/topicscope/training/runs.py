@@ -42,6 +42,11 @@ class RunFolder:
         self.reference_path = path / "reference.json"
         self.versions_path = path / "versions.json"
 
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import run_html
+
+        return run_html(str(self.path), self.metrics(), self.settings().training.steps)
+
     def settings(self) -> Settings:
         """The settings that the run was started with."""
         return load_settings(self.settings_path)

@@ -28,11 +28,20 @@ class SnapshotTaker:
 
     @torch.no_grad()
     def take(self, model: Transformer) -> Snapshot:
-        """W^V of each layer, W^E⊤W^E, and attention by class (same word, same topic, different) of each head."""
+        """W^V of each layer, W^E⊤W^E, W^E⊤W^V W^E, and each head's attention to the same word, topic, other topics."""
         snapshot = {"value": model.parameter("value").detach().float().numpy().copy()}
         if model.sizes.vocabulary <= LARGEST_VOCABULARY:
             snapshot["embedding_products"] = dynamics.embedding_products(model).astype(np.float32)
+            # With one-hot embeddings this is W^V itself, kept once.
+            if not one_hot(model):
+                snapshot["value_products"] = dynamics.value_products(model)
         attention = model.attention(self._batch.tokens, self._batch.visible).numpy()
         averages = attention_averages(attention, self._classes)
         classes = (averages.same_word, averages.same_topic, averages.different_topic)
         return snapshot | {"attention": np.stack(classes).astype(np.float32)}
+
+
+def one_hot(model: Transformer) -> bool:
+    """Whether the embedding is frozen at the identity."""
+    part = model.settings.embedding
+    return part.start == "identity" and not part.train

@@ -8,6 +8,7 @@ import base64
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from topicscope.report.page.folders import Found, find
 from topicscope.report.page.landscapes import landscape_sections
 from topicscope.report.page.probes import ProbeSection, probe_section
 from topicscope.report.page.runs import run_sections
-from topicscope.report.page.store import Store, script_json
+from topicscope.report.page.store import Store, packed, script_json
 from topicscope.report.page.sweeps import SweepSection, sweep_section
 from topicscope.report.page.views import RunView, run_views
 
@@ -51,11 +52,8 @@ def write_report(folders: Sequence[Path], file: Path) -> Path:
 def page_html(folders: Sequence[Path]) -> str:
     """The page as text."""
     store, found = Store(), find([Path(folder) for folder in folders])
-    plotly = get_plotlyjs()
-    library = store.text(plotly.encode())
     contents = _contents(store, found)
     data = {
-        "library": library,
         "runs": contents.runs,
         "landscapes": contents.landscapes,
         "figures": [figure for section in contents.probes for figure in section.figures],
@@ -74,12 +72,18 @@ def page_html(folders: Sequence[Path]) -> str:
         folders=[str(folder) for folder in folders],
         version=topicscope.__version__,
         contents=contents,
-        policy=_policy(plotly, script),
+        policy=_policy(get_plotlyjs(), script),
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
         data=script_json(data),
         arrays=store.packed(),
+        library=_library(),
     )
+
+
+@cache
+def _library() -> str:
+    return packed(get_plotlyjs().encode())
 
 
 def _contents(store: Store, found: Found) -> Contents:

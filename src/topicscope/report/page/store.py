@@ -46,8 +46,8 @@ class Store:
         return self._add("bytes", np.frombuffer(content, dtype=np.uint8))
 
     def packed(self) -> str:
-        """All arrays: gzipped, then base64."""
-        return base64.b64encode(gzip.compress(b"".join(self.chunks), COMPRESSION, mtime=0)).decode()
+        """All arrays, for the page."""
+        return packed(b"".join(self.chunks))
 
     def _add(self, kind: str, array: np.ndarray, **more: Any) -> Reference:
         content = np.ascontiguousarray(array).tobytes()
@@ -57,6 +57,11 @@ class Store:
         self.chunks.append(content + bytes(padding))
         self.size += len(content) + padding
         return {"$": len(self.index) - 1}
+
+
+def packed(content: bytes) -> str:
+    """Gzipped, then base64."""
+    return base64.b64encode(gzip.compress(content, COMPRESSION, mtime=0)).decode()
 
 
 def script_json(value: Any) -> str:

@@ -17,6 +17,8 @@ from topicscope.report.page.folders import Found, Row, read_json, read_rows
 
 # Classes of entries, in the order of ``Matrix.classes``; names of ``measure.blocks.ClassAverages``.
 CLASSES = ("same_word", "same_topic", "different_topic", "mask_column", "mask_row")
+# What ``reproduce`` keeps of an experiment.
+KEPT = "trained.safetensors"
 # Names of matrices in snapshots, and what a reader calls them.
 LABELS = {"value": "W^V", "value_products": "W^E⊤W^V W^E", "embedding_products": "W^E⊤W^E"}
 
@@ -63,7 +65,8 @@ def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
     """Run folders with equal settings but for the seed are one view; kept experiments are one each."""
     groups: dict[str, list[RunView]] = {}
     for folder in folders:
-        view = _kept(folder, found) if (folder / "trained.safetensors").exists() else _run_folder(folder, found)
+        kept = (folder / KEPT).exists()
+        view = _kept(folder, found) if kept else _run_folder(folder, found)
         if view is not None:
             key = json.dumps({**view.settings, "seed": None}, sort_keys=True, default=str)
             groups.setdefault(key, []).append(view)
@@ -112,31 +115,45 @@ def _run_folder(folder: Path, found: Found) -> RunView | None:
     )
 
 
+def film(view: RunView) -> dict[str, np.ndarray]:
+    """A view as arrays, to be kept and read again as KEPT: one seed's frames, class averages of all."""
+    about = {
+        "name": view.name,
+        "settings": view.settings,
+        "seeds": view.seeds,
+        "levels": view.levels,
+        "labels": [matrix.label for matrix in view.matrices],
+        "theory": [matrix.what for matrix in view.matrices],
+    }
+    text = json.dumps(about, default=str, ensure_ascii=False).encode()
+    arrays = {"about": np.frombuffer(text, dtype=np.uint8), "steps": view.steps, "loss": view.loss}
+    arrays |= {f"norms-{name}": values for name, values in view.norms.items()}
+    arrays |= {"frame_steps": view.frame_steps, "attention": view.attention, "word_topics": view.word_topics}
+    for place, matrix in enumerate(view.matrices):
+        arrays |= {f"frames-{place}": matrix.frames.astype(np.float32), f"classes-{place}": matrix.classes}
+        if matrix.theory is not None:
+            arrays[f"theory-{place}"] = matrix.theory
+    return arrays
+
+
 def _kept(folder: Path, found: Found) -> RunView | None:
     """An experiment that ``reproduce`` kept: all seeds in one file."""
-    arrays, about = _tensors(folder / "trained.safetensors", found), read_json(folder / "trained.json", found)
-    if not arrays or not isinstance(about, dict):
+    arrays = _tensors(folder / KEPT, found)
+    if not arrays:
         return None
+    about = json.loads(arrays["about"].tobytes())
     matrices = tuple(
-        Matrix(
-            label=LABELS[name],
-            frames=arrays[f"frames/{name}"].astype(np.float64),
-            classes=arrays[f"classes/{name}"],
-            theory=arrays.get(f"theory/{name}"),
-            what=about["theory"].get(name, ""),
-        )
-        for name in LABELS
-        if f"frames/{name}" in arrays
+        Matrix(label, arrays[f"frames-{place}"], arrays[f"classes-{place}"], arrays.get(f"theory-{place}"), what)
+        for place, (label, what) in enumerate(zip(about["labels"], about["theory"], strict=True))
     )
-    steps = arrays["steps"]
     return RunView(
         name=about["name"],
         settings=about["settings"],
         seeds=tuple(about["seeds"]),
-        steps=steps,
+        steps=arrays["steps"],
         loss=arrays["loss"],
-        held_out=np.full((len(about["seeds"]), len(steps)), np.nan),
-        norms={name.removeprefix("norms/"): array for name, array in arrays.items() if name.startswith("norms/")},
+        held_out=np.full(arrays["loss"].shape, np.nan),
+        norms={name.removeprefix("norms-"): array for name, array in arrays.items() if name.startswith("norms-")},
         frame_steps=arrays["frame_steps"],
         matrices=matrices,
         attention=arrays["attention"],

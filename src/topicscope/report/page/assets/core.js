@@ -9,12 +9,16 @@ const PRINT = matchMedia("print");
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"];
 let BUFFER = null;
 
-async function unpack() {
-  const text = atob($("arrays").textContent.trim());
+async function unpacked(id) {
+  const text = atob($(id).textContent.trim());
   const packed = Uint8Array.from(text, (character) => character.charCodeAt(0));
-  $("arrays").textContent = "";
+  $(id).remove();
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
-  BUFFER = await new Response(stream).arrayBuffer();
+  return new Response(stream).arrayBuffer();
+}
+
+async function unpack() {
+  BUFFER = await unpacked("arrays");
 }
 
 function bytes(reference) {
@@ -54,10 +58,10 @@ function rows(flat, width) {
   return found;
 }
 
-function loadLibrary() {
+async function loadLibrary() {
   // Its hash is in the policy; any other script would be refused.
   const script = document.createElement("script");
-  script.textContent = new TextDecoder().decode(bytes(DATA.library));
+  script.textContent = new TextDecoder().decode(await unpacked("library"));
   document.head.append(script);
 }
 

@@ -7,7 +7,7 @@ function wireSave(panel) {
 async function start() {
   showTables();
   await unpack();
-  if (DATA.runs.length || DATA.landscapes.length || DATA.figures.length || DATA.sweeps.length) loadLibrary();
+  if (DATA.runs.length || DATA.landscapes.length || DATA.figures.length || DATA.sweeps.length) await loadLibrary();
   for (const panel of document.querySelectorAll(".panel")) wireSave(panel);
   showPictures();
   showTraining();
