@@ -23,6 +23,9 @@ class SnapshotTaker:
     def __init__(self, stream: BatchStream) -> None:
         documents = stream.held_out(DOCUMENTS, Purpose.MEASURE)
         self._batch = padded_batch(documents, masked_keys=stream.settings.model.masked_keys, average="document")
+        # By layer, document, head, key and query.
+        shares = documents.lengths / np.mean(stream.topic_model.length)
+        self._length = shares.astype(np.float32)[None, :, None, None, None]
         present = np.arange(self._batch.tokens.shape[1]) < documents.lengths[:, None]
         self._classes = pair_classes(self._batch.tokens.numpy(), present, stream.topic_model.word_topics)
 
@@ -35,7 +38,8 @@ class SnapshotTaker:
             # With one-hot embeddings this is W^V itself, kept once.
             if not one_hot(model):
                 snapshot["value_products"] = dynamics.value_products(model)
-        attention = model.attention(self._batch.tokens, self._batch.visible).numpy()
+        # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+        attention = model.attention(self._batch.tokens, self._batch.visible).numpy() * self._length
         averages = attention_averages(attention, self._classes)
         classes = (averages.same_word, averages.same_topic, averages.different_topic)
         return snapshot | {"attention": np.stack(classes).astype(np.float32)}

@@ -19,6 +19,7 @@ import topicscope
 from topicscope.files import write_atomically
 from topicscope.report.page.claims import ClaimsSection, claims_section
 from topicscope.report.page.folders import Found, find
+from topicscope.report.page.images import Image
 from topicscope.report.page.landscapes import landscape_sections
 from topicscope.report.page.probes import ProbeSection, probe_section
 from topicscope.report.page.runs import run_sections
@@ -57,9 +58,7 @@ def page_html(folders: Sequence[Path]) -> str:
         "runs": contents.runs,
         "landscapes": contents.landscapes,
         "figures": [figure for section in contents.probes for figure in section.figures],
-        "images": {
-            figure.anchor: figure.image for section in contents.claims for figure in section.figures if figure.image
-        },
+        "images": {image.anchor: image.reference for image in _images(contents)},
         "sweeps": [section.columns for section in contents.sweeps],
         "arrays": store.index,
     }
@@ -92,7 +91,7 @@ def _contents(store: Store, found: Found) -> Contents:
     for view in views:
         _say_how_far(view, found)
     probes = [probe_section(folder, number, store, found) for number, folder in enumerate(found.probes)]
-    sweeps = [sweep_section(folder, number, found) for number, folder in enumerate(found.sweeps)]
+    sweeps = [sweep_section(folder, number, store, found) for number, folder in enumerate(found.sweeps)]
     return Contents(
         claims=tuple(section for section in claims if section),
         runs=tuple(run_sections(views, store)),
@@ -101,6 +100,13 @@ def _contents(store: Store, found: Found) -> Contents:
         sweeps=tuple(section for section in sweeps if section),
         notes=tuple(found.notes),
     )
+
+
+def _images(contents: Contents) -> list[Image]:
+    drawn = [figure.image for section in contents.claims for figure in section.figures if figure.image]
+    probed = [image for section in contents.probes for image in section.images]
+    swept = [image for section in contents.sweeps for image in section.images]
+    return [*drawn, *probed, *swept]
 
 
 def _say_how_far(view: RunView, found: Found) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.report.page.folders import Found, Row, read_json
-from topicscope.report.page.store import Reference, Store
+from topicscope.report.page.images import Image, image_of
+from topicscope.report.page.store import Store
 
 VERDICTS = ("holds", "fails", "undecided", "not run")
 # A sign beside the word, so that colour says nothing alone.
@@ -42,8 +43,6 @@ SECTIONS = {
     "Table 3": "E.2",
     "Table 5": "E.3",
 }
-# Figures larger than this, drawn with thousands of marks, would fill the page; they stay in the folder.
-LARGEST_FIGURE = 1_500_000
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ class StaticFigure:
 
     anchor: str
     name: str
-    image: Reference | None
+    image: Image | None
     claims: tuple[ClaimRow, ...]
 
 
@@ -186,14 +185,8 @@ def _figures(
 ) -> tuple[StaticFigure, ...]:
     figures: list[StaticFigure] = []
     for name in dict.fromkeys(row.figure for row in rows if row.figure):
-        path = folder / "figures" / f"{name}.svg"
-        image = None
-        if not path.exists():
-            found.notes.append(f"{path} is not drawn yet.")
-        elif path.stat().st_size > LARGEST_FIGURE:
-            found.notes.append(f"{path} is too large for the page.")
-        else:
-            image = store.text(path.read_bytes())
+        anchor = f"figure-{number}-{len(figures)}"
+        image = image_of(folder / "figures" / f"{name}.svg", anchor, store, found)
         shown = tuple(row for row in rows if row.figure == name)
-        figures.append(StaticFigure(f"figure-{number}-{len(figures)}", name, image, shown))
+        figures.append(StaticFigure(anchor, name, image, shown))
     return tuple(figures)

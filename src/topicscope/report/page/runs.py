@@ -77,7 +77,7 @@ def _matrix(matrix: Matrix, frames: Int[np.ndarray, " kept"], store: Store, *, k
         "size": matrix.frames.shape[-1],
         "frames": store.frames(kept) if keep and np.isfinite(kept).all() else None,
         "classes": store.numbers(matrix.classes[:, frames]),
-        "theory": None if matrix.theory is None else store.halves(matrix.theory.astype(np.float64)),
+        "theory": None if matrix.theory is None else store.numbers(matrix.theory),
         "what": matrix.what,
         "limit": _limit(matrix),
     }

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.report.page.folders import Found, read_table
+from topicscope.report.page.images import Image, images_of
+from topicscope.report.page.store import Store
 
 MOST_ROWS = 1_000
+MOST_IMAGES = 12
 
 
 @dataclass(frozen=True)
@@ -20,11 +23,12 @@ class SweepSection:
     names: tuple[str, ...]
     rows: tuple[Mapping[str, str], ...]
     runs: int
+    images: tuple[Image, ...]
     columns: dict[str, Any]
     """For the script: numbers by column, to be drawn against each other."""
 
 
-def sweep_section(folder: Path, number: int, found: Found) -> SweepSection | None:
+def sweep_section(folder: Path, number: int, store: Store, found: Found) -> SweepSection | None:
     """The sweep in a folder; None, with a note, if no run is finished."""
     rows = read_table(folder / "sweep.csv", found)
     if not rows:
@@ -40,6 +44,7 @@ def sweep_section(folder: Path, number: int, found: Found) -> SweepSection | Non
         names=names,
         rows=tuple(rows[:MOST_ROWS]),
         runs=len(rows),
+        images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
         columns={"anchor": anchor, "numbers": numeric, "settings": [name for name in names if "." in name]},
     )
 

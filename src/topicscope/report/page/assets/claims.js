@@ -42,6 +42,8 @@ function htmlTable(table) {
 
 // The numbers behind a drawing of the folder: its claims.
 function claimsOf(panel) {
+  const table = panel.closest("section").querySelector("table.sortable");
+  if (!panel.closest(".drawn")) return htmlTable(table);
   const lines = [["claim", "quantity", "value"]];
   for (const claim of panel.parentElement.querySelectorAll(".claim")) {
     const names = [...claim.querySelectorAll("dt")], id = claim.querySelector("code").textContent;

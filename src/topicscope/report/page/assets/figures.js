@@ -27,6 +27,7 @@ function layoutOf(spec, light) {
   const base = { margin: { l: 55, r: 15, t: 10, b: 45 }, height: 320, showlegend: false, hovermode: "closest" };
   const layout = merged(merged(base, theme(light)), spec.layout);
   const ink = layout.font.color;
+  if (spec.step !== undefined && light) layout.shapes = [{ type: "line", x0: spec.step, x1: spec.step, yref: "paper", y0: 0, y1: 1, line: { dash: "dot" } }];
   layout.shapes = (layout.shapes || []).map((each) => merged({ line: { color: ink, width: 1 } }, each));
   return layout;
 }

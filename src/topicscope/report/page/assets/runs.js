@@ -78,6 +78,7 @@ function mapPanels() {
       const panel = template.cloneNode(true);
       panel.id = `map-${place}-${kind}`;
       panel.querySelector(".plot").replaceChildren();
+      panel.querySelector(".now")?.remove();
       panel.querySelector(".plot").className = "plot";
       panel.querySelector(".plot").removeAttribute("style");
       wireSave(panel);
@@ -86,7 +87,13 @@ function mapPanels() {
     const table = document.createElement("table");
     table.className = "averages";
     table.id = `averages-${place}`;
-    group.append(grid, table);
+    const holder = document.createElement("div");
+    holder.className = "wide";
+    holder.tabIndex = 0;
+    holder.setAttribute("role", "region");
+    holder.setAttribute("aria-label", `Averages of ${matrix.label}`);
+    holder.append(table);
+    group.append(grid, holder);
     return group;
   }));
 }
@@ -120,15 +127,43 @@ function updateMaps() {
   });
 }
 
+// Paint the map's own picture at once; the library, which takes longer, follows when the slider rests.
 function replaceMatrix(panel, z) {
-  SPECS.get(panel).traces[0].z = z;
-  Plotly.restyle(panel.querySelector(".plot"), { z: [z] }, [0]);
+  const trace = SPECS.get(panel).traces[0], image = panel.querySelector(".heatmaplayer image");
+  trace.z = z;
+  if (image) image.setAttribute("href", painted(z, trace.zmax));
+  clearTimeout(panel.settling);
+  panel.settling = setTimeout(() => { if (panel.isConnected) Plotly.restyle(panel.querySelector(".plot"), { z: [z] }, [0]); }, 400);
+}
+
+const CANVAS = document.createElement("canvas");
+const SHADES = Uint8Array.from({ length: 4 * 256 }, (_, at) => {
+  const share = (at >> 2) / 255, upper = Math.max(1, DIVERGING.findIndex(([stop]) => stop >= share));
+  const [[low, first], [high, second]] = [DIVERGING[upper - 1], DIVERGING[upper]];
+  const channel = (colour) => parseInt(colour.slice(1 + 2 * (at & 3), 3 + 2 * (at & 3)), 16);
+  return (at & 3) === 3 ? 255 : Math.round(channel(first) + ((channel(second) - channel(first)) * (share - low)) / (high - low));
+});
+
+function painted(z, limit) {
+  CANVAS.width = z[0].length;
+  CANVAS.height = z.length;
+  const context = CANVAS.getContext("2d"), picture = context.createImageData(CANVAS.width, CANVAS.height);
+  let at = 0;
+  for (const line of z) for (const value of line) {
+    const shade = 4 * Math.round(255 * Math.min(Math.max((value + limit) / (2 * limit), 0), 1));
+    for (let channel = 0; channel < 4; channel++) picture.data[at++] = SHADES[shade + channel];
+  }
+  context.putImageData(picture, 0, 0);
+  return CANVAS.toDataURL();
 }
 
 function averagesTable(matrix, place) {
   const now = entry(matrix.classes, training.seed, training.frame), theory = theoryOf(matrix);
   const lines = [["average of", ...CLASS_NAMES], [`${matrix.label}, trained`, ...Array.from(now, shown)]];
-  if (theory) lines.push([`${matrix.label}, theory`, ...classAverages(theory, training.run.boundaries).map(shown)]);
+  if (theory) {
+    matrix.theoryClasses ??= classAverages(theory, training.run.boundaries);
+    lines.push([`${matrix.label}, theory`, ...matrix.theoryClasses.map(shown)]);
+  }
   $(`averages-${place}`).replaceChildren(...lines.map((cells, line) => {
     const found = document.createElement("tr");
     found.append(...cells.map((text, column) => {
@@ -152,11 +187,6 @@ function classAverages(matrix, boundaries) {
   return sum.map((value, kind) => (count[kind] ? value / count[kind] : NaN));
 }
 
-function stepLine() {
-  const step = frameStep();
-  return { type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { width: 2, dash: "dot" } };
-}
-
 const frameStep = () => (training.run.frameSteps.$ !== undefined && shape(training.run.frameSteps)[0] ? numbers(training.run.frameSteps)[training.frame] : 0);
 
 // Lines of all seeds, the chosen one in bold.
@@ -169,7 +199,7 @@ function curves(name, x, values, colour, dash) {
 }
 
 function curveLayout(label, more) {
-  return merged({ showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } }, shapes: [stepLine()],
+  return merged({ showlegend: true, legend: { orientation: "h", y: -0.22, font: { size: 11 } },
     xaxis: { title: { text: "step", standoff: 5 } }, yaxis: { title: { text: label } }, margin: { b: 90 }, height: 380 }, more);
 }
 
@@ -190,7 +220,7 @@ function drawCurves() {
       line: { color: COLOURS[kind], width: chosen ? 2.5 : 1 }, marker: { size: chosen ? 4 : 2, symbol: ["circle", "square", "diamond"][kind] } };
   }));
   draw($("attention"), { traces: lines, layout: curveLayout("attention × 100") });
-  sayCurves();
+  updateCurves();
 }
 
 const CURVES = ["loss", "norms", "attention"];
@@ -213,12 +243,25 @@ function nearest(values, wanted) {
 }
 
 function updateCurves() {
-  const step = frameStep();
-  for (const name of CURVES) {
-    SPECS.get($(name)).layout.shapes[0] = stepLine();
-    Plotly.relayout($(name).querySelector(".plot"), { "shapes[0].x0": step, "shapes[0].x1": step });
-  }
+  for (const name of CURVES) markStep($(name));
   sayCurves();
+}
+
+// A line at the step that is shown, over the plot: moving it redraws nothing.
+function markStep(panel) {
+  const plot = panel.querySelector(".plot"), full = plot._fullLayout;
+  if (!full || !full.xaxis) return;
+  let line = panel.querySelector(".now");
+  if (!line) {
+    line = document.createElement("div");
+    line.className = "now";
+    panel.append(line);
+    plot.on("plotly_afterplot", () => markStep(panel));
+  }
+  const { xaxis, yaxis } = full, step = frameStep();
+  SPECS.get(panel).step = step;
+  const left = plot.offsetLeft + xaxis._offset + xaxis.d2p(step);
+  line.style.cssText = `left: ${left}px; top: ${plot.offsetTop + yaxis._offset}px; height: ${yaxis._length}px`;
 }
 
 function sayStep() {
