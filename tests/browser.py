@@ -41,7 +41,6 @@ class Browser:
 
     def __init__(self, driver: Any) -> None:
         self.driver = driver
-        self._seen: list[dict[str, Any]] = []
 
     def open(self, file: Path, *, width: int = 1600, height: int = 1000, dark: bool = False) -> float:
         """Open a file from disk and wait until the page is ready; how many seconds it took."""
@@ -75,17 +74,17 @@ class Browser:
         self.value(f"document.getElementById('{identifier}').scrollIntoView({{behavior: 'instant'}})")
 
     def console_errors(self) -> list[str]:
-        """Errors and warnings of the console, the policy's refusals among them."""
-        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        """Errors of the console since they were last asked for, the policy's refusals among them."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] == "SEVERE"]
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for, or that the policy kept from being asked for; the page's own left out."""
+        """Addresses that were asked for since this was last called; the page itself and the browser's own left out."""
         found = []
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 found.append(message["params"]["request"]["url"])
-        return [url for url in found if not url.startswith(("file:", "data:", "blob:"))]
+        return [url for url in found if not url.startswith(("file:", "data:", "blob:", "chrome"))]
 
     def screenshot(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

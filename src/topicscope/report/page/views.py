@@ -77,7 +77,7 @@ def classes_of(
     frames: Float[np.ndarray, "frame token token"], word_topics: Int[np.ndarray, " token"]
 ) -> Float[np.ndarray, "frame class"]:
     """Averages of each frame by class; NaN for a class without entries."""
-    averages = [class_averages(frame, word_topics) for frame in frames]
+    averages = [class_averages(frame, word_topics) for frame in frames.astype(np.float64)]
     rows = [[getattr(each, name) for name in CLASSES] for each in averages]
     return np.array(rows, dtype=np.float64).reshape(len(averages), len(CLASSES))
 

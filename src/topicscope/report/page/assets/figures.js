@@ -9,7 +9,7 @@ function theme(light) {
   return {
     paper_bgcolor: light ? "#ffffff" : "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("--ink", "#1b1f24"), size: 13, family: "system-ui, sans-serif" },
-    colorway: COLOURS, xaxis: axis, yaxis: axis,
+    colorway: COLOURS, xaxis: axis, yaxis: { ...axis, automargin: true },
     scene: { xaxis: { ...axis, backgroundcolor: "rgba(0,0,0,0)" }, yaxis: axis, zaxis: axis },
   };
 }

@@ -22,7 +22,7 @@ function landscapeSpecs(each) {
     { type: "scatter", mode: "markers", name: "uniform attention", x: [1], y: [1], marker: { size: 12, symbol: "square", color: "#ffffff", line: { width: 2, color: "#000000" } } }];
   const log = (text) => ({ type: "log", title: { text }, exponentformat: "power", dtick: 1 });
   const range = [Math.log10(weights[0]), Math.log10(weights[size - 1])];
-  const axes = { xaxis: { ...log("α, weight on other words of the topic"), range }, yaxis: { ...log("β, weight on the same word"), range } };
+  const axes = { xaxis: { ...log("α (other words of the topic)"), range }, yaxis: { ...log("β (the same word)"), range } };
   const surface = { ...map, type: "surface", contours: undefined, line: undefined, ncontours: undefined };
   return [
     { traces, layout: { ...axes, height: 480, showlegend: true, legend: { orientation: "h", y: -0.18 } } },
@@ -51,7 +51,7 @@ function bandTraces(each, weights) {
     points.sort((a, b) => a[0] - b[0]);
     if (points.length > 1 && name !== "limit") fades.push(faded(name, points, weights));
     const label = name === "limit" ? `limit ${shown(each.limit)}` : `Theorem 3's ${name === "low" ? "lower" : "upper"} bound ${shown(each[name])}`;
-    return { type: "scatter", mode: "lines", name: label, x: points.map((point) => point[0]), y: points.map((point) => point[1]), line: { color: name === "limit" ? "#56b4e9" : "#ffffff", width: 3, dash } };
+    return { type: "scatter", mode: "lines", name: label, x: points.map((point) => point[0]), y: points.map((point) => point[1]), line: { color: name === "limit" ? "#56b4e9" : "#cc79a7", width: 3, dash } };
   });
   return [...fades, ...lines];
 }
