@@ -16,7 +16,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from browser import browser, missing
-
 from topicscope.report.page import write_report
 
 REPEATS = 5

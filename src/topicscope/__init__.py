@@ -18,9 +18,9 @@ _PUBLIC = {
     "train_ensemble": "topicscope.training.ensemble",
     "bench": "topicscope.commands.bench",
     "train": "topicscope.commands.train",
-    "report": "topicscope.commands.report",
     "reproduce": "topicscope.commands.reproduce",
     "show": "topicscope.commands.report",
+    "write_report": "topicscope.report.page",
     "check": "topicscope.commands.check",
 }
 

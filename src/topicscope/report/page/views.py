@@ -269,4 +269,4 @@ def _attention(snapshots: dict[int, dict[str, np.ndarray]]) -> Float[np.ndarray,
 def _equal_topics(settings: Mapping[str, Any]) -> Int[np.ndarray, " token"]:
     """Topics of equal size, as the settings say; none where they name a matrix."""
     topics, words = settings["data"].get("topics", 0), settings["data"].get("words", 0)
-    return np.concatenate([[-1], np.repeat(np.arange(topics), words)]).astype(np.int64)
+    return np.concatenate([[0], np.repeat(np.arange(1, topics + 1), words)]).astype(np.int64)
