@@ -22,6 +22,9 @@ _PUBLIC = {
     "show": "topicscope.commands.report",
     "write_report": "topicscope.report.page",
     "check": "topicscope.commands.check",
+    "Sweep": "topicscope.settings.sweep",
+    "load_sweep": "topicscope.settings.sweep_toml",
+    "sweep": "topicscope.commands.sweep",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -26,9 +26,11 @@ def mask_documents(
     found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
     fate = generator.random(len(found.where))
     # Order of fates: keep, random word, [MASK]; a random word is never [MASK], and may be the word itself.
-    random = found.where[(fate >= masking.keep) & (fate < masking.keep + masking.random)]
-    tokens[found.where[fate >= 1.0 - masking.replaced]] = 0
-    tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
+    put = found.targets.copy()
+    np.putmask(put, fate >= 1.0 - masking.replaced, 0)
+    random = np.flatnonzero((fate >= masking.keep) & (fate < masking.keep + masking.random))
+    put[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
+    tokens[found.where] = put
     return found
 
 

@@ -42,6 +42,9 @@ class RunFolder:
         self.reference_path = path / "reference.json"
         self.versions_path = path / "versions.json"
 
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
     def _repr_html_(self) -> str:
         from topicscope.report.notebook import run_html
 
