@@ -1,15 +1,16 @@
 """Results in a notebook: short, escaped, and the page in a frame that cannot reach the notebook."""
 
 import html
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from page_material import NASTY, write_claims, write_runs
+from page_material import NASTY, write_claims, write_probe, write_runs
 from topicscope.commands.report import report, show
 from topicscope.errors import InputError
-from topicscope.report.notebook import claims_html, curve_svg, run_html
+from topicscope.report.notebook import claims_html, curve_svg, probe_html, run_html
 from topicscope.training.runs import RunFolder
 
 
@@ -29,6 +30,14 @@ def test_claims_show_verdicts_and_escape_words() -> None:
     assert "1 [0.9, 1.1]" in shown
     assert NASTY not in shown
     assert html.escape(NASTY) in shown
+
+
+def test_a_probe_shows_ratios_and_escapes_names(tmp_path: Path) -> None:
+    rows = json.loads((write_probe(tmp_path / "probe") / "probe.json").read_text())
+    shown = probe_html(rows, "probe")
+    assert "2 [1.9, 2.1] *" in shown
+    assert "no ratio; difference 0.5" in shown
+    assert NASTY not in shown
 
 
 def test_a_curve_goes_from_its_largest_to_its_least() -> None:

@@ -48,6 +48,16 @@ def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
     return table_html(columns, cells, f"{len(rows)} claims in {folder}: {said or 'none'}")
 
 
+def probe_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
+    """Table 1 with intervals."""
+    from topicscope.report.page.probes import table_row
+
+    columns = ("model", "fraction", "assignment", "embedding", "centred", "cosine", "dot product", "attention")
+    shown = [table_row(dict(row)) for row in rows]
+    cells = [[row[name] for name in columns] for row in shown]
+    return table_html(columns, cells, f"same- over different-topic averages in {folder}; * p < 0.05")
+
+
 def run_html(folder: str, rows: Sequence[Mapping[str, Any]], total: int) -> str:
     """The last row of the metrics, and the loss as a curve."""
     if not rows:

@@ -45,7 +45,7 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         anchor=anchor,
         folder=str(folder),
         columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
-        rows=tuple(_table_row(row) for row in rows),
+        rows=tuple(table_row(row) for row in rows),
         topics=topics,
         kept=kept,
         figures=tuple(probe_figures(rows, maps, anchor)),
@@ -53,7 +53,8 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
     )
 
 
-def _table_row(row: Row) -> dict[str, str]:
+def table_row(row: Row) -> dict[str, str]:
+    """A row of probe.json in words."""
     ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
     fraction = row.get("fraction")
     return {
