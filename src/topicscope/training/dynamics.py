@@ -47,6 +47,12 @@ def embedding_products(model: Transformer) -> Float[np.ndarray, "token token"]:
     return (table @ table.T).numpy()
 
 
+def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
+    """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
+    table = model.parameter("embedding").detach()
+    return (table @ model.parameter("value").detach() @ table.T).float().numpy()
+
+
 def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[dict[str, Any]]:
     """Same- minus different-topic averages of W^E⊤ W^V W^E (one a layer) and of W^E⊤ W^E, for each seed."""
     table = weights["embedding"].detach().double().numpy()[:, None]

@@ -45,6 +45,11 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import run_html
+
+        return run_html(str(self.path), self.metrics(), self.settings().training.steps)
+
     def settings(self) -> Settings:
         """The settings that the run was started with."""
         return load_settings(self.settings_path)
