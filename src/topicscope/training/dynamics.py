@@ -1,10 +1,11 @@
 """What a training step records: norms of every part, W^V's rotation, contrast along topic blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from torch import Tensor, float64
+from torch import Tensor, float64, nn
 
 from topicscope.measure.blocks import product_class_averages
 from topicscope.model.transformer import Transformer
@@ -12,18 +13,26 @@ from topicscope.model.transformer import Transformer
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
 # Matrices that the model has once, not once a layer.
-UNLAYERED = frozenset({"embedding", "positions", "prediction", "head"})
+UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
 
-def norms(model: Transformer) -> dict[str, list[float]]:
+def norms(model: nn.Module) -> dict[str, list[float]]:
     """Frobenius norm of every parameter, one a layer."""
+    return layer_norms(dict(model.named_parameters()))
+
+
+def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """Frobenius norm of each of a model's parameters, or of their gradients, one a layer."""
     layered = {
-        name: parameter if parameter.dim() > 1 and name not in UNLAYERED else parameter[None]
-        for name, parameter in model.named_parameters()
+        name: tensor if tensor.dim() > 1 and name not in UNLAYERED else tensor[None]
+        for name, tensor in tensors.items()
     }
-    return {
-        name: parameter.flatten(start_dim=1).norm(dim=1, dtype=float64).tolist() for name, parameter in layered.items()
-    }
+    return {name: tensor.flatten(start_dim=1).norm(dim=1, dtype=float64).tolist() for name, tensor in layered.items()}
+
+
+def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
+    """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
+    return matrix.unflatten(1, (heads, -1)).flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
 
 
 def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
