@@ -1,0 +1,132 @@
+"""Documents of a corpus, one at a time: files, folders, Wikipedia dumps, Hugging Face datasets, a packaged sample."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, get_args
+
+from topicscope.errors import InputError
+from topicscope.settings.checks import check_one_of
+from topicscope.text import formats, hub_datasets, wikipedia
+from topicscope.text.problems import Problems
+from topicscope.text.streams import Progress, beginning, read_chunks
+
+Layout = Literal["auto", "lines", "paragraphs", "files"]
+SAMPLE = "wiki-sample"
+SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document: passages are cut from it, and it is what statistics take as independent."""
+
+    index: int
+    title: str
+    text: str
+
+
+def open_corpus(source: str, *, field: str = "text", split: str = "train", layout: Layout = "auto") -> "Corpus":
+    """The corpus that a user names.
+
+    source: ``wiki-sample``; a file (text, JSON lines or a Wikipedia dump, each plain or compressed by gzip, bz2, xz or
+    zstd); a folder of such; else the name of a Hugging Face dataset, as NAME or NAME:CONFIG.
+    field: where JSON lines and datasets have the text.
+    split: of a dataset.
+    layout: what a document is in plain text. ``auto``: in a folder each file, in a file each paragraph if blank lines
+    set any apart, else each line.
+    """
+    check_one_of("layout", layout, get_args(Layout))
+    if source == SAMPLE:
+        return Corpus(source, (_sample(),))
+    path = Path(source).expanduser()
+    if path.is_dir():
+        files = tuple(file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path))
+        return Corpus(source, files, text_field=field, layout="files" if layout == "auto" else layout)
+    if path.is_file():
+        return Corpus(source, (path,), text_field=field, layout=layout)
+    if path.is_absolute() or path.suffix or source.startswith((".", "~")) or source.count("/") > 1:
+        raise InputError(
+            f'corpus = "{source}" does not exist: give a file, a folder, wiki-sample or a dataset\'s name.'
+        )
+    return Corpus(source, (), dataset=hub_datasets.load(source, split), text_field=field)
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Documents that can be read again and again, always the same and in the same order."""
+
+    source: str
+    """What the user gave."""
+
+    files: tuple[Path, ...]
+    """What is read; empty for a Hugging Face dataset."""
+
+    dataset: hub_datasets.HubDataset | None = None
+    text_field: str = "text"
+    layout: Layout = "auto"
+    problems: Problems = field(default_factory=Problems)
+    """Counted anew each time the documents are read."""
+
+    @property
+    def size(self) -> int | None:
+        """Bytes on disk, which progress adds up to; None if it is not known."""
+        return sum(path.stat().st_size for path in self.files) if self.files else None
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the content and how it is read."""
+        found = hashlib.sha256(repr((self.text_field, self.layout, self.dataset and self.dataset.identity)).encode())
+        for path in self.files:
+            with path.open("rb") as file:
+                found.update(hashlib.file_digest(file, "sha256").digest())
+        return found.hexdigest()[:20]
+
+    def documents(self, progress: Progress | None = None) -> Iterator[Document]:
+        """All documents; ``progress`` is told of every piece read, in bytes (rows, of a dataset)."""
+        self.problems.clear()
+        found = 0
+        for title, text in self._texts(progress):
+            yield Document(found, title, text)
+            found += 1
+        if not found:
+            because = "; ".join(self.problems.sentences())
+            raise InputError(
+                f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: '
+                f"give text, JSON lines with a field {self.text_field}, or a Wikipedia dump."
+            )
+
+    def _texts(self, progress: Progress | None) -> Iterator[tuple[str, str]]:
+        if self.dataset:
+            yield from self.dataset.texts(self.text_field, self.problems, progress)
+        for path in self.files:
+            yield from self._file_texts(path, progress)
+
+    def _file_texts(self, path: Path, progress: Progress | None) -> Iterator[tuple[str, str]]:
+        start = beginning(path)
+        if b"\0" in start:
+            raise InputError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
+        chunks = read_chunks(path, self.problems, progress)
+        if wikipedia.is_dump(start):
+            return wikipedia.articles(chunks, self.problems, path.name)
+        if formats.is_json(start):
+            return formats.json_texts(chunks, self.problems, self.text_field)
+        layout = self.layout
+        if layout == "auto":
+            layout = "paragraphs" if formats.has_paragraphs(start) else "lines"
+        split = {"lines": formats.line_texts, "paragraphs": formats.paragraph_texts, "files": formats.whole_texts}
+        return ((path.name, text) for text in split[layout](chunks, self.problems))
+
+
+def _sample() -> Path:
+    """The shortened English Wikipedia in gensim's package; gensim itself need not be loaded to find it."""
+    package = find_spec("gensim")
+    if package is None or package.origin is None:
+        raise InputError('corpus = "wiki-sample" is in gensim\'s package: pip install "topicscope[language]".')
+    return Path(package.origin).parent / "test" / "test_data" / SAMPLE_FILE
+
+
+def _hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)

@@ -1,0 +1,236 @@
+"""Passages: documents cut to a model's length, as tokens in files that are mapped, not loaded.
+
+Tokenizers come from ``topicscope.text.tokenizers``; both have their names here, since one goes with the other.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from jaxtyping import Bool, Int, Int32, Int64
+
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+from topicscope.settings.checks import check_at_least
+from topicscope.text.corpora import Corpus, Document
+from topicscope.text.streams import Progress
+from topicscope.text.tokenizers import Encoded, Tokenizer, from_engine, load_tokenizer
+
+__all__ = ["Passages", "Tokenizer", "cut", "from_engine", "half", "load_tokenizer", "open_passages", "write_passages"]
+
+# A passage of one token has no pair of tokens.
+SHORTEST = 2
+# Documents encoded at once: at most so many, and of so many characters (but for one document that is longer).
+BATCH, BATCH_CHARACTERS = 64, 1 << 21
+FILES = {"tokens": "<i4", "whole": "?", "offsets": "<i8", "articles": "<i4"}
+DESCRIPTION = "passages.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Passages:
+    """Passages one after the other. The arrays are files on disk: their size is not memory's."""
+
+    tokens: Int32[np.ndarray, " token_position"]
+    """All tokens, without special ones."""
+
+    whole: Bool[np.ndarray, " token_position"]
+    """Whether the token is a word and all of it, at this place: "frog" in "frog", not in "frog ##let"."""
+
+    offsets: Int64[np.ndarray, " passage_plus_one"]
+    """Where each passage begins; the last number is where the last one ends."""
+
+    articles: Int32[np.ndarray, " passage"]
+    """The document that each passage is of."""
+
+    digest: str
+    """Identifies the content."""
+
+    description: dict[str, Any]
+    """Source, tokenizer, length, counts, and what went wrong while reading."""
+
+    def __len__(self) -> int:
+        return len(self.articles)
+
+    def __getitem__(self, passage: int) -> Int32[np.ndarray, " position"]:
+        return self.tokens[self.offsets[passage] : self.offsets[passage + 1]]
+
+    def __iter__(self) -> Iterator[Int32[np.ndarray, " position"]]:
+        return (self[passage] for passage in range(len(self)))
+
+    @property
+    def lengths(self) -> Int64[np.ndarray, " passage"]:
+        """Tokens of each passage."""
+        return np.diff(self.offsets)
+
+    def whole_tokens(self, passage: int) -> Int32[np.ndarray, " position"]:
+        """The passage with −1 at tokens that are part of a word, or none."""
+        place = slice(self.offsets[passage], self.offsets[passage + 1])
+        return np.where(self.whole[place], self.tokens[place], np.int32(-1))
+
+    @property
+    def for_topics(self) -> Int64[np.ndarray, " chosen"]:
+        """Passages of the half of the articles that topics are fitted on."""
+        return np.flatnonzero(half(self.articles))
+
+    @property
+    def for_measures(self) -> Int64[np.ndarray, " chosen"]:
+        """Passages of the other half, for measuring."""
+        return np.flatnonzero(~half(self.articles))
+
+
+def half(articles: Int[np.ndarray, " passage"]) -> Bool[np.ndarray, " passage"]:
+    """Which articles topics are fitted on: one of each two neighbours, a hash of their place says which.
+
+    So the halves are equal, whatever the corpus, and an article's half does not depend on those after it.
+    """
+    pair = articles.astype(np.uint64) >> np.uint64(1)
+    # The finaliser of SplitMix64: each bit of the result depends on all of the number.
+    mixed = (pair + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((mixed >> np.uint64(63)) ^ (articles.astype(np.uint64) & np.uint64(1))).astype(bool)
+
+
+def write_passages(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    *,
+    length: int,
+    folder: Path,
+    every: int = 1,
+    progress: Progress | None = None,
+) -> Passages:
+    """Cut all documents into passages of at most ``length`` tokens, at the beginning of words where that can be.
+
+    every: keep one passage of so many. The folder is written anew unless it holds just these passages already.
+    """
+    check_at_least("length", length, SHORTEST)
+    check_at_least("every", every, 1)
+    asked = {
+        "corpus": corpus.digest,
+        "tokenizer": tokenizer.digest,
+        "length": length,
+        "every": every,
+    }
+    there = _there(folder, asked)
+    if there is not None:
+        return there
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / DESCRIPTION).unlink(missing_ok=True)
+    writer = _Writer(folder)
+    try:
+        for document, encoded in _encoded(corpus.documents(progress), tokenizer):
+            writer.add(document.index, encoded, length, every)
+    finally:
+        writer.close()
+    if not writer.passages:
+        raise InputError(
+            f'corpus = "{corpus.source}" has no passage of {SHORTEST} tokens or more: give a corpus with longer texts.'
+        )
+    if not writer.whole_words:
+        raise InputError(
+            f'The tokenizer of "{tokenizer.name}" keeps no word of corpus = "{corpus.source}" whole: '
+            "give a model whose tokens are words, or a corpus in its language."
+        )
+    description = asked | {
+        "source": corpus.source,
+        "tokenizer_name": tokenizer.name,
+        "passages": writer.passages,
+        "tokens": writer.tokens,
+        "whole_words": writer.whole_words,
+        "documents": writer.documents,
+        "problems": corpus.problems.table(),
+        "digest": writer.digest.hexdigest()[:20],
+    }
+    write_atomically(folder / DESCRIPTION, json.dumps(description, indent=1) + "\n")
+    return open_passages(folder)
+
+
+def open_passages(folder: Path) -> Passages:
+    """Passages that were written to a folder."""
+    try:
+        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        sizes = {
+            "tokens": description["tokens"],
+            "whole": description["tokens"],
+            "offsets": description["passages"] + 1,
+            "articles": description["passages"],
+        }
+        arrays = {
+            name: np.memmap(folder / f"{name}.bin", dtype=FILES[name], mode="r", shape=(size,))
+            for name, size in sizes.items()
+        }
+    except (OSError, ValueError, KeyError) as error:
+        raise InputError(f"{folder} has no whole set of passages ({error}): write them again.") from None
+    return Passages(digest=description["digest"], description=description, **arrays)
+
+
+class _Writer:
+    """Appends to the files; holds no more than one document."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files: dict[str, BinaryIO] = {name: (folder / f"{name}.bin").open("wb") for name in FILES}
+        self.digest = hashlib.sha256()
+        self.passages = self.tokens = self.whole_words = self.documents = self.seen = 0
+        self._write("offsets", np.zeros(1))
+
+    def add(self, article: int, encoded: Encoded, length: int, every: int) -> None:
+        """Append the document's passages that are kept."""
+        cuts = cut(encoded.starts, length)
+        number = self.seen + np.arange(len(cuts))
+        self.seen += len(cuts)
+        self.documents += 1
+        for first, last in cuts[number % every == 0].tolist():
+            self.tokens += last - first
+            self.passages += 1
+            self.whole_words += int(encoded.whole[first:last].sum())
+            self._write("tokens", encoded.tokens[first:last])
+            self._write("whole", encoded.whole[first:last])
+            self._write("offsets", np.array([self.tokens]))
+            self._write("articles", np.array([article]))
+
+    def close(self) -> None:
+        """Bring all to disk."""
+        for file in self.files.values():
+            file.close()
+
+    def _write(self, name: str, values: np.ndarray) -> None:
+        content = values.astype(FILES[name]).tobytes()
+        self.digest.update(content)
+        self.files[name].write(content)
+
+
+def cut(starts: Bool[np.ndarray, " token"], length: int) -> Int64[np.ndarray, "passage two"]:
+    """First and behind-last place of each passage; a word is cut only if it is longer than a passage."""
+    allowed = np.append(np.flatnonzero(starts), len(starts))
+    cuts, first = [], 0
+    while first < len(starts):
+        last = int(allowed[np.searchsorted(allowed, first + length, side="right") - 1])
+        # No word begins within reach: this one is longer than a passage.
+        last = last if last > first else min(first + length, len(starts))
+        if last - first >= SHORTEST:
+            cuts.append((first, last))
+        first = last
+    return np.array(cuts, dtype=np.int64).reshape(-1, 2)
+
+
+def _encoded(documents: Iterator[Document], tokenizer: Tokenizer) -> Iterator[tuple[Document, Encoded]]:
+    batch: list[Document] = []
+    for document in documents:
+        batch.append(document)
+        if len(batch) == BATCH or sum(len(one.text) for one in batch) > BATCH_CHARACTERS:
+            yield from zip(batch, tokenizer.encode([one.text for one in batch]), strict=True)
+            batch = []
+    yield from zip(batch, tokenizer.encode([one.text for one in batch]), strict=True)
+
+
+def _there(folder: Path, asked: dict[str, Any]) -> Passages | None:
+    try:
+        there = open_passages(folder)
+    except InputError:
+        return None
+    return there if all(there.description.get(name) == value for name, value in asked.items()) else None
