@@ -24,8 +24,7 @@ def norms(model: nn.Module) -> dict[str, list[float]]:
 def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
     """Frobenius norm of each of a model's parameters, or of their gradients, one a layer."""
     layered = {
-        name: tensor if tensor.dim() > 1 and name not in UNLAYERED else tensor[None]
-        for name, tensor in tensors.items()
+        name: tensor if tensor.dim() > 1 and name not in UNLAYERED else tensor[None] for name, tensor in tensors.items()
     }
     return {name: tensor.flatten(start_dim=1).norm(dim=1, dtype=float64).tolist() for name, tensor in layered.items()}
 

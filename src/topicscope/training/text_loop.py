@@ -113,7 +113,9 @@ class TextTrainer:
             logger.info("going on from step %d.", self.step)
         folder.cut_back(self.step)
         with folder.metrics_path.open("a", encoding="utf-8") as metrics, out_of_memory_said(self.settings):
-            self._steps(folder, metrics, report or (lambda done, total, state: None), -1 if not checkpoint else self.step)
+            self._steps(
+                folder, metrics, report or (lambda done, total, state: None), -1 if not checkpoint else self.step
+            )
 
     def _steps(self, folder: TextRun, metrics: TextIO, report: Report, saved: int) -> None:
         """The last step is observed but not trained. ``saved`` is the step of the checkpoint that is there, or −1."""
