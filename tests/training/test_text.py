@@ -71,8 +71,8 @@ def test_a_run_records_norms_rotation_gradients_and_measures_on_one_time_axis(co
     assert last["loss"] < rows[0]["loss"]
 
 
-def test_recorded_gradients_are_those_of_the_loss(corpus: Path) -> None:
-    settings = small_text_settings()
+def test_recorded_gradients_are_those_of_the_loss() -> None:
+    settings = small_text_settings(model={"scale": 0.3, "attention_scale": 0.3})
     trainer = TextTrainer(settings, small_text())
     passages = trainer.stream.batch(0)
     _, gradients = trainer.gradients(passages)
@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(corpus: Path
     assert first["metrics.jsonl"] != other["metrics.jsonl"]
 
 
-def test_a_step_in_parts_trains_like_the_whole(corpus: Path) -> None:
+def test_a_step_in_parts_trains_like_the_whole() -> None:
     losses = []
     for changes in ({}, {"accumulate": 3}, {"accumulate": 3, "learning_rate": 0.002}):
         trainer = TextTrainer(small_text_settings(training=changes), small_text())
@@ -150,7 +150,7 @@ def test_a_damaged_row_or_checkpoint_is_made_again(corpus: Path, tmp_path: Path)
 
 
 def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
-    settings = small_text_settings(corpus, training={"steps": 400, "checkpoint_every": 5, "measures": 0})
+    settings = small_text_settings(corpus, training={"steps": 150, "checkpoint_every": 3, "measures": 0})
     whole = contents(train_text(settings, folder / "whole").run.path)
     toml, draw = folder / "settings.toml", np.random.default_rng(0)
     toml.write_text(dump_settings(settings))
@@ -166,9 +166,9 @@ def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
         assert process.poll() is None, "the run was over before it could be killed"
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert max(checkpoint_steps(out)) < 400
+        assert max(checkpoint_steps(out)) < 150
         ended = contents(train_text(settings, out, resume=True, device="cpu").run.path)
-        assert {name for name in ended if ended[name] != whole.get(name)} <= {".metrics.jsonl.tmp"}
+        assert ended == whole
 
 
 def test_a_killed_run_ends_like_one_that_was_not_killed(corpus: Path, tmp_path: Path) -> None:
@@ -275,9 +275,9 @@ def test_bad_settings_are_refused_in_one_sentence(
 
 def test_a_corpus_of_single_words_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
-    path.write_text("frog\ntoad\nnewt\n")
+    path.write_text("a\nb\nc\n")
     with pytest.raises(InputError, match="has no passage of 2 tokens or more"):
-        train_text(small_text_settings(path, data={"vocabulary": 30}), tmp_path / "run")
+        train_text(small_text_settings(path, data={"vocabulary": 11}), tmp_path / "run")
 
 
 @pytest.mark.parametrize("missing", ["mask", "cls"])

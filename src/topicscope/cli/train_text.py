@@ -12,7 +12,7 @@ from topicscope.cli.terminal import console, log_to_terminal, print_json, progre
 from topicscope.cli.train import check_out_is_given, given_settings, value_of
 from topicscope.settings.text import Device, TextData, TextSettings
 
-DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are switched off.
+DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
 
 The tokenizer is trained on the corpus, or given; passages are packed without padding. Per step, metrics.jsonl has the
 loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps the topic structure of

@@ -5,7 +5,7 @@ import lzma
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from topicscope.errors import InputError
 from topicscope.text.problems import Problems
@@ -18,6 +18,7 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 Progress = Callable[[int], None]
 
 
+@runtime_checkable
 class Decompressor(Protocol):
     """What all four libraries offer."""
 

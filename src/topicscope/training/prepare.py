@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,8 @@ def prepare_text(data: TextData, folder: Path, *, progress: Progress | None = No
     where = folder / "tokenizer"
     if not (where / "tokenizer.json").exists():
         _make_tokenizer(data, corpus, where)
-    tokenizer = load_tokenizer(str(where))
+    # Named by what the user gave: files of a run do not depend on where its folder is.
+    tokenizer = replace(load_tokenizer(str(where)), name=data.tokenizer or "wordpiece")
     passages = write_passages(
         corpus, tokenizer, length=data.length, folder=folder / "passages", every=data.every, progress=progress
     )
