@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from topicscope.paper.claims import Claim, Verdict, verdict
+from topicscope.paper.claims import Claim, Drawing, Verdict, verdict
 from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
 from topicscope.synthetic.topics import TopicModel
 
@@ -45,7 +45,6 @@ def fabricate(
         held_out_loss=np.zeros(SEEDS) if held_out_loss is None else held_out_loss,
         attention=np.ones((SEEDS, len(ATTENTION_CLASSES))) if attention is None else attention,
         first_gradients=gradients or {},
-        first_norms={},
         seconds=0.0,
         word_topics=topics,
     )
@@ -65,6 +64,11 @@ def shuffled(trained: Trained) -> Trained:
         "embedding": _contrasts(trained.embedding_products, mixed),
     }
     return replace(trained, word_topics=mixed, contrasts=contrasts)
+
+
+def experiments_of(*asked: Claim | Drawing) -> list[Experiment]:
+    """What these need trained."""
+    return [need for each in asked for need in each.needs if isinstance(need, Experiment)]
 
 
 def decide(claim: Claim, *results: Trained) -> Verdict:

@@ -3,12 +3,14 @@
 import csv
 import json
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from helpers import small_settings
 from topicscope.commands import reproduce as command
@@ -16,8 +18,20 @@ from topicscope.commands.reproduce import Progress, Reproduction, list_claims, r
 from topicscope.errors import InputError
 from topicscope.measure.blocks import class_averages
 from topicscope.paper import running, work
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, below, exact, over_seeds
+from topicscope.paper.claims import (
+    Claim,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    below,
+    exact,
+    interval_given,
+    over_seeds,
+)
 from topicscope.paper.experiments import Experiment
+from topicscope.paper.needs import Need
 from topicscope.paper.registry import Registry
 
 # W^V learns the topics of these documents within 30 steps.
@@ -104,14 +118,13 @@ SMALL = Registry(
 def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A small registry, and the names of the experiments that were trained."""
     trained: list[str] = []
-    train_item = work.train_item
 
     def recorded(run: work.Run) -> bytes:
         trained.append(run[0].name)
-        return train_item(run)
+        return work.compute_need(run)
 
     monkeypatch.setattr(command, "registry", lambda preset: SMALL)
-    monkeypatch.setattr(command, "train_item", recorded)
+    monkeypatch.setattr(command, "compute_need", recorded)
     for name, count in (
         ("HELD_OUT_DOCUMENTS", 40),
         ("CHUNK", 20),
@@ -198,7 +211,7 @@ def test_interrupted_it_keeps_what_is_finished_and_goes_on(
 
 def test_a_truncated_result_is_trained_again(tmp_path: Path, trainings: list[str]) -> None:
     first = run(tmp_path / "out")
-    (result,) = (tmp_path / "out" / "work" / "trained").glob("figure2-squared-adam*.safetensors")
+    (result,) = (tmp_path / "out" / "work" / "needs").glob("figure2-squared-adam*.safetensors")
     result.write_bytes(result.read_bytes()[:-1])
     (measured,) = (tmp_path / "out" / "work" / "claims").glob("figure2-squared-adam*.json")
     measured.unlink()
@@ -243,6 +256,7 @@ def test_equal_settings_under_two_names_are_trained_once(
         ({"seeds": 4}, "--seeds 3 there, 4 here"),
         ({"seed": 1}, "--seed 0 there, 1 here"),
         ({"preset": "paper"}, "--preset quick there, paper here"),
+        ({"models": ("minilm",)}, "--models not given there, minilm here"),
     ],
 )
 def test_a_folder_with_other_settings_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -274,6 +288,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path, make: Callable[
         ({"seed": -1}, "--seed = -1"),
         ({"workers": 0}, "--workers = 0"),
         ({"preset": "all"}, '--preset = "all"'),
+        ({"engine": "cloud"}, '--engine = "cloud"'),
         ({"only": ("figure99",)}, '"figure99" is no claim'),
     ],
 )
@@ -304,3 +319,111 @@ def test_presets_have_five_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp
         reproduce(tmp_path / name, preset=name)
     assert presets == [Preset("quick", 5), Preset("paper", 20)]
     assert [preset.full for preset in presets] == [False, True]
+
+
+@dataclass(frozen=True)
+class Count:
+    """Work of another kind than training: it counts letters."""
+
+    name: str
+    text: str
+    cost = 0.5
+    suffix = ".txt"
+
+    def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
+        return {"text": self.text, "seeds": list(seeds)}
+
+    def compute(self, seeds: tuple[int, ...]) -> bytes:
+        return str(len(self.text)).encode()
+
+    def restore(self, content: bytes) -> int:
+        return int(content)
+
+
+def test_claims_may_need_other_work_than_training(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = Count("letters/frog", "frog")
+    claim = Claim(
+        id="table9/letters",
+        source="Table 9",
+        statement="A frog has more than three letters, and training leaves it at that.",
+        expected="> 3",
+        rule=above(3),
+        needs=(letters, SHORT),
+        measure=lambda results: interval_given(
+            results[letters.name], 3.5, 4.5, p=1e-3, null=3, loss=float(results[SHORT.name].held_out_loss[0])
+        ),
+    )
+    assert isinstance(letters, Need)
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((claim, STEP), ()))
+    found = run(tmp_path / "out").rows
+    assert trainings == [SHORT.name, letters.name]
+    assert (found[0]["verdict"], found[0]["measured"], found[0]["low"]) == ("holds", 4.0, 3.5)
+    assert found[0]["details"]["loss"] > 0
+    trainings.clear()
+    assert run(tmp_path / "out").rows == found
+    assert trainings == []
+
+
+def test_a_claim_that_cannot_be_run_here_is_not_run_with_its_reason_and_is_run_once_it_can(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(STEP, id="table1/absent", unavailable="The model is not on this machine.")
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((absent, EXACT), ()))
+    seen: list[Progress] = []
+    first, second = run(tmp_path / "out", report=seen.append).rows
+    assert (first["verdict"], first["verdict_corrected"], first["measured"]) == ("not run", "not run", None)
+    assert first["details"] == {"reason": "The model is not on this machine."}
+    assert second["verdict"] == "holds"
+    assert [(each.done, each.row["id"]) for each in seen] == [(1, absent.id), (2, EXACT.id)]
+    assert trainings == []
+    assert json.loads((tmp_path / "out" / "claims.json").read_text()) == [first, second]
+    # Not asked for, it is not in the way.
+    assert list(verdicts(run(tmp_path / "other", only=("theorem9",)))) == [EXACT.id]
+    assert len(json.loads((tmp_path / "other" / "claims.json").read_text())) == 1
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((replace(absent, unavailable=""), EXACT), ()))
+    assert verdicts(run(tmp_path / "out"))[absent.id] == "holds"
+
+
+def test_models_reach_the_modules_of_claims_and_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    presets: list[Preset] = []
+
+    def asked(preset: Preset) -> Registry:
+        presets.append(preset)
+        return Registry((EXACT,), ())
+
+    monkeypatch.setattr(command, "registry", asked)
+    run(tmp_path / "out", models=("minilm", "random:minilm"))
+    list_claims(models=("minilm",))
+    assert [preset.models for preset in presets] == [("minilm", "random:minilm"), ("minilm",)]
+    assert json.loads((tmp_path / "out" / "settings.json").read_text())["models"] == ["minilm", "random:minilm"]
+
+
+def test_a_part_of_a_figures_claims_does_not_train_the_rest_of_the_figure(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Drawing(name="figure2", draw=draw, needs=(TRAINED, SHORT))
+    step = replace(STEP, figure="figure2")
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((contrast_claim(), step), (both,)))
+    assert run(tmp_path / "out", only=(step.id,)).figures == []
+    assert trainings == [SHORT.name]
+    # With what is there from before, nothing more has to be trained for it.
+    assert len(run(tmp_path / "out", only=("figure2/squared-adam",)).figures) == 2
+    assert trainings == [SHORT.name, TRAINED.name]
+    # Asked for as a whole it is drawn.
+    assert len(run(tmp_path / "other", only=("figure2",)).figures) == 2
+
+
+def test_linear_algebra_runs_on_one_thread_and_then_on_as_many_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"]
+
+    measured = replace(EXACT, measure=lambda results: exact(max(threads())), rule=below(1.5))
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((measured,), ()))
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        assert run(tmp_path / "out").rows[0]["verdict"] == "holds"
+        assert threads() == before

@@ -5,7 +5,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from topicscope.measure.uncertainty import (
+    Interval,
     holm,
+    interval_p,
     proportion_interval,
     proportion_p,
     student_interval,
@@ -94,3 +96,24 @@ def test_after_correction_one_wrong_rejection_among_twenty_is_as_rare_as_among_o
     assert wrong < 0.05 + 5 * standard_error
     # The control: uncorrected, most families have one.
     assert np.mean((p_values < 0.05).any(axis=1)) > 0.5
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(numbers, st.floats(0.01, 10), st.floats(0.01, 10), numbers)
+def test_a_given_intervals_p_value_is_below_5_percent_exactly_outside_of_it(
+    value: float, below: float, above: float, threshold: float
+) -> None:
+    interval = Interval(value, value - below, value + above)
+    outside = threshold < interval.low or threshold > interval.high
+    if min(abs(threshold - interval.low), abs(threshold - interval.high)) > 1e-9:
+        assert (interval_p(interval, threshold) < 0.05) == outside
+
+
+def test_a_given_normal_intervals_p_value_is_the_normal_tests() -> None:
+    interval = Interval(1.0, 1.0 - 1.959964 * 0.3, 1.0 + 1.959964 * 0.3)
+    for threshold in (0.0, 0.4, 1.9, 2.5):
+        assert interval_p(interval, threshold) == pytest.approx(2 * stats.norm.sf(abs(threshold - 1) / 0.3), rel=1e-5)
+    skewed = Interval(1.0, 0.9, 3.0)
+    assert interval_p(skewed, 0.5) < 0.001 < interval_p(skewed, 1.5)
+    assert interval_p(interval, 1.0) == 1.0
+    assert interval_p(interval, np.inf) == 0.0

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from topicscope.paper.claims import (
     below,
     corrected_verdicts,
     exact,
+    interval_given,
     near,
     over_seeds,
     proportion,
@@ -146,3 +148,43 @@ def test_claims_are_chosen_by_id_beginning_or_source() -> None:
     assert registry.select(()) == claims
     with pytest.raises(InputError, match='"figure7" is no claim'):
         registry.select(("figure2", "figure7"))
+
+
+@pytest.mark.parametrize(
+    ("measurement", "expected"),
+    [
+        (interval_given(1.4, 1.3, 1.6), "holds"),
+        (interval_given(1.4, 0.9, 1.6), "undecided"),
+        (interval_given(0.8, 0.7, 0.9), "fails"),
+        # The interval says yes and the permutation test of the same threshold does not.
+        (interval_given(1.4, 1.3, 1.6, p=0.2, null=1.0), "undecided"),
+        (interval_given(1.4, 1.3, 1.6, p=0.001, null=1.0), "holds"),
+        # A test of another hypothesis says nothing about this threshold.
+        (interval_given(1.4, 1.3, 1.6, p=0.2, null=0.0), "holds"),
+        (interval_given(1.4, np.nan, np.nan), "undecided"),
+        (interval_given(1.4, -np.inf, np.inf), "undecided"),
+        # Widened to hold its own value, and so past the threshold.
+        (interval_given(0.95, 1.1, 1.2), "undecided"),
+    ],
+)
+def test_a_given_interval_decides_together_with_its_test(measurement: Measurement, expected: Verdict) -> None:
+    assert verdict(above(1.0), measurement) == expected
+    assert json.dumps(row(claim(), measurement, expected), allow_nan=False)
+
+
+def test_a_given_interval_is_shown_and_corrected_for_the_number_of_claims() -> None:
+    narrow = interval_given(1.4, 1.01, 1.6, p=0.04, null=1.0, words=12)
+    found = row(claim(), narrow, "holds", seeds=5)
+    assert (found["measured"], found["low"], found["high"], found["seeds"]) == (1.4, 1.01, 1.6, 0)
+    assert found["details"] == {"words": 12.0}
+    assert corrected_verdicts([(above(1), narrow)]) == ["holds"]
+    assert corrected_verdicts([(above(1), narrow)] * 2) == ["undecided"] * 2
+    sure = interval_given(1.4, 1.3, 1.6, p=1e-4, null=1.0)
+    assert corrected_verdicts([(above(1), sure), *[(above(1), narrow)] * 2])[0] == "holds"
+
+
+def test_a_claim_that_cannot_be_run_says_why() -> None:
+    found = row(replace(claim(), unavailable="The model is not on this machine."), None, "not run")
+    assert (found["verdict"], found["measured"]) == ("not run", None)
+    assert found["details"] == {"reason": "The model is not on this machine."}
+    assert row(claim(), None, "not run")["details"] == {}

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fabricated import experiments_of
 from topicscope.paper.claims import PRESETS, Claim
 from topicscope.paper.registry import registry
 from topicscope.settings.toml import load_settings
@@ -37,7 +38,7 @@ def test_every_claim_file_and_test_on_the_map_exists() -> None:
 
 
 def test_the_example_is_the_setting_that_reproduce_trains() -> None:
-    experiments = {each.name: each for claim in registry(PRESETS["quick"]).claims for each in claim.needs}
+    experiments = {each.name: each for each in experiments_of(*registry(PRESETS["quick"]).claims)}
     trained = experiments["figure2/squared-adam"].settings
     example = load_settings(ROOT / "examples" / "figure2.toml")
     # What is recorded on the way is the run folder's business.
@@ -56,7 +57,7 @@ def test_a_claim_is_one_sentence_with_a_singular_source_and_a_plain_id(claim: Cl
 
 def test_presets_keep_to_their_size() -> None:
     for preset in PRESETS.values():
-        experiments = {each.name: each for claim in registry(preset).claims for each in claim.needs}
+        experiments = {each.name: each for each in experiments_of(*registry(preset).claims)}
         if not preset.full:
             assert len(experiments) <= 60
             assert sum(name.startswith("figure4/") for name in experiments) <= 18

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fabricated import SEEDS, decide, fabricate, shuffled
+from fabricated import SEEDS, decide, experiments_of, fabricate, shuffled
 from topicscope.paper import masking, robustness
 from topicscope.paper.claims import PRESETS
 from topicscope.settings import Masking
@@ -34,16 +34,19 @@ def test_robustness_claims_turn_with_shuffled_topics_and_uniform_attention() -> 
     value, attention = claims["robustness/long/value"], claims["robustness/long/attention"]
     jitter = 1 + 0.001 * np.arange(SEEDS)[:, None]
     good = fabricate(
-        value.needs[0], value=theorem_2(10, 10, Masking()), noise=0.005, attention=np.array([5.0, 3, 1, 1, 5]) * jitter
+        experiments_of(value)[0],
+        value=theorem_2(10, 10, Masking()),
+        noise=0.005,
+        attention=np.array([5.0, 3, 1, 1, 5]) * jitter,
     )
     assert decide(value, good) == "holds"
     assert decide(value, shuffled(good)) != "holds"
     assert decide(attention, good) == "holds"
-    assert decide(attention, fabricate(value.needs[0], attention=np.ones(5) * jitter)) == "fails"
+    assert decide(attention, fabricate(experiments_of(value)[0], attention=np.ones(5) * jitter)) == "fails"
 
 
 def test_without_kept_and_random_words_attention_must_be_uniform_for_the_claim_to_hold() -> None:
     claim = next(claim for claim in masking.claims(QUICK) if claim.id == "masking/all-masked/squared/attention")
     jitter = 1 + 0.001 * np.arange(SEEDS)[:, None]
-    assert decide(claim, fabricate(claim.needs[0], attention=np.ones(5) * jitter)) == "holds"
-    assert decide(claim, fabricate(claim.needs[0], attention=np.array([5.0, 3, 1, 1, 5]) * jitter)) == "fails"
+    assert decide(claim, fabricate(experiments_of(claim)[0], attention=np.ones(5) * jitter)) == "holds"
+    assert decide(claim, fabricate(experiments_of(claim)[0], attention=np.array([5.0, 3, 1, 1, 5]) * jitter)) == "fails"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fabricated import SEEDS, STEPS, decide, fabricate, shuffled
+from fabricated import SEEDS, STEPS, decide, experiments_of, fabricate, shuffled
 from topicscope.model.weights import initial_weights
 from topicscope.paper import compensation, figure1, figure2, figure4, gradients, table3, theorem1
 from topicscope.paper.claims import PRESETS, Claim
@@ -86,7 +86,7 @@ def test_theorem_1_in_training_holds_at_the_semidefinite_optimum_only() -> None:
 @pytest.mark.parametrize("loss", ["squared", "cross-entropy"])
 def test_slightly_means_a_tenth_of_the_gain(loss: str) -> None:
     claim = _claim(compensation, f"section4/embedding-alone/{loss}")
-    alone, whole = claim.needs
+    alone, whole = experiments_of(claim)
     unit = gain(LDA, Masking(), whole.settings.training.loss).value
     jitter = 1e-3 * unit * np.arange(SEEDS)
     little = fabricate(alone, held_out_loss=0.05 * unit + jitter)
@@ -167,8 +167,8 @@ def test_table_3_turns_with_uniform_attention_and_with_attention_beyond_the_opti
 
 def test_the_quick_preset_stays_within_its_budget_of_trained_settings() -> None:
     found = registry(QUICK)
-    trained = {(each.settings, each.topic_words) for claim in found.claims for each in claim.needs}
-    drawn = {(each.settings, each.topic_words) for drawing in found.drawings for each in drawing.needs}
+    trained = {(each.settings, each.topic_words) for each in experiments_of(*found.claims)}
+    drawn = {(each.settings, each.topic_words) for each in experiments_of(*found.drawings)}
     assert drawn <= trained
     assert len(trained) <= 60
     assert len(figure4.cells(QUICK)) <= 18

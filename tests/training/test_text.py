@@ -84,10 +84,10 @@ def test_recorded_gradients_are_those_of_the_loss() -> None:
         ends = []
         for sign in (1, -1):
             with torch.no_grad():
-                weight += sign * step * direction
+                weight.add_(direction, alpha=sign * step)
                 batch = [dataclasses.replace(each, weights=each.weights.double()) for each in trainer._packed(passages)]
                 ends.append(sum(float(trainer._loss(each)) for each in batch))
-                weight -= sign * step * direction
+                weight.sub_(direction, alpha=sign * step)
         slope = (ends[0] - ends[1]) / (2 * step)
         exact = float((gradients[name].double() * direction).sum())
         assert exact == pytest.approx(slope, rel=2e-3, abs=1e-6), name

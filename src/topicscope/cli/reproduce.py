@@ -50,8 +50,17 @@ class Options:
     seed: int = 0
     """Another seed gives other documents, masks and initial weights to every run."""
 
+    models: tuple[str, ...] = ()
+    """Language models that claims about natural text probe, instead of their own choice."""
+
     workers: int | None = None
-    """Processes to train in; as many as there are cores if not given. Results do not depend on it."""
+    """Processes to work in; as many as there are cores if not given. Results do not depend on it."""
+
+    engine: str = "local"
+    """Where work is done: "local" for processes on this machine, "ray" for a Ray cluster (topicscope[scale])."""
+
+    address: str | None = None
+    """Of a running Ray cluster, with --engine ray; one is started on this machine if not given."""
 
     strict: bool = False
     """Exit with 1 if a claim fails."""
@@ -73,7 +82,7 @@ def main(words: "list[str]") -> int:
     from topicscope.commands.reproduce import list_claims, reproduce
 
     if options.list:
-        claims = list_claims(preset=options.preset, only=options.only)
+        claims = list_claims(preset=options.preset, only=options.only, models=options.models)
         print_json(claims) if options.json else _print_list(claims)
         return 0
     result = reproduce(
@@ -82,7 +91,10 @@ def main(words: "list[str]") -> int:
         only=options.only,
         seeds=options.seeds,
         seed=options.seed,
+        models=options.models,
         workers=options.workers,
+        engine=options.engine,
+        address=options.address,
         report=None if options.quiet else _print_line,
     )
     if options.json:

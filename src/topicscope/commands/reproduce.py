@@ -8,17 +8,19 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from topicscope import scale
+from topicscope.commands.clock import Clock
 from topicscope.commands.results_folder import ResultsFolder, Row
 from topicscope.paper.claims import PRESETS, Claim, Drawing, Preset, corrected_verdicts, row
-from topicscope.paper.experiments import Trained
+from topicscope.paper.needs import Need
 from topicscope.paper.registry import Registry, registry
-from topicscope.paper.storage import restore
-from topicscope.paper.work import Measured, Run, claim_item, drawing_item, experiment_item, train_item
+from topicscope.paper.work import Measured, Run, claim_item, compute_need, drawing_item, need_item
 from topicscope.settings.checks import check_at_least, check_one_of, refuse
 
 # Seeds of one ``seed`` are shared with no other.
@@ -33,7 +35,7 @@ class Progress:
     total: int
     row: Row
     seconds_left: float | None
-    """None as long as nothing was trained, or nothing is left to train."""
+    """None until a first piece of work is finished, and when none is left."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,11 @@ class Reproduction:
         return [row["id"] for row in self.rows if row["verdict"] == "fails"]
 
 
-def list_claims(*, preset: str = "quick", only: Sequence[str] = ()) -> list[dict[str, Any]]:
+def list_claims(*, preset: str = "quick", only: Sequence[str] = (), models: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What would be run: id, source, statement, expected and rule of each claim."""
     check_one_of("--preset", preset, tuple(PRESETS))
     shown = ("id", "source", "statement", "expected", "unit", "rule", "ours", "figure")
-    claims = registry(PRESETS[preset]).select(tuple(only))
+    claims = registry(replace(PRESETS[preset], models=tuple(models))).select(tuple(only))
     rows = [row(claim, None, "not run") for claim in claims]
     return [{name: each[name] for name in shown} for each in rows]
 
@@ -65,53 +67,46 @@ def reproduce(
     only: Sequence[str] = (),
     seeds: int | None = None,
     seed: int = 0,
+    models: Sequence[str] = (),
     workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Reproduction:
     """Run the claims of a preset (or those named in ``only``) into a folder, and return their rows.
 
-    Finished claims and trained experiments found in the folder are not computed again; a folder with other settings
-    is refused.
+    Finished claims and work found in the folder are not computed again; a folder with other settings is refused.
     """
     check_one_of("--preset", preset, tuple(PRESETS))
+    check_one_of("--engine", engine, scale.ENGINES)
     check_at_least("--seed", seed, 0)
     count = PRESETS[preset].seeds if seeds is None else seeds
     if not 1 <= count <= MOST_SEEDS:
         raise refuse("--seeds", count, f"give a number from 1 to {MOST_SEEDS}")
-    workers = len(os.sched_getaffinity(0)) if workers is None else workers
+    workers = _cores() if workers is None else workers
     check_at_least("--workers", workers, 1)
-    everything = registry(Preset(preset, count))
+    everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     folder = ResultsFolder(out)
-    folder.open({"preset": preset, "seeds": count, "seed": seed})
-    with folder.locked():
+    folder.open({"preset": preset, "seeds": count, "seed": seed, "models": list(models)})
+    # Linear algebra on one thread: the last bits of a number depend on how many there are, and workers need the cores.
+    with folder.locked(), threadpool_limits(1):
         numbers = tuple(range(seed * MOST_SEEDS, seed * MOST_SEEDS + count))
         run = _Reproducing(folder, everything, selected, numbers, report or (lambda progress: None))
         run.recall()
         run.take_what_can_be()
-        run.train(workers)
+        run.work(workers, engine, address)
         return Reproduction(run.rows(selected), run.figures())
 
 
-class _Clock:
-    """How long the rest of training takes, if it goes on as so far."""
-
-    def __init__(self, costs: dict[int, float]) -> None:
-        self.left, self.done, self.began = dict(costs), 0.0, time.perf_counter()
-
-    def finished(self, place: int) -> None:
-        """One item less; those that were there before do not count."""
-        self.done += self.left.pop(place, 0.0)
-
-    @property
-    def seconds_left(self) -> float | None:
-        """None at the beginning and at the end."""
-        rest = sum(self.left.values())
-        return (time.perf_counter() - self.began) * rest / self.done if self.done and rest else None
+def _cores() -> int:
+    """Cores that this process may use; macOS does not say, and gives all."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class _Reproducing:
-    """The state between claims: what is measured, trained and drawn so far."""
+    """The state between claims: what is measured, worked out and drawn so far."""
 
     def __init__(
         self,
@@ -124,85 +119,115 @@ class _Reproducing:
         self.folder, self.everything, self.selected, self.seeds = folder, everything, selected, seeds
         self.report = report
         self.measured: dict[str, Measured] = {}
-        self.trained: dict[str, Trained] = {}
+        self.results: dict[str, Any] = {}
         self.pending = sorted(selected, key=lambda claim: claim.cost)
-        names = {claim.figure for claim in selected}
-        self.drawings = [drawing for drawing in everything.drawings if drawing.name in names]
-        self.undrawn = [drawing for drawing in self.drawings if not self._drawn(drawing)]
+        self.undrawn: list[Drawing] = []
 
     def recall(self) -> None:
-        """Take up what was measured before, claims that are not asked for now included."""
+        """Take up what was measured before, claims that are not asked for now included; pass by what cannot be run."""
         for claim in self.everything.claims:
             content = scale.read_result(claim_item(claim, self.seeds).path(self.folder.work / "claims"))
-            if content is not None:
+            if content is not None and not claim.unavailable:
                 self.measured[claim.id] = Measured.restore(content)
-        recalled = [claim for claim in self.pending if claim.id in self.measured]
-        self.pending = [claim for claim in self.pending if claim.id not in self.measured]
-        for done, claim in enumerate(recalled, start=1):
-            self.report(Progress(done, len(self.selected), self._row(claim), None))
+        done = [claim for claim in self.pending if self._known(claim)]
+        self.pending = [claim for claim in self.pending if not self._known(claim)]
+        self.undrawn = [drawing for drawing in self._drawings() if not self._drawn(drawing)]
+        for place, claim in enumerate(done, start=1):
+            self.report(Progress(place, len(self.selected), self._row(claim), None))
         self._write()
 
     def take_what_can_be(self, seconds_left: float | None = None) -> None:
-        """Measure and draw all for which everything needed is trained: claims first, they are what is waited for."""
+        """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
         for claim in [claim for claim in self.pending if self._ready(claim)]:
             self._measure(claim, seconds_left)
         for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
             self._draw(drawing)
 
-    def train(self, workers: int) -> None:
-        """Train what is missing, cheapest claims first, and go on with each claim as soon as it can be."""
-        items, names = self._experiments()
-        stored = self.folder.work / "trained"
-        clock = _Clock(
-            {place: item.argument[0].cost for place, item in enumerate(items) if not item.path(stored).exists()}
-        )
-        for place, content in scale.completed(train_item, items, folder=stored, workers=workers):
-            experiment = items[place].argument[0]
-            for name in names[items[place].digest]:
-                self.trained[name] = restore(content, experiment)
+    def work(self, workers: int, engine: str, address: str | None) -> None:
+        """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be."""
+        items, names = self._items()
+        costs = {place: item.argument[0].cost for place, item in enumerate(items) if not self._there(item)}
+        clock = Clock(costs, workers)
+        where: dict[str, Any] = {"engine": engine} | ({"address": address} if address else {})
+        for place, content in scale.completed(compute_need, items, folder=self._stored, workers=workers, **where):
+            result = items[place].argument[0].restore(content)
+            self.results |= dict.fromkeys(names[items[place].digest], result)
             clock.finished(place)
             self.take_what_can_be(clock.seconds_left)
             self._forget()
 
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
-        """Rows of the measured ones among these claims; corrected for all that is measured in the folder."""
-        known = [claim for claim in self.everything.claims if claim.id in self.measured]
-        pairs = [(claim.rule, self.measured[claim.id].measurement) for claim in known]
-        corrected = dict(zip([claim.id for claim in known], corrected_verdicts(pairs), strict=True))
-        return [
-            row(claim, found.measurement, corrected[claim.id], seconds=found.seconds, seeds=len(self.seeds))
-            for claim in claims
-            if (found := self.measured.get(claim.id))
-        ]
+        """Rows of what is known of these claims; corrected for all that is measured in the folder."""
+        measured = [claim for claim in self.everything.claims if claim.id in self.measured]
+        pairs = [(claim.rule, self.measured[claim.id].measurement) for claim in measured]
+        corrected = dict(zip([claim.id for claim in measured], corrected_verdicts(pairs), strict=True))
+        rows = []
+        for claim in claims:
+            if found := self.measured.get(claim.id):
+                verdict, count = corrected[claim.id], len(self.seeds)
+                rows.append(row(claim, found.measurement, verdict, seconds=found.seconds, seeds=count))
+            elif claim.unavailable and claim in self.selected:
+                rows.append(row(claim, None, "not run"))
+        return rows
 
     def figures(self) -> list[Path]:
         """The files of all figures that belong to the selected claims."""
-        return [path for drawing in self.drawings for path in self._files(drawing) if path.exists()]
+        return [path for drawing in self._named_drawings() for path in self._files(drawing) if path.exists()]
 
-    def _experiments(self) -> tuple[list[scale.Item[Run]], dict[str, list[str]]]:
-        """What must be trained, in the order of claims, equal settings once; and the names that each goes by."""
+    @property
+    def _stored(self) -> Path:
+        return self.folder.work / "needs"
+
+    def _known(self, claim: Claim) -> bool:
+        return claim.id in self.measured or bool(claim.unavailable)
+
+    def _there(self, item: scale.Item[Any]) -> bool:
+        return item.path(self._stored).exists()
+
+    def _named_drawings(self) -> list[Drawing]:
+        """Those that show a selected claim."""
+        names = {claim.figure for claim in self.selected}
+        return [drawing for drawing in self.everything.drawings if drawing.name in names]
+
+    def _drawings(self) -> list[Drawing]:
+        """Figures to draw: all of whose claims are asked for, or for which nothing more has to be done."""
+        chosen = {claim.id for claim in self.selected}
+        incomplete = {claim.figure for claim in self.everything.claims if claim.id not in chosen}
+        coming = {need_item(need, self.seeds).digest for claim in self.pending for need in claim.needs}
+
+        def free(need: Need) -> bool:
+            item = need_item(need, self.seeds)
+            return item.digest in coming or self._there(item)
+
+        return [each for each in self._named_drawings() if each.name not in incomplete or all(map(free, each.needs))]
+
+    def _items(self) -> tuple[list[scale.Item[Run]], dict[str, list[str]]]:
+        """What must be done, in the order of claims, equal work once; and the names that each goes by."""
         items: dict[str, scale.Item[Run]] = {}
         names: dict[str, list[str]] = {}
-        needs = [claim.needs for claim in self.pending] + [drawing.needs for drawing in self.undrawn]
-        for experiment in itertools.chain(*needs):
-            item = experiment_item(experiment, self.seeds)
+        for need in self._wanted():
+            item = need_item(need, self.seeds)
             items.setdefault(item.digest, item)
-            names.setdefault(item.digest, []).append(experiment.name)
+            names.setdefault(item.digest, []).append(need.name)
         return list(items.values()), names
+
+    def _wanted(self) -> list[Need]:
+        needs = [claim.needs for claim in self.pending] + [drawing.needs for drawing in self.undrawn]
+        return list(itertools.chain(*needs))
 
     def _forget(self) -> None:
         """Let go of what no claim or drawing waits for: twenty seeds of all experiments would fill the memory."""
-        needs = [claim.needs for claim in self.pending] + [drawing.needs for drawing in self.undrawn]
-        wanted = {experiment.name for experiment in itertools.chain(*needs)}
-        self.trained = {name: trained for name, trained in self.trained.items() if name in wanted}
+        wanted = {need.name for need in self._wanted()}
+        self.results = {name: result for name, result in self.results.items() if name in wanted}
 
     def _ready(self, asked: Claim | Drawing) -> bool:
-        return all(experiment.name in self.trained for experiment in asked.needs)
+        return all(need.name in self.results for need in asked.needs)
 
     def _measure(self, claim: Claim, seconds_left: float | None) -> None:
         began = time.perf_counter()
-        measurement = claim.measure({each.name: self.trained[each.name] for each in claim.needs})
-        seconds = time.perf_counter() - began + sum(self.trained[each.name].seconds for each in claim.needs)
+        results = {need.name: self.results[need.name] for need in claim.needs}
+        measurement = claim.measure(results)
+        seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
         self.measured[claim.id] = Measured(measurement, seconds)
         path = claim_item(claim, self.seeds).path(self.folder.work / "claims")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -215,7 +240,7 @@ class _Reproducing:
     def _draw(self, drawing: Drawing) -> None:
         from topicscope.report.figures import save_figure
 
-        figure = drawing.draw({each.name: self.trained[each.name] for each in drawing.needs})
+        figure = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
         save_figure(figure, self.folder.figures / drawing.name)
         path = drawing_item(drawing, self.seeds).path(self.folder.work / "figures")
         path.parent.mkdir(parents=True, exist_ok=True)

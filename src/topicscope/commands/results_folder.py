@@ -66,7 +66,7 @@ class ResultsFolder:
     def _refuse_other(self, settings: dict[str, Any]) -> None:
         stored = json.loads(self._settings.read_text(encoding="utf-8"))
         found = [
-            f"--{name} {stored.get(name)} there, {settings[name]} here"
+            f"--{name} {_shown(stored.get(name))} there, {_shown(settings[name])} here"
             for name in settings
             if stored.get(name) != settings[name]
         ]
@@ -74,3 +74,10 @@ class ResultsFolder:
             raise InputError(
                 f"--out {self.path} holds claims of other settings ({'; '.join(found)}): give those, or another --out."
             )
+
+
+def _shown(value: Any) -> str:
+    """As it is given on the command line."""
+    if isinstance(value, list):
+        return " ".join(map(str, value)) or "not given"
+    return str(value)

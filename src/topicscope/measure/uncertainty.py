@@ -62,6 +62,20 @@ def proportion_p(successes: int, trials: int, threshold: float) -> float:
     return min(1.0, 2 * min(below, above))
 
 
+def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDENCE) -> float:
+    """A two-sided p-value that agrees with an interval computed elsewhere: normal tails, each side as wide as its own.
+
+    Below 1 − c exactly when the interval of confidence c leaves the threshold out; beyond that, an approximation.
+    """
+    if threshold == interval.value:
+        return 1.0
+    width = interval.high - interval.value if threshold > interval.value else interval.value - interval.low
+    if not np.isfinite(threshold) or width == 0:
+        return 0.0
+    distance = abs(threshold - interval.value) / width * float(special.ndtri((1 + confidence) / 2))
+    return float(2 * special.ndtr(-distance))
+
+
 def holm(p_values: Float[np.ndarray, " claim"]) -> Float[np.ndarray, " claim"]:
     r"""Holm's adjusted p-values: whatever holds in truth, one of those below 0.05 is wrong at most 5 % of the time.
 

@@ -31,20 +31,19 @@ from topicscope.measure.uncertainty import (
     CONFIDENCE,
     Interval,
     holm,
+    interval_p,
     proportion_interval,
     proportion_p,
     student_interval,
     student_p,
 )
-from topicscope.paper.experiments import Experiment, Trained
+from topicscope.paper.needs import Need, total_cost
+from topicscope.paper.needs import Results as Results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Verdict = Literal["holds", "fails", "undecided", "not run"]
-Results = Mapping[str, Trained]
-"""Trained experiments by name."""
-
 Number = float | int | np.floating[Any] | np.integer[Any]
 Detail = Number | str | None
 
@@ -55,6 +54,8 @@ class Preset:
 
     name: str
     seeds: int
+    models: tuple[str, ...] = ()
+    """Language models to probe, as ``--models`` names them; the claims' own choice if none is named."""
 
     @property
     def full(self) -> bool:
@@ -97,21 +98,41 @@ def near(target: Number, tolerance: Number) -> Rule:
 
 
 @dataclass(frozen=True)
+class Given:
+    """An interval that was computed elsewhere (a bootstrap, say), and a test's p-value (a permutation, say)."""
+
+    low: float
+    high: float
+    """Ends of the 95 % interval."""
+
+    p: float = np.nan
+    """Two-sided p-value of the hypothesis that the number is ``null``; NaN if there was no test."""
+
+    null: float = np.nan
+
+
+@dataclass(frozen=True)
 class Measurement:
-    """A number and what its uncertainty comes from; make one with ``exact``, ``over_seeds`` or ``proportion``."""
+    """A number and what its uncertainty comes from.
+
+    Make one with ``exact``, ``over_seeds``, ``proportion`` or ``interval_given``.
+    """
 
     values: tuple[float, ...]
-    """The number itself if exact; one a seed; ones and zeros for a proportion."""
+    """The number itself if exact or with a given interval; one a seed; ones and zeros for a proportion."""
 
-    kind: Literal["exact", "mean", "proportion"]
+    kind: Literal["exact", "mean", "proportion", "given"]
 
     details: Mapping[str, Detail] = field(default_factory=dict)
     """Numbers shown beside it, on which no verdict rests."""
 
+    given: Given | None = None
+
     @property
     def finite(self) -> bool:
-        """Whether all runs gave a number."""
-        return bool(np.isfinite(self.values).all())
+        """Whether all runs gave a number, and a given interval has ends."""
+        ends = (self.given.low, self.given.high) if self.given else ()
+        return bool(np.isfinite(self.values).all() and not np.isnan(ends).any())
 
     @property
     def value(self) -> float:
@@ -122,6 +143,9 @@ class Measurement:
         """The number with its confidence interval, of no width if exact."""
         if self.kind == "exact":
             return Interval(self.value, self.value, self.value)
+        if self.given:
+            assert confidence == CONFIDENCE, "a given interval has the confidence that it was computed with"
+            return Interval(self.value, self.given.low, self.given.high)
         if self.kind == "proportion":
             return proportion_interval(round(sum(self.values)), len(self.values), confidence)
         return student_interval(np.array(self.values), confidence)
@@ -130,6 +154,10 @@ class Measurement:
         """How well the measurement agrees with a true number exactly at the threshold."""
         if self.kind == "exact":
             return float(self.value == threshold)
+        if self.given:
+            p = interval_p(self.interval(), float(threshold))
+            # Where a test was made of this very threshold, both it and the interval must speak against it.
+            return max(p, self.given.p) if threshold == self.given.null else p
         if self.kind == "proportion":
             return proportion_p(round(sum(self.values)), len(self.values), float(threshold))
         return student_p(np.array(self.values), float(threshold))
@@ -148,6 +176,24 @@ def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measu
 def proportion(outcomes: Sequence[bool] | np.ndarray, **details: Detail) -> Measurement:
     """In how many of the runs (or cells of a map) something is so."""
     return Measurement(tuple(float(outcome) for outcome in outcomes), "proportion", details)
+
+
+def interval_given(
+    value: Number,
+    low: Number,
+    high: Number,
+    *,
+    p: Number | None = None,
+    null: Number = 0.0,
+    **details: Detail,
+) -> Measurement:
+    """A number whose 95 % interval, and p-value of being ``null``, come from outside: a bootstrap, a permutation.
+
+    An interval that leaves its own value out (a skewed bootstrap may) is widened to take it in.
+    """
+    low, high = float(np.minimum(low, value)), float(np.maximum(high, value))
+    given = Given(low, high) if p is None else Given(low, high, float(p), float(null))
+    return Measurement((float(value),), "given", details, given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,9 +215,9 @@ class Claim:
     rule: Rule
 
     measure: Callable[[Results], Measurement]
-    """From the trained experiments in ``needs``, by name, to the number; an exact claim takes none."""
+    """From the results of ``needs``, by name, to the number; an exact claim takes none."""
 
-    needs: tuple[Experiment, ...] = ()
+    needs: tuple[Need, ...] = ()
     unit: str = ""
     figure: str = ""
     """Name of the figure that shows it."""
@@ -179,19 +225,22 @@ class Claim:
     ours: bool = False
     """Not the paper's: a corrected or sharper statement that stands beside one of the paper's."""
 
+    unavailable: str = ""
+    """Why it cannot be run here (a model that is not on this machine), in one sentence; it is then ``not run``."""
+
     @property
     def cost(self) -> float:
-        """How long its training takes, relative to others; 0 without training."""
-        return sum((experiment.cost for experiment in self.needs), start=0.0)
+        """Seconds that what it needs takes; 0 for theory."""
+        return total_cost(self.needs)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure of the paper's: drawn once what it needs is trained, into figures/NAME.png and .svg."""
+    """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png and .svg."""
 
     name: str
     draw: Callable[[Results], "Figure"]
-    needs: tuple[Experiment, ...] = ()
+    needs: tuple[Need, ...] = ()
 
 
 def verdict(rule: Rule, measurement: Measurement) -> Verdict:
@@ -237,12 +286,14 @@ def row(
 ) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``seeds`` is how many runs each experiment has, 0 for an exact claim. ``low`` and ``high`` are null where the number
-    is exact, and where a single seed leaves it without an interval.
+    ``seeds`` is how many runs each experiment has; the row has 0 where the number is not taken over seeds. ``low`` and
+    ``high`` are null where the number is exact, and where a single seed leaves it without an interval.
     """
     known = measurement if measurement is not None and measurement.finite else None
     interval = known.interval() if known else None
-    bounded = interval is not None and known is not None and known.kind != "exact" and np.isfinite(interval.low)
+    bounded = interval is not None and known is not None and known.kind != "exact"
+    bounded = bounded and interval is not None and bool(np.isfinite([interval.low, interval.high]).all())
+    details = plain_details(measurement.details) if measurement else {}
     return {
         "id": claim.id,
         "source": claim.source,
@@ -256,10 +307,10 @@ def row(
         "verdict_corrected": corrected if measurement else "not run",
         "ours": claim.ours,
         "rule": rule_text(claim.rule),
-        "seeds": seeds if measurement and claim.needs else 0,
+        "seeds": seeds if measurement and claim.needs and measurement.kind != "given" else 0,
         "seconds": round(seconds, 3),
         "figure": claim.figure,
-        "details": plain_details(measurement.details) if measurement else {},
+        "details": details | ({"reason": claim.unavailable} if claim.unavailable else {}),
     }
 
 

@@ -1,15 +1,23 @@
 """An experiment is a value: settings to train with several seeds, and what comes out of it as arrays.
 
-Nothing here trains: ``paper.running`` does. So claims, figures and the page can name experiments without torch.
+``paper.running`` trains, and is imported only where that is done: experiments can be named without torch.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.paper.needs import Seeds
 from topicscope.settings import Settings
+
+# Seconds that a document of a step takes on one core for five seeds, one-hot embeddings and uniform attention; and by
+# how much more attention and trained embeddings take.
+DOCUMENT_SECONDS = 6e-5
+ATTENTION_FACTOR = 2.0
+EMBEDDING_FACTOR = 1.6
 
 # Classes of (key, query) pairs that attention is averaged over; queries are words, and each position is one pair.
 ATTENTION_CLASSES = ("same_word", "same_topic", "different_topic", "mask_key", "itself")
@@ -31,11 +39,34 @@ class Experiment:
     topic_words: tuple[tuple[float, ...], ...] = ()
     """A topic-word matrix (a row a topic), instead of a file named in ``settings.data.topic_words``."""
 
+    suffix: ClassVar[str] = ".safetensors"
+
     @property
     def cost(self) -> float:
-        """How long training takes, roughly and relative to others: orders work and estimates the time left."""
-        attention = 1.0 if self.settings.model.uniform else 2.0
-        return self.settings.training.steps * self.settings.training.batch * attention
+        """Seconds that training takes, roughly."""
+        model, training = self.settings.model, self.settings.training
+        attention = 1.0 if model.uniform else ATTENTION_FACTOR
+        embedding = EMBEDDING_FACTOR if model.embedding.train else 1.0
+        return DOCUMENT_SECONDS * training.steps * training.batch * attention * embedding
+
+    def key(self, seeds: Seeds) -> dict[str, Any]:
+        """Settings, seeds, code and libraries."""
+        from topicscope.paper.storage import experiment_key
+
+        return experiment_key(self, seeds)
+
+    def compute(self, seeds: Seeds) -> bytes:
+        """Train all seeds."""
+        from topicscope.paper.running import run_experiment
+        from topicscope.paper.storage import dump
+
+        return dump(run_experiment(self, seeds))
+
+    def restore(self, content: bytes) -> "Trained":
+        """The result as arrays."""
+        from topicscope.paper.storage import restore
+
+        return restore(content, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,9 +109,6 @@ class Trained:
 
     first_gradients: Mapping[str, Float[np.ndarray, " seed"]]
     """Norm of each trained parameter's gradient at the initial weights, on the held-out set (§8.1)."""
-
-    first_norms: Mapping[str, Float[np.ndarray, " seed"]]
-    """Norm of each parameter at its start."""
 
     seconds: float
     """What training all seeds took."""

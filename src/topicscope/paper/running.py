@@ -83,7 +83,6 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         held_out_loss=losses,
         attention=attention,
         first_gradients=gradients,
-        first_norms={name: np.array([np.linalg.norm(start[name]) for start in starts]) for name in shapes},
         seconds=seconds,
         word_topics=topic_model.word_topics,
     )

@@ -31,7 +31,7 @@ def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
 
 def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
     """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
-    return matrix.unflatten(1, (heads, -1)).flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
+    return matrix.reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
 
 
 def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
