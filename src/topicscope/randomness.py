@@ -22,6 +22,8 @@ class Purpose(IntEnum):
     VALIDATION = 4
     MEASURE = 5
     THEORY = 6
+    BOOTSTRAP = 7
+    PERMUTATION = 8
 
 
 def generator(seed: int, purpose: Purpose, *counter: int) -> np.random.Generator:

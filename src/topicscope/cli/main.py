@@ -19,6 +19,7 @@ COMMANDS = {
     "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
+    "probe": "topic structure in pretrained transformers, on any corpus",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",
     "theory": "closed forms, exact optima and floors for one setting",
     "train": "train one model into a run folder",

@@ -1,0 +1,130 @@
+"""``topicscope probe``: topic structure in pretrained models."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from rich.table import Table
+
+from topicscope.cli.main import parse
+from topicscope.cli.terminal import console, log_to_terminal, print_json, progress_bar
+from topicscope.errors import InputError
+from topicscope.probe.settings import (
+    CorpusSettings,
+    Machine,
+    MeasureSettings,
+    Precision,
+    ProbeSettings,
+    TopicOptions,
+)
+
+if TYPE_CHECKING:
+    from topicscope.commands.probe import Probed
+
+DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
+alike in the embeddings, and do they attend to each other more? Each number has a 95 % interval and a test.
+
+A model is "minilm" (packaged, works offline), a folder, a name of the Hugging Face hub, or one of these after
+"random:", the same architecture untrained. Writes probe.json, probe.csv, topics.csv and figures; run again with the
+same --out, it does what is missing, and models may be added.
+
+examples:
+  topicscope probe minilm random:minilm --corpus wiki-sample --out probe
+  topicscope probe google-bert/bert-base-uncased --corpus enwiki.xml.bz2 --topics 100 --out bert
+  topicscope probe ./my-model --corpus texts.jsonl.zst --field body --out mine
+  topicscope probe EleutherAI/pythia-70m --revision step1000 step10000 step143000 --out pythia
+  topicscope probe minilm --show-words frog toad mozart schubert --out words
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Models: minilm, a folder, a hub's name, or random: and one of these."""
+
+    out: Path = Path("probe")
+    """Where results and finished work go."""
+
+    revision: tuple[str, ...] = ()
+    """Checkpoints of one model on the hub, in the order of training."""
+
+    show_words: tuple[str, ...] = ()
+    """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
+
+    text: Annotated[CorpusSettings, tyro.conf.arg(name="")] = CorpusSettings()
+    topics: Annotated[TopicOptions, tyro.conf.arg(name="")] = TopicOptions()
+    measures: Annotated[MeasureSettings, tyro.conf.arg(name="")] = MeasureSettings()
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+
+    dtype: Precision = "float32"
+    """Precision that models run in."""
+
+    seed: int = 0
+    """Draws untrained weights, bootstrap replicates and permutations, and starts LDA."""
+
+    quiet: bool = False
+    """No progress bar."""
+
+    json: bool = False
+    """Print the rows of probe.json on standard output, and nothing else."""
+
+
+def main(words: list[str]) -> int:
+    """Parse, run, print Table 1's layout."""
+    # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
+    if not options.models:
+        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
+    log_to_terminal(quiet=options.quiet)
+    from topicscope.commands.probe import probe
+
+    settings = ProbeSettings(
+        text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
+    )
+    with progress_bar("probing", quiet=options.quiet or options.json) as report:
+        result = probe(
+            options.models,
+            out=options.out,
+            settings=settings,
+            machine=options.machine,
+            revisions=options.revision,
+            show_words=options.show_words,
+            report=report,
+        )
+    if options.json:
+        print_json(result.rows)
+    else:
+        _print(result, options.out)
+    return 0
+
+
+def _print(result: "Probed", out: Path) -> None:
+    table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
+    for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
+        table.add_column(name, no_wrap=name != "model")
+    for row in result.rows:
+        if row["centred"]:
+            continue
+        model = f"{row['model']} {row['revision']}".strip()
+        shown = [_ratio(row[name]) for name in ("cosine", "dot", "attention")]
+        threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
+        table.add_row(model, threshold, row["assignment"], row["embedding"], *shown)
+    console().print(table)
+    if any(row[name]["ratio"] is None for row in result.rows for name in ("cosine", "dot", "attention")):
+        console().print("–: the denominator may be zero, so the ratio may be any number; see the difference.")
+    for note in result.notes:
+        console().print(note)
+    console().print(f"written: {out}/probe.json, probe.csv, topics.csv, figures/ ({len(result.figures)} files)")
+
+
+def _ratio(contrast: dict[str, Any]) -> str:
+    if contrast["ratio"] is None:
+        return "–"
+    star = "" if contrast["p"] is None or contrast["p"] >= 0.05 else "*"
+    interval = "" if contrast["low"] is None else f" [{contrast['low']:.3g}, {contrast['high']:.3g}]"
+    return f"{contrast['ratio']:.4g}{star}{interval}"

@@ -1,0 +1,84 @@
+"""``topicscope probe``: topic structure in pretrained models, on any corpus, into a folder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from topicscope import scale
+from topicscope.commands.probe_folder import ProbeFolder, Row
+from topicscope.errors import InputError
+from topicscope.probe.ground import topic_rows
+from topicscope.probe.run import Finished, measure_models
+from topicscope.probe.settings import Machine, ProbeSettings
+from topicscope.probe.topics import quality, save_topics
+
+PAPER_WORDS = ("frog", "toad", "lizard", "mozart", "beethoven", "schubert", "algebra", "arithmetic", "calculus")
+
+DEFAULTS = ProbeSettings()
+MACHINE = Machine()
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What came out."""
+
+    rows: list[Row]
+    """Rows of probe.json, of the models asked for."""
+
+    figures: list[Path]
+    notes: list[str]
+    """What should be known beside the numbers: the topics' quality, what could not be read of the corpus."""
+
+
+def probe(
+    models: Sequence[str],
+    *,
+    out: Path,
+    settings: ProbeSettings = DEFAULTS,
+    machine: Machine = MACHINE,
+    revisions: Sequence[str] = (),
+    show_words: Sequence[str] = (),
+    report: scale.Report | None = None,
+) -> Probed:
+    """Probe models into a folder. What is finished there is not measured again; models may be added later.
+
+    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these.
+    revisions: checkpoints of the one model given, in the order of training.
+    show_words: words of the heat map; the paper's nine if none are given.
+    """
+    if not models:
+        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
+    folder = ProbeFolder(out)
+    folder.open(settings.table())
+    with folder.locked():
+        rows: list[Row] = []
+        finished: list[Finished] = []
+        for each in measure_models(
+            models, settings=settings, machine=machine, work=folder.work, revisions=revisions, report=report
+        ):
+            finished.append(each)
+            rows += each.rows
+            # After every model: what is finished is kept if the next one fails.
+            folder.write(rows)
+        grounds = list({id(each.ground): each.ground for each in finished}.values())
+        folder.write_topics([row for ground in grounds for row in topic_rows(ground)])
+        for ground in grounds:
+            if ground.fits:
+                kept = out / f"topics-{ground.tokenizer.digest}"
+                kept.mkdir(exist_ok=True)
+                save_topics(ground.fits, kept)
+        return Probed(rows, [], _notes(finished))
+
+
+def _notes(finished: Sequence[Finished]) -> list[str]:
+    notes = []
+    for ground in {id(each.ground): each.ground for each in finished}.values():
+        about = ground.passages.description
+        notes.append(
+            f"{about['source']}: {about['documents']:,} articles, {len(ground.passages):,} passages; measured on "
+            f"{len(ground.chosen):,}."
+        )
+        if ground.fits:
+            shown = {name: value for name, value in quality(ground.fits).items() if value is not None}
+            notes.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in shown.items()) + ".")
+    return notes

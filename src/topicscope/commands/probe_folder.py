@@ -1,0 +1,97 @@
+"""The folder that ``probe`` writes: settings, probe.json, probe.csv, topics.csv, figures, and finished work."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from topicscope.commands.results_folder import ResultsFolder
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+
+Row = dict[str, Any]
+CONTRASTS = ("cosine", "dot", "attention")
+# Too large for a table, or nested: in probe.json alone.
+ONLY_JSON = ("attention_by_layer_head", "sink")
+
+
+class ProbeFolder:
+    """Rows of all models that were probed with one set of settings."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.work = path / "work"
+        self.figures = path / "figures"
+        self._settings = path / "probe-settings.json"
+        # One process at a time, as in the folder of `reproduce`.
+        self.locked = ResultsFolder(path).locked
+
+    def open(self, settings: dict[str, Any]) -> None:
+        """Make the folder, or go on in it; refuse one that holds something else."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(f"--out {self.path} is a file: give a folder.")
+        if self._settings.exists():
+            self._refuse_other(settings)
+        elif self.path.is_dir() and any(self.path.iterdir()):
+            raise InputError(
+                f"--out {self.path} is not empty and holds no study: give a new folder, or one that `topicscope probe` "
+                "made."
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+
+    def rows(self) -> list[Row]:
+        """What probe.json holds; nothing if there is none, or a broken one."""
+        try:
+            return list(json.loads((self.path / "probe.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return []
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write probe.json and probe.csv with these rows, and those of other models that are there."""
+        new = {(row["model"], row["revision"]) for row in rows}
+        kept = [row for row in self.rows() if (row["model"], row["revision"]) not in new]
+        every = [*kept, *rows]
+        text = json.dumps(every, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / "probe.json", text + "\n")
+        self._write_table("probe.csv", [flat(row) for row in every])
+
+    def write_topics(self, rows: Sequence[Row]) -> None:
+        """Write topics.csv."""
+        self._write_table("topics.csv", rows)
+
+    def _write_table(self, name: str, rows: Sequence[Row]) -> None:
+        table = io.StringIO()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(table, fieldnames=names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(self.path / name, table.getvalue())
+
+    def _refuse_other(self, settings: dict[str, Any]) -> None:
+        stored = _flat(json.loads(self._settings.read_text(encoding="utf-8")))
+        here = _flat(json.loads(json.dumps(settings)))
+        found = [
+            f"{name} {stored.get(name)} there, {here[name]} here" for name in here if stored.get(name) != here[name]
+        ]
+        if found:
+            raise InputError(
+                f"--out {self.path} holds a study of other settings ({'; '.join(found)}): give those, or another --out."
+            )
+
+
+def flat(row: Row) -> Row:
+    """A row of probe.json as a row of a table: nested numbers under names such as attention.ratio."""
+    return _flat({name: value for name, value in row.items() if name not in ONLY_JSON})
+
+
+def _flat(value: dict[str, Any], before: str = "") -> Row:
+    found: Row = {}
+    for name, each in value.items():
+        if isinstance(each, dict):
+            found |= _flat(each, f"{before}{name}.")
+        else:
+            found[f"{before}{name}"] = each
+    return found

@@ -1,0 +1,226 @@
+"""Attention between the words of a corpus by what they have in common, one pass for many labellings.
+
+For each passage, all pairs of positions whose words are in the vocabulary are taken once. Attention is normalised as in
+the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01
+everywhere. A causal query sees itself and what came before only, so its length is the number of keys that it sees, and
+a pair counts once (the later word attends to the earlier) instead of twice. The sums are kept by article, because
+articles, not passages or pairs, are independent: the bootstrap draws articles.
+
+Memory depends on the labellings and on the articles of one shard, not on the corpus.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.measure.labelling import CLASSES, Labelling
+from topicscope.measure.matching import Strata
+from topicscope.measure.pair_table import PairTable
+from topicscope.measure.permuted_pairs import PermutedLabels, PermutedSums
+
+# Attention is × length / 100: uniform attention has this value.
+UNIFORM = 0.01
+# Steps of the histogram that AUC is taken from: 16 for each doubling, from 1/64 to 16 times uniform attention.
+STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
+BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
+
+
+@dataclass(frozen=True, eq=False)
+class PassagePairs:
+    """The pairs of positions of one passage, the earlier position first."""
+
+    earlier: Int[np.ndarray, " pair"]
+    """Word at the earlier position."""
+
+    later: Int[np.ndarray, " pair"]
+    distance: Int[np.ndarray, " pair"]
+    attention: Float[np.ndarray, "pair layer head"]
+    """Normalised, summed over the directions that exist."""
+
+    directed: Float[np.ndarray, "direction pair"]
+    """Normalised attention of each direction, averaged over layers and heads; backward (to the earlier word) first."""
+
+    @property
+    def directions(self) -> int:
+        """2; 1 for a causal model."""
+        return len(self.directed)
+
+
+def passage_pairs(
+    attention: Float[np.ndarray, "layer head query key"],
+    words: Int[np.ndarray, " position"],
+    *,
+    causal: bool = False,
+    skip: int = 0,
+) -> PassagePairs:
+    """Pairs of one passage's content positions; ``words`` are places in the vocabulary, −1 for other tokens.
+
+    The first ``skip`` positions are left out, as queries and as keys (a decoder's position 0 is an attention sink).
+    """
+    length = len(words)
+    places = np.flatnonzero(words >= 0)
+    places = places[places >= skip]
+    early, late = np.triu_indices(len(places), k=1)
+    early, late = places[early], places[late]
+    backward = attention[:, :, late, early].astype(np.float64)
+    if causal:
+        backward *= (late + 1) / 100
+        directed, both = backward.mean(axis=(0, 1))[None], backward
+    else:
+        backward *= length / 100
+        forward = attention[:, :, early, late].astype(np.float64) * (length / 100)
+        directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
+        both = backward + forward
+    return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
+
+
+def sink_attention(attention: Float[np.ndarray, "layer head query key"]) -> Float[np.ndarray, "layer head"]:
+    """What the other positions of a passage give to its first on average, where a decoder's attention sinks."""
+    if attention.shape[2] < 2:
+        return np.full(attention.shape[:2], np.nan)
+    return attention[:, :, 1:, 0].mean(axis=-1, dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class PairPlan:
+    """What is summed in the pass: labellings of one vocabulary, some of them also with permuted words."""
+
+    labellings: tuple[Labelling, ...]
+    permuted: tuple[PermutedLabels, ...] = ()
+    strata: Strata | None = None
+    """If given, sums are also kept by stratum of the pair of words and by distance, for the matched comparison."""
+
+    matched: tuple[int, ...] = ()
+    """Places of the labellings that these are kept for."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of words."""
+        return len(self.labellings[0].membership)
+
+
+@dataclass(frozen=True, eq=False)
+class ArticleSums:
+    """Sums over the pairs of positions of each article; divide sums by counts for averages."""
+
+    article: Int[np.ndarray, " article"]
+    sums: Float[np.ndarray, "article labelling class layer head"]
+    counts: Float[np.ndarray, "article labelling class"]
+    histograms: Float[np.ndarray, "article labelling class bin"]
+    """How many values of attention (averaged over layers and heads) are in each bin."""
+
+    matched_sums: Float[np.ndarray, "article matched class cell"]
+    matched_counts: Float[np.ndarray, "article matched class cell"]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardSums:
+    """All that one shard of passages gives: by article, by pair of words, and by permutation."""
+
+    articles: ArticleSums
+    pairs: PairTable
+    permuted: tuple[PermutedSums, ...]
+
+
+@dataclass(eq=False)
+class _Article:
+    sums: np.ndarray
+    counts: np.ndarray
+    histograms: np.ndarray
+    matched_sums: np.ndarray
+    matched_counts: np.ndarray
+
+
+@dataclass(eq=False)
+class PairAccumulator:
+    """Takes passages one by one in a fixed order; ``result`` is what has been summed so far."""
+
+    plan: PairPlan
+    layers: int
+    heads: int
+    _articles: dict[int, _Article] = field(default_factory=dict)
+    _tables: list[PairTable] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._permuted = [PermutedSums.empty(each, self.layers, self.heads) for each in self.plan.permuted]
+
+    def add(self, pairs: PassagePairs, article: int) -> None:
+        """Add one passage of an article."""
+        found = self._articles.setdefault(article, self._empty())
+        if not len(pairs.earlier):
+            return
+        classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.plan.labellings])
+        indicator = classes[:, None, :] == np.arange(len(CLASSES))[:, None]
+        flat = pairs.attention.reshape(len(pairs.attention), self.layers * self.heads)
+        rows = indicator.reshape(-1, indicator.shape[-1])
+        found.sums += (rows.astype(np.float64) @ flat).reshape(found.sums.shape)
+        found.counts += pairs.directions * indicator.sum(axis=-1)
+        for direction in pairs.directed:
+            found.histograms += _histograms(classes, histogram_bin(direction), BINS)
+        if self.plan.strata:
+            self._add_matched(found, self.plan.strata, pairs, classes[list(self.plan.matched)])
+        self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary))
+        if len(self._tables) > 256:
+            self._tables = [PairTable.merged(self._tables)]
+        for sums, labels in zip(self._permuted, self.plan.permuted, strict=True):
+            sums.add(labels, pairs.earlier, pairs.later, flat, pairs.directions)
+
+    def result(self) -> ShardSums:
+        """The sums by article, in the order of the articles' indices."""
+        order = sorted(self._articles)
+        gathered = [self._articles[article] for article in order]
+        names = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
+        empty = self._empty()
+        stacked = {
+            name: np.array([getattr(each, name) for each in gathered]).reshape(len(order), *getattr(empty, name).shape)
+            for name in names
+        }
+        table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self.plan.vocabulary)
+        return ShardSums(ArticleSums(np.array(order, dtype=np.int64), **stacked), table, tuple(self._permuted))
+
+    def _add_matched(
+        self, found: _Article, strata: Strata, pairs: PassagePairs, classes: Int[np.ndarray, "matched pair"]
+    ) -> None:
+        cells = strata.cells(pairs.earlier, pairs.later, pairs.distance)
+        found.matched_counts += pairs.directions * _histograms(classes, cells, strata.size)
+        found.matched_sums += _histograms(classes, cells, strata.size, pairs.directed.sum(axis=0))
+
+    def _empty(self) -> _Article:
+        shape = (len(self.plan.labellings), len(CLASSES))
+        matched = (len(self.plan.matched), len(CLASSES), self.plan.strata.size if self.plan.strata else 0)
+        return _Article(
+            sums=np.zeros((*shape, self.layers, self.heads)),
+            counts=np.zeros(shape),
+            histograms=np.zeros((*shape, BINS)),
+            matched_sums=np.zeros(matched),
+            matched_counts=np.zeros(matched),
+        )
+
+
+def histogram_bin(values: Float[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+    """The bin of a normalised attention: equal steps of its logarithm, and one bin beyond each end."""
+    with np.errstate(divide="ignore"):
+        steps = np.floor(STEPS_PER_DOUBLING * (np.log2(values / UNIFORM) - LOWEST_DOUBLING))
+    return (np.clip(steps, -1, BINS - 2) + 1).astype(np.int64)
+
+
+def _histograms(
+    classes: Int[np.ndarray, "labelling pair"],
+    bins: Int[np.ndarray, " pair"],
+    size: int,
+    weights: Float[np.ndarray, " pair"] | None = None,
+) -> Float[np.ndarray, "labelling class bin"]:
+    """Counts, or sums of weights, of each labelling's pairs by class and bin."""
+    labelling, pair = np.nonzero(classes >= 0)
+    codes = (labelling * len(CLASSES) + classes[labelling, pair]) * size + bins[pair]
+    total = len(classes) * len(CLASSES) * size
+    counted = np.bincount(codes, weights=None if weights is None else weights[pair], minlength=total)
+    return counted.astype(np.float64).reshape(len(classes), len(CLASSES), size)
+
+
+def concatenate(shards: Sequence[ArticleSums]) -> ArticleSums:
+    """Articles of several shards as one; an article that two shards share is there twice, which sums do not mind."""
+    names = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
+    return ArticleSums(*(np.concatenate([getattr(shard, name) for shard in shards]) for name in names))

@@ -1,0 +1,100 @@
+"""Bootstrap over articles that streams: every article has weights of its own, drawn from its index.
+
+Replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made of seed and article
+index. So shards can be added in any split and none needs to know the others; the first replicate is the sum itself.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.measure.attention_pairs import ArticleSums
+from topicscope.measure.contrast import Contrast, auc_of_histograms, contrast
+from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
+from topicscope.measure.matching import Matched, matched_averages
+from topicscope.randomness import Purpose, generator
+
+REPLICATES = 1_000
+FIELDS = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
+
+
+def poisson_weights(
+    articles: Int[np.ndarray, " article"], replicates: int, seed: int
+) -> Float[np.ndarray, "replicate_plus_one article"]:
+    """How often each article counts; once in the first row, which is the sample itself."""
+    drawn = [generator(seed, Purpose.BOOTSTRAP, int(each)).poisson(1.0, replicates) for each in articles]
+    weights = np.array(drawn, dtype=np.float64).reshape(len(articles), replicates).T
+    return np.concatenate([np.ones((1, len(articles))), weights])
+
+
+@dataclass(eq=False)
+class AttentionReplicates:
+    """Sums over all articles, and over each replicate's; memory does not depend on the number of articles."""
+
+    replicates: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self.articles = 0
+        self._totals: dict[str, np.ndarray] = {}
+
+    def add(self, sums: ArticleSums) -> None:
+        """Add the articles of a shard; add shards in one order, so that rounding repeats too."""
+        weights = poisson_weights(sums.article, self.replicates, self.seed)
+        self.articles += len(sums.article)
+        for name in FIELDS:
+            array = getattr(sums, name)
+            total = np.tensordot(weights, array, axes=1)
+            self._totals[name] = total if name not in self._totals else self._totals[name] + total
+
+    def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
+        """Average attention by class, NaN where a replicate has no pair of the class."""
+        counts = self._totals["counts"][:, labelling]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._totals["sums"][:, labelling] / counts[..., None, None]
+
+    def pairs(self, labelling: int) -> Float[np.ndarray, " class"]:
+        """How many pairs of positions each class has."""
+        return self._totals["counts"][0, labelling]
+
+    def sums(self, labelling: int) -> Float[np.ndarray, "class layer head"]:
+        """Sums over all articles."""
+        return self._totals["sums"][0, labelling]
+
+    def auc(self, labelling: int) -> Float[np.ndarray, " replicate_plus_one"]:
+        """Of attention averaged over layers and heads; its error is that of the histogram's bins."""
+        found = self._totals["histograms"][:, labelling]
+        return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
+
+    def matched(self, place: int) -> Matched:
+        """The matched comparison of one of the plan's matched labellings, by its place among them."""
+        sums, counts = self._totals["matched_sums"][:, place], self._totals["matched_counts"][:, place]
+        return matched_averages(
+            sums[:, SAME_TOPIC], counts[:, SAME_TOPIC], sums[:, DIFFERENT_TOPIC], counts[:, DIFFERENT_TOPIC]
+        )
+
+    def model_contrast(self, labelling: int, *, p: float | None = None) -> Contrast:
+        """Of attention averaged over all layers and heads."""
+        averages = self.averages(labelling).mean(axis=(2, 3))
+        return contrast(averages[:, SAME_TOPIC], averages[:, DIFFERENT_TOPIC], auc=self.auc(labelling), p=p)
+
+    def same_word(self, labelling: int) -> float:
+        """Average attention between two places of one word."""
+        return float(self.averages(labelling)[0, SAME_WORD].mean())
+
+    def head_contrasts(self, labelling: int, p: Float[np.ndarray, "layer head"] | None = None) -> list[list[Contrast]]:
+        """Of each head: a list a layer."""
+        averages = self.averages(labelling)
+        layers, heads = averages.shape[2:]
+        return [
+            [
+                contrast(
+                    averages[:, SAME_TOPIC, layer, head],
+                    averages[:, DIFFERENT_TOPIC, layer, head],
+                    p=None if p is None else float(p[layer, head]),
+                )
+                for head in range(heads)
+            ]
+            for layer in range(layers)
+        ]

@@ -1,0 +1,111 @@
+"""Same against different topic: ratio, difference and AUC with intervals from bootstrap replicates."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.measure.uncertainty import CONFIDENCE
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
+
+    Intervals are 95 % percentile intervals over replicates. ``ratio`` and its interval are None unless the interval of
+    the denominator is above 0: around 0 the ratio may be any number, and below it says nothing.
+    """
+
+    same: float
+    different: float
+    ratio: float | None
+    low: float | None
+    high: float | None
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    auc: float | None = None
+    auc_low: float | None = None
+    auc_high: float | None = None
+    p: float | None = None
+
+
+def percentile_interval(replicates: Float[np.ndarray, " replicate"]) -> tuple[float, float] | tuple[None, None]:
+    """The middle 95 %; nothing if any replicate has no number."""
+    if not len(replicates) or not np.isfinite(replicates).all():
+        return None, None
+    low, high = np.quantile(replicates, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+def contrast(
+    same: Float[np.ndarray, " replicate"],
+    different: Float[np.ndarray, " replicate"],
+    *,
+    auc: Float[np.ndarray, " replicate"] | None = None,
+    p: float | None = None,
+) -> Contrast:
+    """From averages whose first entry is the number itself and the others are its bootstrap replicates."""
+    ratio, low, high = _ratio(same, different)
+    difference = same - different
+    return Contrast(
+        same=float(same[0]),
+        different=float(different[0]),
+        ratio=ratio,
+        low=low,
+        high=high,
+        difference=float(difference[0]),
+        **_interval("difference", difference),
+        auc=None if auc is None else float(auc[0]),
+        **({} if auc is None else _interval("auc", auc)),
+        p=None if p is None or not np.isfinite(p) else p,
+    )
+
+
+def _ratio(
+    same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
+) -> tuple[float | None, float | None, float | None]:
+    bottom, _ = percentile_interval(different[1:])
+    if not different[0] > 0 or (len(different) > 1 and (bottom is None or bottom <= 0)):
+        return None, None, None
+    # A lone replicate may still cross 0: its ratio is then huge, and belongs to the tail of the interval.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = same / different
+    return float(ratios[0]), *percentile_interval(ratios[1:])
+
+
+def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
+    low, high = percentile_interval(values[1:])
+    return {f"{name}_low": low, f"{name}_high": high}
+
+
+def over_seeds(
+    values: Float[np.ndarray, "seed replicate"], *, generator: np.random.Generator
+) -> Float[np.ndarray, " replicate"]:
+    """Averages over LDA seeds, the seeds drawn anew (with replacement) in every replicate but the first.
+
+    All seeds share the replicate's articles, so the interval holds both sources of doubt. With S seeds their own part
+    of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
+    """
+    seeds, replicates = values.shape
+    drawn = generator.integers(seeds, size=(seeds, replicates))
+    drawn[:, 0] = np.arange(seeds)
+    return np.take_along_axis(values, drawn, axis=0).mean(axis=0)
+
+
+def auc_of_histograms(
+    same: Float[np.ndarray, "replicate bin"], different: Float[np.ndarray, "replicate bin"]
+) -> Float[np.ndarray, " replicate"]:
+    """The probability that a same-topic value is the larger, values of one bin counting as half.
+
+    Exact but for pairs that fall into one bin: the error is at most ``auc_error``.
+    """
+    below = np.cumsum(different, axis=-1) - different / 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))
+
+
+def auc_error(same: Float[np.ndarray, " bin"], different: Float[np.ndarray, " bin"]) -> float:
+    """Half the probability that the two values fall into one bin."""
+    total = same.sum() * different.sum()
+    return float((same * different).sum() / total / 2) if total else np.nan

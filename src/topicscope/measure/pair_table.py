@@ -1,0 +1,86 @@
+"""Sums over pairs of words: how often two words are in one passage, and what attention they give each other.
+
+A table has one row for each pair that occurs, so its size is bounded by the vocabulary's pairs, whatever the corpus.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+
+
+@dataclass(frozen=True, eq=False)
+class PairTable:
+    """Pairs of words, the smaller first, each once and in order, with sums over their pairs of positions."""
+
+    vocabulary: int
+    codes: Int[np.ndarray, " pair"]
+    """first · vocabulary + second, increasing."""
+
+    counts: Float[np.ndarray, " pair"]
+    """Pairs of positions; each direction of attention is one."""
+
+    sums: Float[np.ndarray, " pair"]
+    """Normalised attention, averaged over layers and heads, summed over positions."""
+
+    @property
+    def first(self) -> Int[np.ndarray, " pair"]:
+        """The smaller word of each pair."""
+        return self.codes // self.vocabulary
+
+    @property
+    def second(self) -> Int[np.ndarray, " pair"]:
+        """The larger word of each pair, or the same."""
+        return self.codes % self.vocabulary
+
+    @classmethod
+    def of(
+        cls,
+        first: Int[np.ndarray, " pair"],
+        second: Int[np.ndarray, " pair"],
+        directed: Float[np.ndarray, "direction pair"],
+        vocabulary: int,
+    ) -> "PairTable":
+        """From pairs of positions, which may hold the same words."""
+        codes = np.minimum(first, second).astype(np.int64) * vocabulary + np.maximum(first, second)
+        return cls._summed(vocabulary, codes, np.full(len(codes), float(len(directed))), directed.sum(axis=0))
+
+    @classmethod
+    def merged(cls, tables: Sequence["PairTable"]) -> "PairTable":
+        """Sums over several tables of one vocabulary, in the order given."""
+        names = ("codes", "counts", "sums")
+        return cls._summed(
+            tables[0].vocabulary, *(np.concatenate([getattr(t, name) for t in tables]) for name in names)
+        )
+
+    @classmethod
+    def empty(cls, vocabulary: int) -> "PairTable":
+        """No pair at all."""
+        return cls(vocabulary, np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+
+    @classmethod
+    def _summed(
+        cls,
+        vocabulary: int,
+        codes: Int[np.ndarray, " row"],
+        counts: Float[np.ndarray, " row"],
+        sums: Float[np.ndarray, " row"],
+    ) -> "PairTable":
+        unique, place = np.unique(codes, return_inverse=True)
+        size = len(unique)
+        return cls(vocabulary, unique, np.bincount(place, counts, size), np.bincount(place, sums, size))
+
+    def without_same_word(self) -> "PairTable":
+        """Pairs of different words only."""
+        different = self.first != self.second
+        return PairTable(self.vocabulary, self.codes[different], self.counts[different], self.sums[different])
+
+    def places(
+        self, first: Int[np.ndarray, " wanted"], second: Int[np.ndarray, " wanted"]
+    ) -> Int[np.ndarray, " wanted"]:
+        """Where the pairs are in this table, −1 if they do not occur."""
+        codes = np.minimum(first, second).astype(np.int64) * self.vocabulary + np.maximum(first, second)
+        place = np.searchsorted(self.codes, codes)
+        place = np.minimum(place, max(len(self.codes) - 1, 0))
+        return np.where(self.codes[place] == codes, place, -1) if len(self.codes) else np.full(len(codes), -1)

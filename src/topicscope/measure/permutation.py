@@ -1,0 +1,92 @@
+"""Permutation tests over word labels: whether words with shuffled topics would give as much.
+
+Under the hypothesis tested, topics have nothing to do with what is measured, among words of like frequency: then the
+topics of words of one frequency stratum could be exchanged. p counts the observed labelling among the permutations, so
+it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.measure.labelling import Labelling
+
+MODEL_PERMUTATIONS = 9_999
+HEAD_PERMUTATIONS = 999
+# Strata of equally many words, by frequency.
+STRATA = 10
+# Pairs looked up at once, over all permutations of a block.
+BLOCK = 4_000_000
+
+
+def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int = STRATA) -> Int[np.ndarray, " word"]:
+    """Words of like frequency, equally many a stratum; ties by the word's place."""
+    rank = np.argsort(np.argsort(frequency, kind="stable"), kind="stable")
+    return rank * min(strata, len(frequency)) // max(len(frequency), 1)
+
+
+def stratified_orders(
+    labelling: Labelling, stratum: Int[np.ndarray, " word"], permutations: int, *, generator: np.random.Generator
+) -> Int[np.ndarray, "permutation word"]:
+    """Permutations of the kept words within their strata: word i takes the topics of ``order[permutation, i]``."""
+    order = np.tile(np.arange(len(stratum)), (permutations, 1))
+    for each in np.unique(stratum[labelling.kept]):
+        members = np.flatnonzero(labelling.kept & (stratum == each))
+        order[:, members] = generator.permuted(np.tile(members, (permutations, 1)), axis=1)
+    return order
+
+
+def permuted_same_topic_sums(
+    matrices: Sequence[Float[np.ndarray, "word word"]],
+    labelling: Labelling,
+    stratum: Int[np.ndarray, " word"],
+    permutations: int,
+    *,
+    generator: np.random.Generator,
+) -> Float[np.ndarray, "matrix permutation"]:
+    """Sums of symmetric matrices over same-topic pairs, each once, when words stand in one another's places.
+
+    Only same-topic pairs are looked up, the same permutations for all matrices. Topics of kept words are exchanged with
+    those of kept words only.
+    """
+    first, second = labelling.same_topic_pairs
+    words = len(stratum)
+    rows = max(1, BLOCK // max(len(first), words))
+    sums = np.empty((len(matrices), permutations))
+    for start in range(0, permutations, rows):
+        place = stratified_orders(labelling, stratum, min(rows, permutations - start), generator=generator)
+        entries = place[:, first] * words + place[:, second]
+        for number, matrix in enumerate(matrices):
+            sums[number, start : start + rows] = matrix.ravel()[entries].sum(axis=1)
+    return sums
+
+
+def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"]) -> float:
+    """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is."""
+    if not np.isfinite(observed):
+        return np.nan
+    every = np.append(permuted[np.isfinite(permuted)], observed)
+    distance = np.abs(every - every.mean())
+    # Sums in another order differ in the last digits: what is equal but for these counts as equal.
+    return float((distance >= distance[-1] * (1 - 1e-9)).mean())
+
+
+def maximum_p(
+    observed: Float[np.ndarray, "layer head"], permuted: Float[np.ndarray, "permutation layer head"]
+) -> Float[np.ndarray, "layer head"]:
+    """Two-sided p-values of all heads together: with probability 95 % none below 0.05 is wrong.
+
+    Each head's numbers are standardised over the permutations and the observed one alike; a head's p is how often the
+    largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are left out.
+    """
+    every = np.concatenate([permuted, observed[None]])
+    spread = every.std(axis=0)
+    usable = np.isfinite(spread) & (spread > 0)
+    found = np.where(np.isfinite(spread), 1.0, np.nan)
+    if not usable.any():
+        return found
+    distance = np.abs((every - every.mean(axis=0))[:, usable] / spread[usable])
+    largest = distance.max(axis=1)
+    found[usable] = (largest[:, None] >= distance[-1] * (1 - 1e-9)).mean(axis=0)
+    return found

@@ -1,0 +1,256 @@
+"""What the probe measures: anything that offers word embeddings and attention.
+
+:class:`Subject` is all that the rest of the probe knows of a model. :class:`HuggingFaceModel` offers it for every
+architecture of transformers, by the models' common interface alone (``get_input_embeddings``, ``get_encoder``,
+``output_attentions``, ``output_hidden_states``); what else must be known (layers, heads, whether attention is causal,
+the longest input) is found by running the model once.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from topicscope.errors import InputError
+from topicscope.probe.settings import Device, Precision
+from topicscope.probe.sources import Source, check_architecture
+
+# Words per batch where embeddings are taken one word at a time.
+WORDS_AT_ONCE = 2_048
+# Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
+SPARE_POSITIONS = 8
+
+
+class Subject(Protocol):
+    """A model that can be probed."""
+
+    @property
+    def name(self) -> str:
+        """What rows of results call it."""
+
+    @property
+    def revision(self) -> str:
+        """Which checkpoint of it; empty if there is one only."""
+
+    @property
+    def layers(self) -> int:
+        """Layers with attention."""
+
+    @property
+    def heads(self) -> int:
+        """Heads a layer."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position sees itself and earlier ones only."""
+
+    @property
+    def first(self) -> int:
+        """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
+
+    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
+        """The word-embedding matrix, a row a token."""
+
+    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
+        """The embedding layer's output for an input that is this one token, without special tokens.
+
+        So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
+        """
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
+        """Attention among content tokens: special tokens are added before, and cut away after, the model runs.
+
+        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are filled and the rest is zero, n_b its
+        length.
+        """
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a model is to be loaded: all that, with its source, determines what it computes."""
+
+    device: Device = "auto"
+    dtype: Precision = "float32"
+    seed: int = 0
+    """Draws the weights of an untrained model."""
+
+    length: int = 128
+    """Tokens a sequence, special ones included; less where the model takes fewer."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one run of a model shows of it."""
+
+    layers: int
+    heads: int
+    causal: bool
+    length: int
+    """The longest sequence it took, at most the one asked for."""
+
+
+class HuggingFaceModel:
+    """Any encoder or decoder of transformers, or the encoder of an encoder-decoder."""
+
+    def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
+        """``special``: the tokens that the tokenizer puts before and after a text."""
+        check_architecture(source)
+        self.name, self.revision = source.name, source.revision
+        self._before, self._after = list(special[0]), list(special[1])
+        self._network = _load(source, loading)
+        shape = _try(self._network, source.name, loading.length)
+        self.layers, self.heads, self.causal = shape.layers, shape.heads, shape.causal
+        self.length = shape.length - len(self._before) - len(self._after)
+        """Content tokens that fit into a sequence."""
+        self.first = int(self.causal and not self._before)
+        self._device = device_named(loading.device)
+        self._network.to(self._device)
+
+    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
+        """See :class:`Subject`. ALBERT and ELECTRA have a narrower matrix than their layers, projected afterwards."""
+        return _to_numpy(self._network.get_input_embeddings().weight)
+
+    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
+        """See :class:`Subject`."""
+        inputs = torch.split(torch.as_tensor(tokens, dtype=torch.int64)[:, None], WORDS_AT_ONCE)
+        outputs = [self._run(batch, torch.ones_like(batch), output_hidden_states=True) for batch in inputs]
+        return np.concatenate([_to_numpy(output.hidden_states[0][:, 0]) for output in outputs])
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
+        """See :class:`Subject`; in the precision of the model, at least float32."""
+        sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
+        tokens, inside = _padded(sequences, _padding(self._network))
+        output = self._run(torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
+        lengths = np.array([len(passage) for passage in passages])
+        content = slice(len(self._before), len(self._before) + lengths.max())
+        attention = torch.stack([layer[:, :, content, content] for layer in output.attentions])
+        beyond = torch.as_tensor(np.arange(lengths.max()) >= lengths[:, None], device=self._device)
+        if beyond.any():
+            attention.masked_fill_(beyond[:, None, :, None] | beyond[:, None, None, :], 0.0)
+        return attention if attention.dtype == torch.float64 else attention.float()
+
+    def _run(
+        self, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
+    ) -> Any:
+        return _forward(self._network, tokens.to(self._device), inside.to(self._device), **wanted)
+
+
+def _load(source: Source, loading: Loading) -> Any:
+    """The network in evaluation mode (no dropout), with attention that is returned (not fused), on the CPU."""
+    from transformers import AutoConfig, AutoModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    settings = {"attn_implementation": "eager", "dtype": getattr(torch, loading.dtype), "trust_remote_code": False}
+    report: dict[str, Any] = {"missing_keys": ()}
+    try:
+        with warnings.catch_warnings():
+            # Some architectures' own code is behind torch's.
+            warnings.simplefilter("ignore")
+            if source.untrained:
+                network = _untrained(AutoConfig.from_pretrained(source.folder), settings, loading.seed)
+            else:
+                network, report = AutoModel.from_pretrained(
+                    source.folder,
+                    use_safetensors=not source.pickled,
+                    weights_only=True,
+                    output_loading_info=True,
+                    local_files_only=True,
+                    **settings,
+                )
+    except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        raise InputError(f"model {source.name} cannot be loaded ({reason}): give another, or fetch it again.") from None
+    _refuse_missing_weights(source.name, report)
+    if network.config.is_encoder_decoder:
+        network = network.get_encoder()
+    return network.eval().requires_grad_(False)
+
+
+def _untrained(config: Any, settings: dict[str, Any], seed: int) -> Any:
+    from transformers import AutoModel
+
+    # The weights' own stream: nothing else that draws from torch is moved.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModel.from_config(config, **settings)  # type: ignore[no-untyped-call]
+
+
+def _refuse_missing_weights(name: str, report: dict[str, Any]) -> None:
+    """Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be."""
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise InputError(
+            f"model {name} lacks {len(missing)} of its weights ({missing[0]} …): its files are of another architecture "
+            "or incomplete; fetch it again."
+        )
+
+
+def _try(network: Any, name: str, length: int) -> Shape:
+    """Run the model once on as many tokens as asked for, or as it takes, and look at what comes out."""
+    tokens = network.get_input_embeddings().num_embeddings
+    limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)
+    for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
+        # All but the padding token, which some models give no position.
+        trial = torch.arange(longest)[None] % (tokens - 1)
+        trial += trial >= _padding(network)
+        try:
+            output = _forward(network, trial, torch.ones_like(trial), output_attentions=True)
+        except (IndexError, RuntimeError) as error:
+            if "index" not in str(error):
+                raise
+            continue
+        attentions = getattr(output, "attentions", None) or ()
+        if not attentions or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attentions):
+            break
+        causal = all(not layer.triu(1).any() for layer in attentions)
+        if len({layer.shape[1] for layer in attentions}) > 1:
+            raise InputError(f"model {name} has layers of different numbers of heads: give one with as many in each.")
+        return Shape(len(attentions), attentions[0].shape[1], causal, longest)
+    raise InputError(
+        f"model {name} returned no attention between all positions even with attn_implementation='eager': "
+        "give a transformer with full self-attention."
+    )
+
+
+@torch.inference_mode()
+def _forward(network: Any, tokens: Tensor, inside: Tensor, **wanted: bool) -> Any:
+    with warnings.catch_warnings():
+        # Each architecture's advice on its own options is not about the user's.
+        warnings.simplefilter("ignore")
+        return network(input_ids=tokens, attention_mask=inside, **wanted)
+
+
+def _padding(network: Any) -> int:
+    return int(getattr(network.config, "pad_token_id", 0) or 0)
+
+
+def device_named(name: Device) -> torch.device:
+    """The device to run on; "auto" is the first that is there of CUDA, MPS and CPU."""
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(each for each in ("cuda", "mps", "cpu") if present[each]))
+    if not present[name]:
+        raise InputError(f"--device {name} is not available here: give cpu, or auto.")
+    return torch.device(name)
+
+
+def _padded(
+    rows: Sequence[Int[np.ndarray, " _"]], filler: int
+) -> tuple[Int[np.ndarray, "passage position"], np.ndarray]:
+    """Rows of different length as one matrix, and which of its entries are theirs."""
+    lengths = np.array([len(row) for row in rows])
+    inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.full(inside.shape, filler, dtype=np.int64)
+    padded[inside] = np.concatenate(rows) if len(rows) else []
+    return padded, inside
+
+
+def _to_numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()

@@ -1,0 +1,67 @@
+"""From names to rows: find the models, cut the corpus, fit topics, measure; what is finished is found again."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from topicscope import scale
+from topicscope.errors import InputError
+from topicscope.probe.ground import Ground, prepare_ground
+from topicscope.probe.settings import Machine, ProbeSettings
+from topicscope.probe.sources import Source, find_model
+from topicscope.probe.study import Row, Study, Target, find_target
+from topicscope.text.corpora import open_corpus
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A model that was measured."""
+
+    target: Target
+    ground: Ground
+    rows: list[Row]
+
+
+def find_sources(models: Sequence[str], revisions: Sequence[str], *, allow_bin: bool) -> list[Source]:
+    """The models' folders; with revisions, the checkpoints of one model in their order."""
+    if revisions and len(models) != 1:
+        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
+    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
+        raise InputError("A model or revision is given twice: name each once.")
+    pairs = [(name, revision) for name in models for revision in (revisions or ("",))]
+    return [find_model(name, revision=revision, allow_bin=allow_bin) for name, revision in pairs]
+
+
+def measure_models(
+    models: Sequence[str],
+    *,
+    settings: ProbeSettings,
+    machine: Machine,
+    work: Path,
+    revisions: Sequence[str] = (),
+    report: scale.Report | None = None,
+) -> Iterator[Finished]:
+    """Measure models one after the other; whatever is wrong with any of them is said before the first is measured."""
+    sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
+    targets = [find_target(source, settings, machine) for source in sources]
+    text = settings.text
+    corpus = open_corpus(text.corpus, field=text.field, split=text.split, layout=text.layout)
+    workers = _workers(machine)
+    together: dict[tuple[str, int], list[Target]] = {}
+    for target in targets:
+        together.setdefault((target.tokenizer.digest, target.length), []).append(target)
+    for alike in together.values():
+        ground = prepare_ground(corpus, alike[0].tokenizer, alike[0].length, settings, work, workers, report)
+        study = Study(ground, settings, machine, work / "measured")
+        for target, rows in study.rows(alike, workers=workers, report=report):
+            yield Finished(target, ground, rows)
+
+
+def _workers(machine: Machine) -> int:
+    """As asked; else as many as cores, but one where a GPU is shared."""
+    if machine.workers is not None:
+        return machine.workers
+    from topicscope.probe.models import device_named
+
+    return len(os.sched_getaffinity(0)) if device_named(machine.device).type == "cpu" else 1

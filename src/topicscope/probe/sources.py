@@ -1,0 +1,153 @@
+"""Where a model's files are: a name of the Hugging Face hub, a folder, or the packaged default, as one folder.
+
+No file of a model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows
+them; a model that brings code of its own is refused.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from topicscope.errors import InputError
+from topicscope.text import hub
+from topicscope.text.tokenizers import MINILM, Tokenizer, model_source
+
+UNTRAINED = "random:"
+INSTALL = 'pip install "topicscope[language]"'
+# What is fetched of a repository: settings, vocabularies, and weights of one kind.
+FILES = ("*.json", "*.txt", "*.model")
+SAFE_WEIGHTS = "*.safetensors"
+PICKLED_WEIGHTS = "*.bin"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One model to be probed, and where its files are."""
+
+    name: str
+    """As the user gave it: ``minilm``, ``random:minilm``, a folder, ``google-bert/bert-base-uncased``."""
+
+    revision: str
+    """Checkpoint: branch, tag or commit of the hub; empty for the newest, and for folders."""
+
+    folder: Path
+
+    untrained: bool
+    """The same architecture with weights freshly drawn."""
+
+    pickled: bool = False
+    """Weights are read from ``.bin``: there are no safetensors, and the user allowed it."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies the model's content: settings, and sizes and beginnings of the weights."""
+        kind = hashlib.sha256(b"untrained" if self.untrained else b"trained")
+        patterns = ("config.json",) if self.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
+        for path in sorted({path for pattern in patterns for path in self.folder.glob(pattern)}):
+            kind.update(f"{path.name} {path.stat().st_size}".encode())
+            with path.open("rb") as file:
+                for start in range(0, path.stat().st_size, max(path.stat().st_size // 64, 1)):
+                    file.seek(start)
+                    kind.update(file.read(4096))
+        return kind.hexdigest()[:20]
+
+
+def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
+    """The folder of a model, fetched from the hub if it is not there and the network is."""
+    untrained = name.startswith(UNTRAINED)
+    plain = name.removeprefix(UNTRAINED)
+    if not plain:
+        raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{MINILM}.')
+    folder = _folder(plain, revision, weights=not untrained, allow_bin=allow_bin)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub's name.")
+    pickled = not untrained and _needs_pickle(plain, folder, allow_bin=allow_bin)
+    return Source(name, revision, folder, untrained, pickled)
+
+
+def special_tokens(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens that the tokenizer puts before and after a text."""
+    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
+    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
+
+
+def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
+    is_local = name == MINILM or Path(name).expanduser().is_dir()
+    if is_local and revision:
+        raise InputError(f"--revision {revision} is of no use for {name}, a folder: give a name of the hub.")
+    if is_local:
+        return Path(model_source(name))
+    if Path(name).exists():
+        raise InputError(f"model {name} is a file: give the folder that holds it, or a name of the hub.")
+    patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
+    return _from_hub(name, revision, patterns)
+
+
+def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+        from huggingface_hub.errors import RevisionNotFoundError as NoRevisionError
+    except ImportError:
+        raise InputError(f"models of the hub need transformers, which is not installed: {INSTALL}.") from None
+    try:
+        cached_only = not hub.reachable()
+        folder = snapshot_download(
+            name, revision=revision or None, allow_patterns=patterns, local_files_only=cached_only
+        )
+        return Path(folder)
+    except HFValidationError:
+        raise InputError(
+            f"model {name} is neither a folder nor a possible name of the hub: give {MINILM}, a folder, or a name "
+            "such as google-bert/bert-base-uncased."
+        ) from None
+    except GatedRepoError:
+        raise InputError(f"model {name} is gated: ask for access on its page and log in, or give a folder.") from None
+    except RepositoryNotFoundError:
+        raise InputError(f"model {name} is not on the hub: check the name, or give {MINILM} or a folder.") from None
+    except NoRevisionError:
+        raise InputError(f"--revision {revision} is not one of {name}'s: give a branch, tag or commit of it.") from None
+    except (OSError, ValueError):
+        raise InputError(
+            f"model {name}{f' (revision {revision})' if revision else ''} is not in the local cache and the hub cannot "
+            f"be reached: give {MINILM} or a local folder, or connect to the network."
+        ) from None
+
+
+def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
+    """Whether weights must come from a pickle; refused unless allowed."""
+    if any(folder.glob(SAFE_WEIGHTS)):
+        return False
+    if not any(folder.glob(PICKLED_WEIGHTS)) and (folder / "config.json").is_file() and allow_bin:
+        raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
+    if not allow_bin:
+        raise InputError(
+            f"model {name} has no .safetensors weights: convert it with save_pretrained, or allow pickled .bin weights "
+            "with --allow-bin if you trust their source."
+        )
+    return True
+
+
+def check_architecture(source: Source) -> None:
+    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
+    try:
+        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if kind in CONFIG_MAPPING:
+        return
+    if isinstance(settings, dict) and "auto_map" in settings:
+        raise InputError(
+            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
+            "of transformers."
+        )
+    raise InputError(
+        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
+    )

@@ -1,0 +1,270 @@
+"""A study: models, passages and labels in, rows of probe.json out, as work items that are found again.
+
+Models whose tokenizers do the same share passages, topics and the plan of what is measured. All of a model's work
+(shards of passages, tasks on its embeddings) goes into one map over work items; as soon as a model's items are there,
+its rows are made, while the others are still at work.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save
+
+from topicscope import scale
+from topicscope.measure.cooccurrence import compare_top_pairs
+from topicscope.measure.pair_table import PairTable
+from topicscope.measure.similarity import prepared
+from topicscope.probe.embeddings import EmbeddingTask, measure_embedding
+from topicscope.probe.ground import Ground
+from topicscope.probe.models import HuggingFaceModel, Loading, Subject
+from topicscope.probe.plan import Plan
+from topicscope.probe.settings import Machine, ProbeSettings
+from topicscope.probe.shards import PASSAGES, Shard, load_model, measure_shard
+from topicscope.probe.sources import Source, check_architecture, special_tokens
+from topicscope.probe.summary import AttentionTotals, attention_summary, dump, groups
+from topicscope.text.tokens import Tokenizer, load_tokenizer
+
+Row = dict[str, Any]
+# Part of every key: raise it when the same settings come to give other numbers.
+VERSION = 1
+EMBEDDINGS = ("matrix", "layer")
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """A model that was found, loaded once and looked at."""
+
+    source: Source
+    tokenizer: Tokenizer
+    special: tuple[tuple[int, ...], tuple[int, ...]]
+    loading: Loading
+    causal: bool
+    length: int
+    """Content tokens of a passage."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.source.name} {self.source.revision}".strip()
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What determines its embeddings and attention."""
+        seed = self.loading.seed if self.source.untrained else None
+        special = [list(each) for each in self.special]
+        return {"model": self.source.digest, "dtype": self.loading.dtype, "seed": seed, "special": special}
+
+    def model(self) -> HuggingFaceModel:
+        """The model itself."""
+        return load_model(self.source, self.special, self.loading)
+
+
+def find_target(source: Source, settings: ProbeSettings, machine: Machine) -> Target:
+    """Load a model once, so that whatever is wrong with it is said before anything is measured."""
+    check_architecture(source)
+    tokenizer = load_tokenizer(str(source.folder))
+    longest = min(settings.text.length, tokenizer.longest or settings.text.length)
+    loading = Loading(machine.device, settings.dtype, settings.seed, longest)
+    special = special_tokens(tokenizer)
+    model = load_model(source, special, loading)
+    return Target(source, tokenizer, special, loading, model.causal, model.length)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece of work of either kind: the map runs both."""
+
+    work: Shard | EmbeddingTask
+
+
+def run_task(task: Task) -> bytes:
+    """Do a piece of work, in whatever process."""
+    return measure_shard(task.work) if isinstance(task.work, Shard) else dump(measure_embedding(task.work))
+
+
+class Study:
+    """Measures targets on one ground, into a folder of finished work."""
+
+    def __init__(self, ground: Ground, settings: ProbeSettings, machine: Machine, work: Path) -> None:
+        self.ground, self.settings, self.machine, self.work = ground, settings, machine, work
+
+    def rows(
+        self, targets: Sequence[Target], *, workers: int, report: scale.Report | None = None
+    ) -> Iterator[tuple[Target, list[Row]]]:
+        """Rows of each target as soon as all of its work is done."""
+        items: list[scale.Item[Task]] = []
+        owner: list[int] = []
+        for number, target in enumerate(targets):
+            of_target = [*self._shards(target), *self._embeddings(target)]
+            items += of_target
+            owner += [number] * len(of_target)
+        found: dict[int, bytes] = {}
+        waiting = {number: owner.count(number) for number in range(len(targets))}
+        done = scale.completed(run_task, items, folder=self.work, workers=workers, engine=self.machine.engine)
+        for place, content in done:
+            found[place] = content
+            waiting[owner[place]] -= 1
+            if report:
+                report(len(found), len(items), items[place].name)
+            if not waiting[owner[place]]:
+                mine = [at for at, number in enumerate(owner) if number == owner[place]]
+                target = targets[owner[place]]
+                yield target, self._rows(target, [items[at] for at in mine], [found.pop(at) for at in mine])
+                found.update(dict.fromkeys(mine, b""))
+
+    def _shards(self, target: Target) -> list[scale.Item[Task]]:
+        ground = self.ground
+        starts = range(0, len(ground.chosen), PASSAGES)
+        return [
+            scale.Item(
+                f"{target.name} attention {start // PASSAGES}",
+                self._key(target, "attention", chosen=[int(place) for place in chosen]),
+                Task(
+                    Shard(
+                        target.source,
+                        target.special,
+                        target.loading,
+                        ground.folder,
+                        ground.plan_file,
+                        tuple(int(place) for place in chosen),
+                        self.machine.batch,
+                    )
+                ),
+            )
+            for start in starts
+            for chosen in [ground.chosen[start : start + PASSAGES]]
+        ]
+
+    def _embeddings(self, target: Target) -> list[scale.Item[Task]]:
+        vectors = self._vectors(target)
+        measures, plan = self.settings.measures, self.ground.plan
+        return [
+            scale.Item(
+                f"{target.name} {embedding} {plan.labels[labellings[0]].name}{' centred' if centred else ''}",
+                self._key(
+                    target,
+                    "embedding",
+                    embedding=embedding,
+                    centred=centred,
+                    labellings=list(labellings),
+                    replicates=measures.replicates,
+                    permutations=measures.permutations,
+                ),
+                Task(
+                    EmbeddingTask(
+                        vectors,
+                        embedding,
+                        centred,
+                        self.ground.plan_file,
+                        labellings,
+                        measures.replicates,
+                        measures.permutations,
+                        self.settings.seed,
+                    )
+                ),
+                suffix=".json",
+            )
+            for embedding in EMBEDDINGS
+            for centred in (False, True)
+            for labellings in groups(plan)
+        ]
+
+    def _vectors(self, target: Target) -> Path:
+        """The embeddings of the plan's words, taken once and kept as a file."""
+
+        def take(target: Target) -> bytes:
+            vectors = word_vectors(target.model(), self.ground.plan)
+            return save(vectors)
+
+        item = scale.Item(f"{target.name} vectors", self._key(target, "vectors"), target, suffix=".safetensors")
+        scale.map_items(take, [item], folder=self.work)
+        return item.path(self.work)
+
+    def _rows(self, target: Target, items: Sequence[scale.Item[Task]], contents: Sequence[bytes]) -> list[Row]:
+        pairs = list(zip(items, contents, strict=True))
+        shards = [content for item, content in pairs if isinstance(item.argument.work, Shard)]
+        embeddings = [
+            (item.argument.work, json.loads(content))
+            for item, content in pairs
+            if isinstance(item.argument.work, EmbeddingTask)
+        ]
+        attention = self._attention(target, shards, embeddings)
+        return [
+            self._row(target, task, found, attention, extra)
+            for (task, found), extra in zip(embeddings, attention["top_pairs"], strict=True)
+        ]
+
+    def _attention(
+        self, target: Target, shards: Sequence[bytes], embeddings: Sequence[tuple[EmbeddingTask, Any]]
+    ) -> dict[str, Any]:
+        """The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while."""
+        measures, plan = self.settings.measures, self.ground.plan
+
+        def summarise(shards: Sequence[bytes]) -> bytes:
+            totals = AttentionTotals.of(shards, plan, measures)
+            summary = attention_summary(totals, plan, measures)
+            summary["top_pairs"] = [_top_pairs(totals.pairs, plan, task) for task, _ in embeddings]
+            return dump(summary)
+
+        key = self._key(target, "summary", measures=asdict(measures), chosen=[int(each) for each in self.ground.chosen])
+        item = scale.Item(f"{target.name} summary", key, shards, suffix=".json")
+        [content] = scale.map_items(summarise, [item], folder=self.work)
+        return json.loads(content)
+
+    def _row(
+        self, target: Target, task: EmbeddingTask, found: dict[str, Any], attention: dict[str, Any], top: dict[str, Any]
+    ) -> Row:
+        plan = self.ground.plan
+        labels = plan.labels[task.labellings[0]]
+        group = attention["groups"][groups(plan).index(task.labellings)]
+        return {
+            "model": target.source.name,
+            "revision": target.source.revision,
+            "fraction": labels.fraction,
+            "assignment": labels.assignment,
+            "embedding": task.embedding,
+            "centred": task.centred,
+            "words": labels.words,
+            "topics": labels.topics,
+            "cosine": found["cosine"],
+            "dot": found["dot"],
+            "attention": group["attention"],
+            "attention_by_layer_head": group["attention_by_layer_head"],
+            "top_co_occurring": top,
+            "matched": {"attention": group["matched"], "cosine": found["matched"]},
+            "causal": target.causal,
+            "sink": attention["sink"],
+            "lda_seeds": len(task.labellings),
+            "articles": len(np.unique(self.ground.passages.articles[list(self.ground.chosen)])),
+            "passages": len(self.ground.chosen),
+            "corpus": self.settings.text.corpus,
+        }
+
+    def _key(self, target: Target, kind: str, **more: Any) -> dict[str, Any]:
+        ground = self.ground
+        return {
+            "version": VERSION,
+            "kind": kind,
+            **target.key,
+            "passages": ground.passages.digest,
+            "plan": ground.plan_file.stem,
+            **more,
+        }
+
+
+def _top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> dict[str, Any]:
+    """A row of Table 2."""
+    vectors = prepared(load_file(task.vectors)[task.embedding], "cosine", centred=task.centred)
+    return asdict(compare_top_pairs(pairs, plan.labellings[task.labellings[0]], vectors))
+
+
+def word_vectors(subject: Subject, plan: Plan) -> dict[str, np.ndarray]:
+    """Both kinds of embedding of the plan's words."""
+    return {
+        "matrix": np.ascontiguousarray(subject.embedding_matrix()[plan.tokens]),
+        "layer": np.ascontiguousarray(subject.embedding_layer(plan.tokens)),
+    }

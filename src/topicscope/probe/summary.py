@@ -1,0 +1,147 @@
+"""From shards' sums to numbers with intervals: attention of a model by threshold and assignment, and of its heads."""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.measure.attention_tests import head_tests, model_test
+from topicscope.measure.bootstrap import AttentionReplicates
+from topicscope.measure.contrast import contrast, over_seeds
+from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
+from topicscope.measure.pair_table import PairTable
+from topicscope.measure.permuted_pairs import PermutedSums
+from topicscope.probe.plan import Plan
+from topicscope.probe.settings import MeasureSettings
+from topicscope.probe.shards import ShardResult
+from topicscope.randomness import Purpose, generator
+
+
+@dataclass(eq=False)
+class AttentionTotals:
+    """All shards of a model added up, in one order; what is kept does not grow with the corpus."""
+
+    replicates: AttentionReplicates
+    pairs: PairTable
+    permuted: list[PermutedSums]
+    sunk: Float[np.ndarray, "layer head"]
+    queries: int
+
+    @classmethod
+    def of(cls, shards: Iterable[bytes], plan: Plan, settings: MeasureSettings) -> "AttentionTotals":
+        """From the shards' files, in their order."""
+        replicates = AttentionReplicates(settings.replicates, plan.seed)
+        pairs, permuted, sunk, queries = PairTable.empty(len(plan.tokens)), [], np.zeros(()), 0
+        for content in shards:
+            shard = ShardResult.restore(content)
+            replicates.add(shard.sums.articles)
+            pairs = PairTable.merged([pairs, shard.sums.pairs])
+            added = shard.sums.permuted
+            permuted = [
+                PermutedSums(old.sums + new.sums, old.counts + new.counts)
+                for old, new in zip(permuted or [_nothing(each) for each in added], added, strict=True)
+            ]
+            sunk, queries = sunk + shard.sunk, queries + shard.queries
+        return cls(replicates, pairs, permuted, sunk, queries)
+
+
+def _nothing(like: PermutedSums) -> PermutedSums:
+    return PermutedSums(np.zeros_like(like.sums), np.zeros_like(like.counts))
+
+
+def groups(plan: Plan) -> list[tuple[int, ...]]:
+    """Labellings of one threshold and assignment, a place for each LDA seed, the tested one first."""
+    found: dict[tuple[object, str], list[int]] = {}
+    for place, each in enumerate(plan.labels):
+        found.setdefault((each.fraction, each.assignment), []).append(place)
+    return [tuple(places) for places in found.values()]
+
+
+def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> dict[str, Any]:
+    """Of each group of labellings, what rows of probe.json hold of attention; and what sinks into the first token."""
+    sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
+    found = [_group(totals, plan, places, settings) for places in groups(plan)]
+    return plain({"sink": sink, "groups": found})
+
+
+def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> dict[str, Any]:
+    replicates, first = totals.replicates, places[0]
+    tested = plan.tested.index(first)
+    labelling = plan.labellings[first]
+    draw = generator(plan.seed, Purpose.PERMUTATION, first)
+    p = model_test(totals.pairs, labelling, plan.strata, settings.permutations, generator=draw)
+    averages = np.stack([replicates.averages(place) for place in places])
+    model = averages.mean(axis=(3, 4))
+    auc = np.stack([replicates.auc(place) for place in places])
+    seeds = _SeedDraws(plan.seed, first)
+    attention = contrast(
+        seeds.average(model[:, :, SAME_TOPIC]),
+        seeds.average(model[:, :, DIFFERENT_TOPIC]),
+        auc=seeds.average(auc),
+        p=p,
+    )
+    matched = replicates.matched(tested)
+    return {
+        "attention": {
+            **asdict(attention),
+            "same_word": float(model[:, 0, SAME_WORD].mean()),
+            "pairs": dict(zip(("same_word", "same", "different"), replicates.pairs(first).tolist(), strict=True)),
+        },
+        "attention_by_layer_head": _heads(totals, averages, seeds, first, tested),
+        "matched": {**asdict(contrast(matched.same, matched.different)), "share": float(matched.share[0])},
+    }
+
+
+def _heads(
+    totals: AttentionTotals,
+    averages: Float[np.ndarray, "seed replicate class layer head"],
+    seeds: "_SeedDraws",
+    first: int,
+    tested: int,
+) -> list[list[dict[str, Any]]]:
+    replicates = totals.replicates
+    p = head_tests(replicates.sums(first), replicates.pairs(first), totals.permuted[tested])
+    return [
+        [
+            asdict(
+                contrast(
+                    seeds.average(averages[:, :, SAME_TOPIC, layer, head]),
+                    seeds.average(averages[:, :, DIFFERENT_TOPIC, layer, head]),
+                    p=float(p[layer, head]),
+                )
+            )
+            for head in range(averages.shape[4])
+        ]
+        for layer in range(averages.shape[3])
+    ]
+
+
+@dataclass(frozen=True)
+class _SeedDraws:
+    """Averages over LDA seeds with the same draws of seeds for every number of a replicate."""
+
+    seed: int
+    place: int
+
+    def average(self, values: Float[np.ndarray, "seed replicate"]) -> Float[np.ndarray, " replicate"]:
+        return over_seeds(values, generator=generator(self.seed, Purpose.MEASURE, self.place))
+
+
+def plain(value: Any) -> Any:
+    """The same with None for what is not a finite number, as JSON needs it."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def dump(value: Any) -> bytes:
+    """Plain values as a file."""
+    return json.dumps(plain(value), allow_nan=False).encode()

@@ -1,0 +1,139 @@
+"""The bootstrap over articles streams, covers the truth, and gives ratio, difference and AUC their intervals."""
+
+import numpy as np
+import pytest
+
+from topicscope.measure.attention_pairs import ArticleSums, concatenate
+from topicscope.measure.bootstrap import AttentionReplicates, poisson_weights
+from topicscope.measure.contrast import auc_error, auc_of_histograms, contrast, over_seeds, percentile_interval
+
+SHAPE = (1, 3, 2, 2)
+
+
+def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> ArticleSums:
+    """Articles of different length and attention scale, the same in all classes; same topic ``ratio`` as much."""
+    counts = draw.integers(20, 200, size=(count, 1, 3)).astype(np.float64)
+    level = 0.01 * draw.lognormal(0, 0.4, size=(count, 1, 1)) * np.array([3.0, ratio, 1.0])
+    sums = (counts * level)[..., None, None] * draw.lognormal(0, 0.1, size=(count, *SHAPE))
+    empty = np.zeros((count, 0, 3, 0))
+    histograms = draw.integers(1, 9, size=(count, 1, 3, 5)).astype(np.float64)
+    return ArticleSums(np.arange(count), sums, counts, histograms, empty, empty)
+
+
+def part(sums: ArticleSums, places: slice) -> ArticleSums:
+    names = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
+    return ArticleSums(*(getattr(sums, name)[places] for name in names))
+
+
+def replicates_of(*shards: ArticleSums, replicates: int = 200, seed: int = 0) -> AttentionReplicates:
+    found = AttentionReplicates(replicates, seed)
+    for shard in shards:
+        found.add(shard)
+    return found
+
+
+def test_an_articles_weights_depend_on_its_index_and_the_seed_alone() -> None:
+    together = poisson_weights(np.array([3, 7, 11]), 50, seed=1)
+    alone = poisson_weights(np.array([7]), 50, seed=1)
+    assert (together[:, 1] == alone[:, 0]).all()
+    assert (together[0] == 1).all()
+    assert (poisson_weights(np.array([7]), 50, seed=2) != alone).any()
+    many = poisson_weights(np.arange(400), 100, seed=0)[1:]
+    error = 1 / np.sqrt(many.size)
+    assert abs(many.mean() - 1) < 5 * error
+    # A Poisson number's variance is 1, too; the variance of its square deviation is 1 + 2.
+    assert abs(many.var() - 1) < 5 * np.sqrt(3) * error
+
+
+def test_shards_change_nothing_and_the_first_replicate_is_the_sample() -> None:
+    draw = np.random.default_rng(0)
+    sums = articles(draw, 12)
+    whole = replicates_of(sums).averages(0)
+    split = replicates_of(part(sums, slice(0, 5)), part(sums, slice(5, 12))).averages(0)
+    assert split == pytest.approx(whole, rel=1e-12)
+    expected = sums.sums[:, 0].sum(axis=0) / sums.counts[:, 0].sum(axis=0)[:, None, None]
+    assert whole[0] == pytest.approx(expected, rel=1e-12)
+    doubled = concatenate([sums, part(sums, slice(0, 1))])
+    assert replicates_of(doubled).averages(0)[0] != pytest.approx(expected, rel=1e-6)
+
+
+def test_replicates_are_weighted_sums_by_hand() -> None:
+    draw = np.random.default_rng(1)
+    sums = articles(draw, 6)
+    weights = poisson_weights(sums.article, 4, seed=9)
+    found = replicates_of(sums, replicates=4, seed=9).averages(0)
+    for replicate in range(5):
+        total, count = np.zeros((3, 2, 2)), np.zeros(3)
+        for article in range(6):
+            total += weights[replicate, article] * sums.sums[article, 0]
+            count += weights[replicate, article] * sums.counts[article, 0]
+        assert found[replicate] == pytest.approx(total / count[:, None, None], rel=1e-12)
+
+
+def test_the_interval_covers_the_ratio_where_one_over_pairs_would_not() -> None:
+    draw = np.random.default_rng(2)
+    trials, covered, naive = 150, 0, 0
+    for trial in range(trials):
+        sums = articles(draw, 60)
+        averages = replicates_of(sums, replicates=300, seed=trial).averages(0).mean(axis=(2, 3))
+        low, high = percentile_interval(averages[1:, 1])
+        truth = 0.015 * np.exp(0.4**2 / 2) * np.exp(0.1**2 / 2)
+        assert low is not None
+        assert high is not None
+        covered += low < truth < high
+        # As if pairs were independent: their spread is the articles', their number is thousands.
+        spread = 0.015 * 0.43 / np.sqrt(sums.counts[:, 0, 1].sum())
+        naive += abs(averages[0, 1] - truth) < 1.96 * spread
+    # Percentile intervals of 60 skewed articles fall a little short of 95 %.
+    assert covered / trials > 0.95 - 5 * np.sqrt(0.95 * 0.05 / trials)
+    assert naive / trials < 0.5
+
+
+def test_contrasts_of_model_and_heads_have_their_intervals() -> None:
+    found = replicates_of(articles(np.random.default_rng(3), 40))
+    model = found.model_contrast(0, p=0.01)
+    assert model.ratio is not None
+    assert model.low is not None
+    assert model.high is not None
+    assert model.low < model.ratio < model.high
+    assert model.low > 1.2
+    assert model.p == 0.01
+    assert model.auc is not None
+    heads = found.head_contrasts(0, np.full((2, 2), 0.5))
+    assert [len(layer) for layer in heads] == [2, 2]
+    assert np.mean([[head.same for head in layer] for layer in heads]) == pytest.approx(model.same)
+    assert found.same_word(0) > model.same
+
+
+def test_a_ratio_is_null_unless_its_denominator_is_above_zero() -> None:
+    draw = np.random.default_rng(4)
+    same = 1 + 0.1 * draw.normal(size=200)
+    for level, known in ((1.0, True), (0.05, False), (-1.0, False)):
+        found = contrast(same, level + 0.1 * draw.normal(size=200))
+        assert (found.ratio is not None) == known
+        assert (found.low is not None) == known
+        assert found.difference_low is not None
+
+
+def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:
+    draw = np.random.default_rng(5)
+    same, different = draw.normal(0.4, 1, size=300), draw.normal(0, 1, size=400)
+    exact = (same[:, None] > different).mean()
+    for bins in (8, 64, 512):
+        edges = np.linspace(-5, 5, bins + 1)
+        counts = [np.histogram(values, edges)[0][None].astype(np.float64) for values in (same, different)]
+        assert abs(auc_of_histograms(*counts)[0] - exact) <= auc_error(counts[0][0], counts[1][0])
+    assert auc_error(counts[0][0], counts[1][0]) < 0.005
+    assert auc_of_histograms(counts[1], counts[0]) == pytest.approx(1 - auc_of_histograms(*counts))
+
+
+def test_seeds_widen_the_interval_by_their_own_spread() -> None:
+    draw = np.random.default_rng(6)
+    shared = 0.1 * draw.normal(size=2001)
+    seeds = np.array([-1.0, 0, 0.5, 1, 2])
+    found = over_seeds(seeds[:, None] + shared, generator=draw)
+    assert found[0] == pytest.approx(0.5 + shared[0])
+    expected = 0.1**2 + seeds.var() / 5
+    # The variance of a sample variance of 2,000 normal numbers.
+    assert abs(found[1:].var() - expected) < 5 * expected * np.sqrt(2 / 2000)
+    assert shared[1:].var() < expected / 5

@@ -1,0 +1,152 @@
+"""Co-occurrence counts, Table 2's rows and matched comparisons equal loops, and matching removes what it matches on."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from topicscope.measure.cooccurrence import compare_top_pairs, count_pairs, matched_similarity, top_pairs
+from topicscope.measure.labelling import Labelling
+from topicscope.measure.matching import Strata, doubling_bins, matched_averages, word_strata
+from topicscope.measure.pair_table import PairTable
+
+WORDS = 12
+
+
+def random_words(draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    lengths = draw.integers(0, 15, size=30)
+    return draw.integers(-1, WORDS, size=lengths.sum()), np.concatenate([[0], np.cumsum(lengths)])
+
+
+def counted_by_loop(words: np.ndarray, offsets: np.ndarray) -> Counter[tuple[int, int]]:
+    counts: Counter[tuple[int, int]] = Counter()
+    for start, stop in pairwise(offsets):
+        for query in range(start, stop):
+            for key in range(start, stop):
+                if query != key and words[query] >= 0 and words[key] >= 0:
+                    first, second = sorted((int(words[query]), int(words[key])))
+                    counts[first, second] += 1
+    return counts
+
+
+def test_counts_equal_a_loop_over_positions() -> None:
+    words, offsets = random_words(np.random.default_rng(0))
+    table, expected = count_pairs(words, offsets, WORDS), counted_by_loop(words, offsets)
+    pairs = zip(table.first.tolist(), table.second.tolist(), strict=True)
+    assert dict(zip(pairs, table.counts, strict=True)) == expected
+    # The control: passages count, not the whole text.
+    assert counted_by_loop(words, offsets[[0, -1]]) != expected
+
+
+def test_tables_merge_by_adding_and_find_their_pairs() -> None:
+    draw = np.random.default_rng(1)
+    first, second, directed = draw.integers(0, 5, 40), draw.integers(0, 5, 40), draw.random((2, 40))
+    whole = PairTable.of(first, second, directed, 5)
+    parts = [PairTable.of(first[part], second[part], directed[:, part], 5) for part in (slice(0, 9), slice(9, 40))]
+    merged = PairTable.merged(parts)
+    assert (merged.codes == whole.codes).all()
+    assert merged.sums == pytest.approx(whole.sums)
+    assert (np.diff(whole.codes) > 0).all()
+    places = whole.places(second, first)
+    assert (whole.first[places] == np.minimum(first, second)).all()
+    assert PairTable.empty(5).places(first, second).tolist() == [-1] * 40
+    gone = PairTable(5, whole.codes[1:], whole.counts[1:], whole.sums[1:])
+    assert gone.places(whole.first[:1], whole.second[:1]).tolist() == [-1]
+
+
+def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
+    draw = np.random.default_rng(2)
+    words, offsets = random_words(draw)
+    counted = count_pairs(words, offsets, WORDS)
+    table = PairTable(WORDS, counted.codes, counted.counts, counted.counts * draw.random(len(counted.codes)))
+    labelling = Labelling(np.repeat(np.arange(3), 4)[:, None] == np.arange(3))
+    vectors = draw.normal(size=(WORDS, 5))
+    found = compare_top_pairs(table, labelling, vectors)
+    assert found.pairs == 6
+    rows = [
+        (count, int(i), int(j), total)
+        for i, j, count, total in zip(table.first, table.second, table.counts, table.sums, strict=True)
+        if i != j
+    ]
+    best = sorted(rows, key=lambda row: (-row[0], row[1], row[2]))[:6]
+    assert found.attention_top == pytest.approx(sum(row[3] for row in best) / sum(row[0] for row in best))
+    assert found.similarity_top == pytest.approx(np.mean([vectors[i] @ vectors[j] for _, i, j, _ in best]))
+    same = [row for row in rows if row[1] // 4 == row[2] // 4]
+    assert found.attention_same == pytest.approx(sum(row[3] for row in same) / sum(row[0] for row in same))
+    pairs = [vectors[i] @ vectors[j] for i in range(WORDS) for j in range(i) if i // 4 == j // 4]
+    assert found.similarity_same == pytest.approx(np.mean(pairs))
+    assert found.attention_top != pytest.approx(found.attention_same)
+    assert len(top_pairs(table, 10**6)) == len(rows)
+
+
+def test_bins_double_and_strata_hold_like_pairs() -> None:
+    assert doubling_bins(np.array([0.0, 1, 2, 3, 4, 7, 8, 1000]), 4).tolist() == [0, 1, 2, 2, 3, 3, 4, 4]
+    draw = np.random.default_rng(3)
+    words, offsets = random_words(draw)
+    table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
+    strata = word_strata(table, frequency, co_occurrence_bins=3, frequency_bins=3)
+    assert (strata.stratum == strata.stratum.T).all()
+    assert strata.stratum.max() < strata.strata == 4 * 6
+    level = np.argsort(np.argsort(frequency)) * 3 // WORDS
+    counts = np.zeros((WORDS, WORDS))
+    counts[table.first, table.second] = counts[table.second, table.first] = table.counts
+    seen: dict[int, set[tuple[int, ...]]] = {}
+    for i in range(WORDS):
+        for j in range(WORDS):
+            key = (int(doubling_bins(counts[[i], j], 3)[0]), *sorted((int(level[i]), int(level[j]))))
+            seen.setdefault(int(strata.stratum[i, j]), set()).add(key)
+    assert all(len(keys) == 1 for keys in seen.values())
+    assert len({next(iter(keys)) for keys in seen.values()}) == len(seen)
+
+
+def test_distance_is_part_of_a_cell() -> None:
+    strata = Strata(np.array([[0, 1], [1, 0]]), 2, distances=(2, 5))
+    first, second = np.array([0, 0, 0, 0, 1]), np.array([1, 1, 1, 0, 0])
+    assert strata.cells(first, second, np.array([1, 2, 3, 6, 9])).tolist() == [3, 3, 4, 2, 5]
+    assert strata.size == 6
+
+
+def test_matching_removes_what_it_matches_on_and_keeps_what_it_does_not() -> None:
+    draw = np.random.default_rng(4)
+    cell = draw.integers(5, size=20_000)
+    # Same-topic pairs are commoner in high cells, and high cells have more attention.
+    same = draw.random(20_000) < 0.1 + 0.15 * cell
+    for effect in (0.0, 0.5):
+        values = 1.0 + cell + effect * same + 0.1 * draw.normal(size=20_000)
+        groups = [(same, values), (same, np.ones(20_000)), (~same, values), (~same, np.ones(20_000))]
+        found = matched_averages(*(np.bincount(cell[chosen], each[chosen], 5)[None] for chosen, each in groups))
+        error = 0.1 * np.sqrt(1 / same.sum() + 1 / (~same).sum()) * 2
+        assert abs(found.same[0] - found.different[0] - effect) < 5 * error
+        assert found.share[0] == 1
+        # The control: unmatched, the cells' difference is taken for the topics'.
+        assert values[same].mean() - values[~same].mean() > effect + 0.5
+
+
+def test_cells_without_a_match_are_left_out_and_said_so() -> None:
+    rows = ([6.0, 50.0], [3.0, 5.0], [2.0, 0.0], [2.0, 0.0])
+    found = matched_averages(*(np.array([row]) for row in rows))
+    assert (found.same[0], found.different[0], found.share[0]) == (2.0, 1.0, 3 / 8)
+    nothing = matched_averages(np.zeros((1, 2)), np.zeros((1, 2)), np.ones((1, 2)), np.ones((1, 2)))
+    assert np.isnan(nothing.same[0])
+
+
+def test_matched_similarity_equals_a_loop_over_pairs() -> None:
+    draw = np.random.default_rng(5)
+    labelling = Labelling(np.eye(3, dtype=bool)[draw.integers(3, size=WORDS)] & (draw.random((WORDS, 1)) < 0.8))
+    vectors = draw.normal(size=(WORDS, 4))
+    products = vectors @ vectors.T
+    stratum = draw.integers(3, size=(WORDS, WORDS))
+    strata = Strata(np.maximum(stratum, stratum.T), 3)
+    cells: dict[int, tuple[list[float], list[float]]] = {each: ([], []) for each in range(3)}
+    for i in range(WORDS):
+        for j in range(i):
+            if labelling.kept[i] and labelling.kept[j]:
+                apart = int(labelling.topic[i] != labelling.topic[j])
+                cells[int(strata.stratum[i, j])][apart].append(float(products[i, j]))
+    both = [(same, apart) for same, apart in cells.values() if same and apart]
+    total = sum(len(same) for same, _ in both)
+    found = matched_similarity(products, labelling, strata)
+    assert found.same == pytest.approx(sum(sum(same) for same, _ in both) / total)
+    assert found.different == pytest.approx(sum(len(same) * np.mean(apart) for same, apart in both) / total)
+    assert found.different != pytest.approx(np.mean([value for _, apart in both for value in apart]))

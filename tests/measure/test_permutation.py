@@ -1,0 +1,174 @@
+"""Permutations stay within strata, their sums are those of relabelled words, and p is uniform under the null."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, ShardSums, passage_pairs
+from topicscope.measure.attention_tests import head_tests, model_test
+from topicscope.measure.labelling import Labelling
+from topicscope.measure.permutation import (
+    frequency_strata,
+    maximum_p,
+    permutation_p,
+    permuted_same_topic_sums,
+    stratified_orders,
+)
+from topicscope.measure.permuted_pairs import PermutedLabels
+from topicscope.measure.similarity import TopicWeights, WordTest, similarity_contrast
+
+
+def topics_of(labels: np.ndarray) -> Labelling:
+    return Labelling(labels[:, None] == np.arange(labels.max() + 1))
+
+
+def test_permutations_stay_within_frequency_strata_and_leave_other_words_alone() -> None:
+    draw = np.random.default_rng(0)
+    frequency = draw.zipf(1.5, size=50).astype(np.float64)
+    stratum = frequency_strata(frequency, 5)
+    assert np.bincount(stratum).tolist() == [10] * 5
+    assert all(frequency[stratum == low].max() <= frequency[stratum == low + 1].min() for low in range(4))
+    labels = draw.integers(0, 4, size=50)
+    membership = topics_of(labels).membership.copy()
+    membership[::7] = False
+    labelling = Labelling(membership)
+    orders = stratified_orders(labelling, stratum, 300, generator=draw)
+    assert (np.sort(orders, axis=1) == np.arange(50)).all()
+    assert (stratum[orders] == stratum).all()
+    assert (orders[:, ::7] == np.arange(50)[::7]).all()
+    # Every kept word of a stratum is as likely at each place: 300/n of the times, within five standard errors.
+    members = np.flatnonzero(labelling.kept & (stratum == 2))
+    share = (orders[:, members[0]] == members[1]).mean()
+    chance = 1 / len(members)
+    assert abs(share - chance) < 5 * np.sqrt(chance * (1 - chance) / 300)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_permuted_sums_are_those_of_relabelled_words(several: bool) -> None:
+    draw = np.random.default_rng(1)
+    member = draw.random((20, 4)) < 0.3 if several else topics_of(draw.integers(0, 4, size=20)).membership
+    labelling, stratum = Labelling(member), np.repeat([0, 1], 10)
+    half = draw.normal(size=(20, 20))
+    matrix = half + half.T
+    sums = permuted_same_topic_sums([matrix, 2 * matrix], labelling, stratum, 6, generator=np.random.default_rng(2))
+    place = stratified_orders(labelling, stratum, 6, generator=np.random.default_rng(2))
+    for number, row in enumerate(place):
+        relabelled = Labelling(member[np.argsort(row)])
+        expected = matrix[relabelled.same_topic_pairs].sum()
+        assert sums[:, number] == pytest.approx([expected, 2 * expected])
+    assert np.ptp(sums[0]) > 0.1
+
+
+def test_p_counts_the_observed_among_the_permutations() -> None:
+    permuted = np.arange(-49.5, 50)
+    assert permutation_p(1000.0, permuted) == pytest.approx(1 / 101)
+    assert permutation_p(-1000.0, permuted) == pytest.approx(1 / 101)
+    assert permutation_p(0.1, permuted) == 1.0
+    assert np.isnan(permutation_p(np.nan, permuted))
+
+
+def test_the_largest_of_many_heads_is_no_more_often_significant_than_one() -> None:
+    draw = np.random.default_rng(3)
+    trials, wrong, naive = 400, 0, 0
+    scale = np.geomspace(0.01, 100, 24).reshape(4, 6)
+    for _ in range(trials):
+        every = scale * draw.normal(size=(100, 4, 6))
+        p = maximum_p(every[-1], every[:-1])
+        wrong += bool((p < 0.05).any())
+        naive += any(permutation_p(every[-1, i, j], every[:-1, i, j]) < 0.05 for i in range(4) for j in range(6))
+    error = np.sqrt(0.05 * 0.95 / trials)
+    assert wrong / trials < 0.05 + 5 * error
+    # The control: uncorrected, most models have such a head.
+    assert naive / trials > 0.5
+    # And a head that stands out is found, whatever its scale.
+    every[-1, 0, 0] = 0.01 * 9
+    assert maximum_p(every[-1], every[:-1])[0, 0] == pytest.approx(0.01)
+
+
+WORDS, TOPICS = 60, 6
+STRATUM = np.zeros(WORDS, dtype=np.int64)
+
+
+def random_vectors(draw: np.random.Generator) -> np.ndarray:
+    """A few directions dominate, as in real models."""
+    return draw.normal(size=(WORDS, 8)) * np.array([5, 3, 1, 1, 1, 1, 1, 1]) + np.array([4, 0, 0, 0, 0, 0, 0, 0])
+
+
+def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
+    """Labels shuffled anew each time, so there is no effect; p of the similarity's test."""
+    draw = np.random.default_rng(seed)
+    vectors, labels = random_vectors(draw), np.repeat(np.arange(TOPICS), WORDS // TOPICS)
+    test, found = WordTest(STRATUM, permutations), []
+    one = TopicWeights(np.ones((1, WORDS)), np.ones((1, WORDS)))
+    for _ in range(trials):
+        labelling = topics_of(draw.permutation(labels))
+        kind = similarity_contrast(vectors, labelling, "cosine", centred=False, weights=one, test=test, generator=draw)
+        assert kind.p is not None
+        found.append(kind.p)
+    return np.array(found)
+
+
+def check_uniform(p_values: np.ndarray, permutations: int) -> None:
+    """Kolmogorov and Smirnov's distance to the uniform grid 1/(B + 1), …, 1, and its control."""
+    grid = np.arange(1, permutations + 2) / (permutations + 1)
+    distance = max(abs((p_values <= each + 1e-9).mean() - each) for each in grid)
+    limit = float(stats.kstwobign.isf(1e-4)) / np.sqrt(len(p_values))
+    assert distance < limit
+    # The control: p-values that are smaller by a third are told apart.
+    wrong = p_values**1.5
+    assert max(abs((wrong <= each + 1e-9).mean() - each) for each in grid) > (limit if len(wrong) >= 400 else 0.1)
+
+
+def test_shuffled_labels_give_uniform_p() -> None:
+    check_uniform(shuffled_p_values(120, 99, seed=4), 99)
+
+
+@pytest.mark.slow
+def test_400_shuffles_of_199_permutations_give_uniform_p() -> None:
+    check_uniform(shuffled_p_values(400, 199, seed=5), 199)
+
+
+def attention_shard(draw: np.random.Generator, labels: np.ndarray, *, effect: float, permuted: int) -> ShardSums:
+    """Attention with word biases, and to words of the same topic times 1 + effect in the first head only."""
+    labelling = topics_of(labels)
+    order = stratified_orders(labelling, STRATUM, permuted, generator=draw)
+    accumulator = PairAccumulator(PairPlan((labelling,), (PermutedLabels(labelling, order),)), 1, 3)
+    bias = draw.gamma(3, size=WORDS)
+    for article in range(12):
+        words = draw.integers(WORDS, size=40)
+        scores = np.tile(bias[words], (1, 3, 40, 1))
+        scores[:, 0] *= 1 + effect * (labels[words][:, None] == labels[words])
+        scores *= draw.gamma(5, size=scores.shape)
+        attention = scores / scores.sum(axis=-1, keepdims=True)
+        accumulator.add(passage_pairs(attention, words), article)
+    return accumulator.result()
+
+
+def test_planted_attention_is_found_in_its_head_and_shuffled_labels_are_not() -> None:
+    draw = np.random.default_rng(6)
+    labels = draw.permutation(np.repeat(np.arange(TOPICS), WORDS // TOPICS))
+    for effect, found in ((0.5, True), (0.0, False)):
+        shard = attention_shard(draw, labels, effect=effect, permuted=199)
+        sums, counts = shard.articles.sums.sum(axis=0)[0], shard.articles.counts.sum(axis=0)[0]
+        heads = head_tests(sums, counts, shard.permuted[0])[0]
+        model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, generator=draw)
+        assert (heads[0] < 0.05) == found
+        assert (model < 0.05) == found
+        assert (heads[1:] > 0.05).all()
+
+
+def test_the_models_test_uses_the_permutations_that_the_heads_test_streams() -> None:
+    draw = np.random.default_rng(7)
+    labels = draw.permutation(np.repeat(np.arange(TOPICS), WORDS // TOPICS))
+    shard = attention_shard(draw, labels, effect=0.2, permuted=400)
+    # The same statistic of one head only, over many permutations, has the same null: p agrees within its own error.
+    sums, counts = shard.articles.sums.sum(axis=0)[0], shard.articles.counts.sum(axis=0)[0]
+    mean = shard.permuted[0].sums.mean(axis=(1, 2))
+    streamed = head_tests(
+        sums.mean(axis=(1, 2))[:, None, None],
+        counts,
+        type(shard.permuted[0])(mean[:, None, None], shard.permuted[0].counts),
+    )
+    looked_up = model_test(shard.pairs, topics_of(labels), STRATUM, 4000, generator=draw)
+    p = float(streamed[0, 0])
+    assert abs(p - looked_up) < 5 * np.sqrt(looked_up * (1 - looked_up) / 400) + 1 / 400

@@ -1,0 +1,181 @@
+"""Similarities within and between topics equal loops over all pairs of words."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topicscope.measure.labelling import Labelling
+from topicscope.measure.similarity import (
+    TopicWeights,
+    WordTest,
+    auc,
+    pair_averages,
+    prepared,
+    similarity_contrast,
+)
+
+
+def random_labelling(draw: np.random.Generator, words: int, topics: int, *, several: bool) -> Labelling:
+    if several:
+        return Labelling(draw.random((words, topics)) < 0.35)
+    return Labelling(np.eye(topics, dtype=bool)[draw.integers(topics, size=words)] & (draw.random((words, 1)) < 0.8))
+
+
+def by_loop(vectors: np.ndarray, labelling: Labelling) -> tuple[list[float], list[float]]:
+    """Products of all same-topic and of all different-topic pairs, one by one."""
+    same: list[float] = []
+    different: list[float] = []
+    for i in range(len(vectors)):
+        for j in range(i):
+            if labelling.membership[i].any() and labelling.membership[j].any():
+                shared = (labelling.membership[i] & labelling.membership[j]).any()
+                (same if shared else different).append(float(vectors[i] @ vectors[j]))
+    return same, different
+
+
+def check_averages(seed: int, several: bool) -> None:
+    draw = np.random.default_rng(seed)
+    words, topics = int(draw.integers(6, 25)), int(draw.integers(2, 5))
+    labelling = random_labelling(draw, words, topics, several=several)
+    vectors = draw.normal(size=(words, 4)) + 0.5
+    same, different = by_loop(vectors, labelling)
+    found = pair_averages(vectors, labelling)
+    for values, average in ((same, found.same[0]), (different, found.different[0])):
+        if values:
+            assert average == pytest.approx(np.mean(values), rel=1e-9, abs=1e-12)
+        else:
+            assert np.isnan(average)
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(st.integers(0, 2**32), st.booleans())
+def test_averages_over_all_pairs_equal_a_loop(seed: int, several: bool) -> None:
+    check_averages(seed, several)
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.integers(0, 2**32), st.booleans())
+def test_averages_over_all_pairs_equal_a_loop_in_300_cases(seed: int, several: bool) -> None:
+    check_averages(seed, several)
+
+
+def test_weighted_averages_count_pairs_as_often_as_their_words_and_topics_were_drawn() -> None:
+    draw = np.random.default_rng(1)
+    labelling = random_labelling(draw, 14, 3, several=False)
+    vectors = draw.normal(size=(14, 4)) + 0.3
+    weights = TopicWeights.draw(labelling, 5, generator=draw)
+    found = pair_averages(vectors, labelling, weights)
+    kept, topic = np.flatnonzero(labelling.kept), labelling.topic[labelling.kept]
+    for replicate in range(6):
+        sums, counts = np.zeros(2), np.zeros(2)
+        u, s = weights.between[replicate], weights.within[replicate]
+        for i in range(len(kept)):
+            for j in range(i):
+                apart = int(topic[i] != topic[j])
+                weight = u[i] * u[j] if apart else s[i] * s[j]
+                sums[apart] += weight * float(vectors[kept[i]] @ vectors[kept[j]])
+                counts[apart] += weight
+        expected = [total / count if count else np.nan for total, count in zip(sums, counts, strict=True)]
+        assert [found.same[replicate], found.different[replicate]] == pytest.approx(expected, rel=1e-9, nan_ok=True)
+    # Within a topic the draws are m_t n_i n_j: u_i u_j = m_t² n_i n_j is that times m_t once more.
+    assert np.nanstd(found.same) > 1e-3
+
+
+def test_cosine_is_the_dot_product_of_directions_and_centring_takes_the_mean_off() -> None:
+    vectors = np.array([[3.0, 4.0], [0.0, 2.0], [0.0, 0.0]])
+    assert prepared(vectors, "cosine") == pytest.approx(np.array([[0.6, 0.8], [0, 1], [0, 0]]))
+    assert prepared(vectors, "dot") == pytest.approx(vectors)
+    assert prepared(vectors, "dot", centred=True).mean(axis=0) == pytest.approx(np.zeros(2), abs=1e-12)
+    assert prepared(vectors, "cosine", centred=True) != pytest.approx(prepared(vectors, "cosine"))
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(st.integers(0, 2**32), st.booleans())
+def test_auc_is_the_share_of_pairs_of_pairs_in_order(seed: int, several: bool) -> None:
+    draw = np.random.default_rng(seed)
+    labelling = random_labelling(draw, 15, 3, several=several)
+    labelling = Labelling(labelling.membership[labelling.kept])
+    # Whole numbers, so that there are ties.
+    vectors = draw.integers(-1, 2, size=(len(labelling.membership), 3)).astype(np.float64)
+    same, different = by_loop(vectors, labelling)
+    weights = TopicWeights.draw(labelling, 2, generator=draw)
+    found = auc(vectors @ vectors.T, labelling, weights)[0]
+    if not same or not different:
+        assert np.isnan(found)
+        return
+    above = [(x > y) + 0.5 * (x == y) for x in same for y in different]
+    assert found == pytest.approx(np.mean(above), rel=1e-12)
+
+
+def test_replicates_of_auc_follow_those_counted_pair_by_pair() -> None:
+    draw = np.random.default_rng(3)
+    topic = np.repeat(np.arange(30), 8)
+    labelling = Labelling(topic[:, None] == np.arange(30))
+    vectors = draw.normal(size=(240, 8)) + 0.8 * draw.normal(size=(30, 8))[topic]
+    weights = TopicWeights.draw(labelling, 60, generator=draw)
+    found = auc(vectors @ vectors.T, labelling, weights)
+    first, second = np.triu_indices(240, k=1)
+    values, same = (vectors @ vectors.T)[first, second], topic[first] == topic[second]
+    above = values[same][:, None] > values[~same]
+    exact = []
+    for u, s in zip(weights.between, weights.within, strict=True):
+        inside, outside = (s[first] * s[second])[same], (u[first] * u[second])[~same]
+        exact.append(float(inside @ above @ outside / inside.sum() / outside.sum()))
+    assert found[0] == pytest.approx(exact[0], rel=1e-12)
+    assert np.corrcoef(found, exact)[0, 1] > 0.95
+    assert 0.8 < np.std(found) / np.std(exact) < 1.25
+    # The control: replicates of other draws have nothing to do with them.
+    other = auc(vectors @ vectors.T, labelling, TopicWeights.draw(labelling, 60, generator=draw))
+    assert abs(np.corrcoef(other, exact)[0, 1]) < 0.5
+
+
+def planted(draw: np.random.Generator, *, mean: float, effect: float, topics: int = 12, size: int = 10) -> np.ndarray:
+    """Vectors with a common part, a part of their topic and a part of their own; words in the order of topics."""
+    width, words = 64, topics * size
+    common, own = np.zeros(width), draw.normal(size=(words, width)) / 8
+    common[0] = mean
+    return common + effect * np.repeat(draw.normal(size=(topics, width)) / 8, size, axis=0) + own
+
+
+def test_planted_vectors_give_the_planted_ratio_and_shuffled_topics_one() -> None:
+    draw = np.random.default_rng(4)
+    vectors = planted(draw, mean=1.0, effect=1.0)
+    topic = np.repeat(np.arange(12), 10)
+    test = WordTest(np.zeros(120, dtype=np.int64), 199)
+    ratios = []
+    for labels in (topic, draw.permutation(topic)):
+        labelling = Labelling(labels[:, None] == np.arange(12))
+        weights = TopicWeights.draw(labelling, 300, generator=draw)
+        ratios.append(
+            similarity_contrast(vectors, labelling, "dot", centred=False, weights=weights, test=test, generator=draw)
+        )
+    true, shuffled = ratios
+    # Same topic: 1 + 1 on average, different: 1.
+    assert true.low is not None
+    assert true.high is not None
+    assert true.low < 2 < true.high
+    assert true.low > 1.5
+    assert true.p == 1 / 200
+    assert true.auc is not None
+    assert true.auc > 0.95
+    assert shuffled.low is not None
+    assert shuffled.high is not None
+    assert shuffled.low < 1 < shuffled.high
+    assert shuffled.p is not None
+    assert shuffled.p > 0.05
+
+
+def test_a_ratio_over_nothing_is_null_and_the_difference_is_not() -> None:
+    draw = np.random.default_rng(5)
+    vectors = planted(draw, mean=0.0, effect=1.0)
+    labelling = Labelling(np.repeat(np.arange(12), 10)[:, None] == np.arange(12))
+    weights = TopicWeights.draw(labelling, 300, generator=draw)
+    found = similarity_contrast(vectors, labelling, "dot", centred=True, weights=weights, generator=draw)
+    assert (found.ratio, found.low, found.high, found.p) == (None, None, None, None)
+    assert found.difference_low is not None
+    assert found.difference_low > 0.5
+    # The control: with a common part the denominator is far from 0.
+    moved = similarity_contrast(vectors + 1.0, labelling, "dot", centred=False, weights=weights, generator=draw)
+    assert moved.ratio is not None
