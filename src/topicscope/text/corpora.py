@@ -28,7 +28,7 @@ class Document:
     text: str
 
 
-def open_corpus(source: str, *, field: str = "text", split: str = "train", layout: Layout = "auto") -> "Corpus":
+def open_corpus(source: str, *, field: str = "text", split: str = "train", layout: str = "auto") -> "Corpus":
     """The corpus that a user names.
 
     source: ``wiki-sample``; a file (text, JSON lines or a Wikipedia dump, each plain or compressed by gzip, bz2, xz or
@@ -66,7 +66,7 @@ class Corpus:
 
     dataset: hub_datasets.HubDataset | None = None
     text_field: str = "text"
-    layout: Layout = "auto"
+    layout: str = "auto"
     problems: Problems = field(default_factory=Problems)
     """Counted anew each time the documents are read."""
 

@@ -1,0 +1,107 @@
+import bz2
+import tracemalloc
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+from gensim.corpora import wikicorpus
+
+from topicscope.text import wikipedia
+from topicscope.text.corpora import open_corpus
+from topicscope.text.problems import Problems
+from topicscope.text.streams import read_chunks
+
+WORDS = "The '''frog''' is an [[amphibian|animal]] of ponds. " * 20
+HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.3/"><siteinfo><sitename>W</sitename></siteinfo>'
+
+
+def page(title: str, text: str, extra: str = "") -> str:
+    body = f"<revision><id>2</id><text>{text}</text></revision>"
+    return f"<page><title>{title}</title>{extra}<id>1</id>{body}</page>"
+
+
+def dump(*pages: str) -> bytes:
+    return (HEAD + "".join(pages) + "</mediawiki>").encode()
+
+
+def titles(content: bytes, problems: Problems | None = None) -> list[str]:
+    chunks = (content[start : start + 97] for start in range(0, len(content), 97))
+    return [title for title, _ in wikipedia.articles(chunks, problems or Problems(), "dump.xml")]
+
+
+def test_redirects_stubs_and_pages_that_are_no_articles_are_skipped() -> None:
+    namespace = "<ns>{}</ns>".format
+    content = dump(
+        page("Frog", WORDS, namespace(0)),
+        page("Frogs", "#REDIRECT [[Frog]]", namespace(0)),
+        page("Froggy", WORDS, namespace(0) + '<redirect title="Frog" />'),
+        page("Short", "A stub.", namespace(0)),
+        page("Talk:Frog", WORDS, namespace(1)),
+        page("Alien: a film", WORDS, namespace(0)),
+        page("Frog in a namespace", WORDS, namespace(10)),
+    )
+    problems = Problems()
+    assert titles(content, problems) == ["Frog", "Alien: a film"]
+    assert (problems.redirects, problems.stubs) == (2, 1)
+
+
+def test_old_dumps_without_namespace_elements_are_read_by_their_titles() -> None:
+    content = dump(
+        page("Frog", WORDS),
+        page("Talk:Frog", WORDS),
+        page("User talk:Somebody", WORDS),
+        page("Template:Frog", WORDS),
+        page("Wikipedia:Frogs", WORDS),
+        page("Alien: a film", WORDS),
+    )
+    assert titles(content) == ["Frog", "Alien: a film"]
+
+
+def test_markup_is_gone_and_words_stay() -> None:
+    [(_, text)] = wikipedia.articles([dump(page("Frog", "== Head ==\n" + WORDS))], Problems(), "dump.xml")
+    assert text.split()[:9] == ["Head", "The", "frog", "is", "an", "animal", "of", "ponds.", "The"]
+
+
+def test_a_dump_that_breaks_off_gives_the_pages_before() -> None:
+    content = dump(page("Frog", WORDS), page("Toad", WORDS), page("Lizard", WORDS))
+    broken = content[: content.index(b"Lizard") + 40]
+    assert titles(broken) == ["Frog", "Toad"]
+    problems = Problems()
+    assert titles(broken + b"<<>", problems) == ["Frog", "Toad"]
+    assert "dump.xml is not XML from line 1 on" in problems.broken_markup[0]
+
+
+def pages_equal_gensims(count: int | None) -> int:
+    path = open_corpus("wiki-sample").files[0]
+    found = wikipedia.pages(read_chunks(path, Problems()), Problems(), path.name)
+    ours = [(page.title, page.markup) for page in islice(found, count)]
+    with bz2.open(path) as file:
+        theirs = [(title, text) for title, text, _ in islice(wikicorpus.extract_pages(file), count)]
+    assert ours == theirs
+    return len(ours)
+
+
+def test_the_first_pages_equal_those_of_gensims_reader() -> None:
+    assert pages_equal_gensims(20) == 20
+
+
+@pytest.mark.slow
+def test_all_pages_equal_those_of_gensims_reader() -> None:
+    assert pages_equal_gensims(None) == 206
+
+
+def test_only_the_page_at_hand_is_kept() -> None:
+    def chunks() -> Iterator[bytes]:
+        yield HEAD.encode()
+        yield from (page(f"Frog {number}", WORDS).encode() for number in range(1_000))
+
+    reader = wikipedia.pages(chunks(), Problems(), "dump.xml")
+    deque(islice(reader, 50), maxlen=0)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    deque(islice(reader, 800), maxlen=0)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    # Elements of all pages, emptied as gensim's reader leaves them, would be over a hundred bytes a page.
+    assert grown < 20_000
