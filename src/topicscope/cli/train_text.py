@@ -40,9 +40,6 @@ class Options:
     device: Device = "auto"
     """Where to compute; "auto" is the fastest that is there."""
 
-    topics: int = 20
-    """Topics that LDA fits to half of the articles, for the topic structure that is measured on the way."""
-
     quiet: bool = False
     """No progress bar, no messages."""
 
@@ -60,14 +57,7 @@ def main(words: list[str]) -> None:
     from topicscope.commands.train import train_text
 
     with progress_bar("training", quiet=options.quiet) as report:
-        trained = train_text(
-            options.settings,
-            options.out,
-            resume=options.resume,
-            device=options.device,
-            topics=options.topics,
-            report=report,
-        )
+        trained = train_text(options.settings, options.out, resume=options.resume, device=options.device, report=report)
     row, speed = trained.run.metrics()[-1], trained.speed
     if options.json:
         speeds = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from topicscope.paper.emergence import measuring
 from topicscope.settings.text import Device, TextSettings
 from topicscope.training import text
 from topicscope.training.loop import train
@@ -17,8 +18,7 @@ def train_text(
     *,
     resume: bool = False,
     device: Device = "auto",
-    topics: int = 20,
     report: Report | None = None,
 ) -> TrainedText:
     """Train an encoder on a corpus, and measure its topic structure on the way (``training.measures`` steps)."""
-    return text.train_text(settings, out, resume=resume, device=device, report=report)
+    return text.train_text(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)

@@ -235,6 +235,30 @@ class TextTraining:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TextTopics:
+    """The topics that the structure of embeddings and attention is measured by, while training goes on."""
+
+    count: int = 20
+    """Topics that LDA fits, on one half of the articles; attention is measured on the other half."""
+
+    words: int = 20
+    """Words that each topic keeps at most; a word keeps the topic in which it is likeliest."""
+
+    iterations: int = 100
+    """Sweeps of LDA's sampler."""
+
+    passages: int = 200
+    """Passages, of the other half of the articles, that attention is measured on."""
+
+    replicates: int = 200
+    """Bootstrap replicates of each interval."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("count", 2), ("words", 2), ("iterations", 1), ("passages", 1), ("replicates", 2)):
+            check_at_least(f"topics.{name}", getattr(self, name), low)
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextSettings:
     """All that determines a training run on text."""
 
@@ -245,6 +269,7 @@ class TextSettings:
     masking: Masking = Masking()
     model: Encoder = Encoder()
     training: TextTraining = TextTraining()
+    topics: TextTopics = TextTopics()
 
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)

@@ -94,7 +94,7 @@ def check_text_out(run: TextRun, *, resume: bool) -> None:
 
     A run killed before its settings were written has its tokenizer, perhaps its passages, and goes on from there.
     """
-    ours = {run.tokenizer_path.name, run.passages_path.name, run.tokenizer_path.name + ".tmp"}
+    ours = {run.tokenizer_path.name, run.passages_path.name, "topics", run.tokenizer_path.name + ".tmp"}
     begun = run.path.is_dir() and not run.settings_path.exists() and {each.name for each in run.path.iterdir()} <= ours
     if not (resume and begun):
         check_out(run.path, resume=resume)
