@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from topicscope import scale
+from topicscope.commands.probe_figures import draw
 from topicscope.commands.probe_folder import ProbeFolder, Row
 from topicscope.errors import InputError
 from topicscope.probe.ground import topic_rows
 from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.topics import quality, save_topics
-
-PAPER_WORDS = ("frog", "toad", "lizard", "mozart", "beethoven", "schubert", "algebra", "arithmetic", "calculus")
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
@@ -54,7 +53,13 @@ def probe(
         rows: list[Row] = []
         finished: list[Finished] = []
         for each in measure_models(
-            models, settings=settings, machine=machine, work=folder.work, revisions=revisions, report=report
+            models,
+            settings=settings,
+            machine=machine,
+            work=folder.work,
+            revisions=revisions,
+            show_words=show_words,
+            report=report,
         ):
             finished.append(each)
             rows += each.rows
@@ -67,7 +72,7 @@ def probe(
                 kept = out / f"topics-{ground.tokenizer.digest}"
                 kept.mkdir(exist_ok=True)
                 save_topics(ground.fits, kept)
-        return Probed(rows, [], _notes(finished))
+        return Probed(rows, draw(rows, [each.shown for each in finished], folder.figures), _notes(finished))
 
 
 def _notes(finished: Sequence[Finished]) -> list[str]:

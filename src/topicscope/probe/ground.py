@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int
 
 from topicscope import scale
 from topicscope.errors import InputError
@@ -32,7 +33,7 @@ class Ground:
     folder: Path
     """Where the passages are."""
 
-    chosen: Sequence[int]
+    chosen: Int[np.ndarray, " chosen"]
     """The passages that are measured: not those that topics are fitted on, unless the user wants it so."""
 
     plan: Plan
@@ -78,7 +79,9 @@ def prepare_ground(
     return Ground(passages, folder, measuring, plan, plan.write(work), fits, tokenizer)
 
 
-def make_plan(labels: Sequence[Labels], passages: Passages, chosen: Sequence[int], settings: ProbeSettings) -> Plan:
+def make_plan(
+    labels: Sequence[Labels], passages: Passages, chosen: Int[np.ndarray, " chosen"], settings: ProbeSettings
+) -> Plan:
     """Count the words of the labels, and their pairs, in the measured passages."""
     words = vocabulary(labels)
     frequency, pairs = np.zeros(len(words)), PairTable.empty(len(words))

@@ -9,7 +9,7 @@ the longest input) is found by running the model once.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ WORDS_AT_ONCE = 2_048
 SPARE_POSITIONS = 8
 
 
+@runtime_checkable
 class Subject(Protocol):
     """A model that can be probed."""
 

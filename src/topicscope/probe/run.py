@@ -5,13 +5,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Float
+
 from topicscope import scale
 from topicscope.errors import InputError
+from topicscope.measure.similarity import prepared
 from topicscope.probe.ground import Ground, prepare_ground
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.sources import Source, find_model
 from topicscope.probe.study import Row, Study, Target, find_target
 from topicscope.text.corpora import open_corpus
+
+PAPER_WORDS = ("frog", "toad", "lizard", "mozart", "beethoven", "schubert", "algebra", "arithmetic", "calculus")
+
+
+@dataclass(frozen=True, eq=False)
+class WordMap:
+    """Cosines of a few words' embeddings (word-embedding matrix), as in Figure 3."""
+
+    words: tuple[str, ...]
+    cosines: Float[np.ndarray, "word word"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +35,7 @@ class Finished:
     target: Target
     ground: Ground
     rows: list[Row]
+    shown: WordMap
 
 
 def find_sources(models: Sequence[str], revisions: Sequence[str], *, allow_bin: bool) -> list[Source]:
@@ -40,11 +55,19 @@ def measure_models(
     machine: Machine,
     work: Path,
     revisions: Sequence[str] = (),
+    show_words: Sequence[str] = (),
     report: scale.Report | None = None,
 ) -> Iterator[Finished]:
-    """Measure models one after the other; whatever is wrong with any of them is said before the first is measured."""
+    """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
+
+    show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
+    """
     sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
-    targets = [find_target(source, settings, machine) for source in sources]
+    targets, maps = [], {}
+    for source in sources:
+        targets.append(find_target(source, settings, machine))
+        # At once, while the model is loaded.
+        maps[source] = word_map(targets[-1], show_words)
     text = settings.text
     corpus = open_corpus(text.corpus, field=text.field, split=text.split, layout=text.layout)
     workers = _workers(machine)
@@ -55,7 +78,20 @@ def measure_models(
         ground = prepare_ground(corpus, alike[0].tokenizer, alike[0].length, settings, work, workers, report)
         study = Study(ground, settings, machine, work / "measured")
         for target, rows in study.rows(alike, workers=workers, report=report):
-            yield Finished(target, ground, rows)
+            yield Finished(target, ground, rows, maps[target.source])
+
+
+def word_map(target: Target, show_words: Sequence[str]) -> WordMap:
+    """Cosines of the words asked for; one that the tokenizer splits is refused."""
+    found = {word: target.tokenizer.token(word) for word in show_words or PAPER_WORDS}
+    split = [word for word, token in found.items() if token is None]
+    if show_words and split:
+        raise InputError(
+            f'--show-words "{split[0]}" is not one token of {target.name}: give words that its tokenizer keeps whole.'
+        )
+    tokens = {word: token for word, token in found.items() if token is not None}
+    vectors = prepared(target.model().embedding_matrix()[list(tokens.values())], "cosine")
+    return WordMap(tuple(tokens), vectors @ vectors.T)
 
 
 def _workers(machine: Machine) -> int:

@@ -35,7 +35,8 @@ class AttentionTotals:
     def of(cls, shards: Iterable[bytes], plan: Plan, settings: MeasureSettings) -> "AttentionTotals":
         """From the shards' files, in their order."""
         replicates = AttentionReplicates(settings.replicates, plan.seed)
-        pairs, permuted, sunk, queries = PairTable.empty(len(plan.tokens)), [], np.zeros(()), 0
+        pairs, sunk, queries = PairTable.empty(len(plan.tokens)), np.zeros(()), 0
+        permuted: list[PermutedSums] = []
         for content in shards:
             shard = ShardResult.restore(content)
             replicates.add(shard.sums.articles)

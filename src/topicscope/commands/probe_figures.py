@@ -1,0 +1,112 @@
+"""Figures of ``topicscope probe`` from its rows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from topicscope.commands.probe_folder import Row
+from topicscope.files import write_atomically
+from topicscope.probe.run import WordMap
+from topicscope.report.figures import save_figure
+from topicscope.report.probe import (
+    MEASURES,
+    Ratio,
+    RatioRow,
+    head_maps,
+    over_checkpoints,
+    ratio_table,
+    ratio_text,
+    word_maps,
+)
+
+# Level of the tests that the map of heads marks.
+SIGNIFICANT = 0.05
+
+
+def draw(rows: Sequence[Row], shown: Sequence[WordMap], folder: Path) -> list[Path]:
+    """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints."""
+    folder.mkdir(exist_ok=True)
+    written: list[Path] = []
+    for assignment in dict.fromkeys(row["assignment"] for row in rows):
+        for embedding in dict.fromkeys(row["embedding"] for row in rows):
+            table = [_ratios(row) for row in _chosen(rows, assignment=assignment, embedding=embedding)]
+            name = f"ratios-{assignment}-{embedding}"
+            write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
+            topics = {"one": "one topic a word", "several": "several topics a word"}[assignment]
+            title = f"Same- over different-topic averages, {topics}, embedding: {embedding}"
+            written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
+    written += _heads(rows, folder)
+    written += _words(rows, shown, folder)
+    written += _checkpoints(rows, folder)
+    return written
+
+
+def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
+    written = []
+    first = _chosen(rows, assignment=rows[0]["assignment"], embedding=rows[0]["embedding"])
+    for fraction in dict.fromkeys(row["fraction"] for row in first):
+        panels = {}
+        for row in first:
+            if row["fraction"] == fraction:
+                heads = row["attention_by_layer_head"]
+                ratio = np.array([[_number(head["ratio"]) for head in layer] for layer in heads])
+                p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    panels[_model(row)] = (np.log2(ratio), p < SIGNIFICANT)
+        shown = "own topics" if fraction is None else f"threshold {fraction:g}"
+        figure = head_maps(panels, title=f"Attention by head, same over different topic, {shown}")
+        written += save_figure(figure, folder / f"heads-{'own' if fraction is None else f'{fraction:g}'}")
+    return written
+
+
+def _words(rows: Sequence[Row], shown: Sequence[WordMap], folder: Path) -> list[Path]:
+    """One figure a list of words: tokenizers may keep different ones of the paper's nine."""
+    models = list(dict.fromkeys(_model(row) for row in rows))
+    written = []
+    lists = list(dict.fromkeys(each.words for each in shown if each.words))
+    for number, words in enumerate(lists):
+        panels = {model: each.cosines for model, each in zip(models, shown, strict=True) if each.words == words}
+        figure = word_maps(panels, words, title="Cosine similarity of word embeddings (Figure 3)")
+        written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
+    return written
+
+
+def _checkpoints(rows: Sequence[Row], folder: Path) -> list[Path]:
+    revisions = list(dict.fromkeys(row["revision"] for row in rows))
+    if len(revisions) < 2:
+        return []
+    chosen = _chosen(rows, assignment=rows[0]["assignment"], embedding="matrix")
+    fractions = dict.fromkeys(row["fraction"] for row in chosen)
+    lines = {
+        measure: {
+            "own" if fraction is None else f"{fraction:g}": [
+                _ratios(row).ratios[measure]
+                for revision in revisions
+                for row in chosen
+                if row["revision"] == revision and row["fraction"] == fraction
+            ]
+            for fraction in fractions
+        }
+        for measure in MEASURES
+    }
+    figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {rows[0]['model']}")
+    return save_figure(figure, folder / "checkpoints")
+
+
+def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row]:
+    wanted = {"assignment": assignment, "embedding": embedding, "centred": False}
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def _ratios(row: Row) -> RatioRow:
+    ratios = {name: Ratio(row[name]["ratio"], row[name]["low"], row[name]["high"]) for name in MEASURES}
+    return RatioRow(_model(row), row["fraction"], ratios)
+
+
+def _model(row: Row) -> str:
+    return f"{row['model']} {row['revision']}".strip()
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
