@@ -36,7 +36,7 @@ class Bags:
             found.update(np.ascontiguousarray(array).tobytes())
         return found.hexdigest()[:20]
 
-    def documents(self) -> list[Int32[np.ndarray, " occurrence"]]:
+    def documents(self) -> list[Int32[np.ndarray, " _"]]:
         """The words of each passage that has any."""
         return [bag for bag in np.split(self.words, self.offsets[1:-1]) if len(bag)]
 

@@ -47,7 +47,7 @@ def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
 
 
 def coherence(
-    top: Int[np.ndarray, "topic top"], documents: Sequence[Int[np.ndarray, " occurrence"]], words: int
+    top: Int[np.ndarray, "topic top"], documents: Sequence[Int[np.ndarray, " _"]], words: int
 ) -> dict[str, float]:
     """The measures c_npmi and c_v of the topics' top words over these documents, by gensim; the mean over topics."""
     models, dictionary_class = _gensim()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
@@ -288,7 +289,10 @@ def _restored(content: bytes) -> FittedTopics:
 
 def _tomotopy() -> Any:
     try:
-        import tomotopy
+        with warnings.catch_warnings():
+            # Where warnings are errors, its own while it loads would make it seem missing.
+            warnings.simplefilter("ignore")
+            import tomotopy
     except ImportError:
         raise InputError('Fitting topics needs tomotopy: pip install "topicscope[language]".') from None
     return tomotopy
