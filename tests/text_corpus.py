@@ -39,11 +39,11 @@ def small_text_settings(corpus: Path | str = "corpus.txt", **changes: Any) -> Te
 
 
 def write_corpus(folder: Path, articles: int = 40, seed: int = 0) -> Path:
-    """Articles, a line each, of one topic's words among common ones."""
+    """Articles, a line each: mostly one topic's words, some of the other's, and common ones."""
     draw = np.random.default_rng(seed)
     lines = []
     for article in range(articles):
-        words = TOPICS[article % 2] + COMMON
+        words = TOPICS[article % 2] * 4 + TOPICS[1 - article % 2] + COMMON
         lines.append(" ".join(draw.choice(words, size=draw.integers(10, 60))))
     path = folder / "corpus.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -33,7 +33,7 @@ def made_up(
     late = 1 + np.maximum(STEPS - take_off - shift, 0) / 10
     norms = {name: np.repeat(late[:, :, None], LAYERS, axis=2) for name in ("key", "query")}
     value = np.repeat((1 + STEPS[None, :] / 50 + 0 * shift)[:, :, None], LAYERS, axis=2)
-    turn = np.where(STEPS < 10, np.nan, np.where(STEPS <= take_off, 0.1, 0.01)) + 0 * shift
+    turn = np.where(STEPS < 10, np.nan, np.where(take_off >= STEPS, 0.1, 0.01)) + 0 * shift
     rises = {
         name: structure / (1 + np.exp(-(MEASURED - at - shift) / 10))
         for name, at in (("embedding", embedding), ("attention", attention))
@@ -144,8 +144,9 @@ def test_a_small_experiment_trains_every_seed_and_measures(tmp_path: Path) -> No
     pytest.importorskip("tokenizers")
     pytest.importorskip("tomotopy")
     corpus = write_corpus(tmp_path, articles=60)
+    whole = {"vocabulary": 95}
     topics = {"count": 2, "words": 5, "iterations": 30, "passages": 40, "replicates": 20}
-    settings = small_text_settings(corpus, topics=topics, training={"log_every": 5})
+    settings = small_text_settings(corpus, data=whole, topics=topics, training={"log_every": 5})
     experiment = TextExperiment(name="small", settings=settings, seeds=2)
     runs = experiment.restore(experiment.compute((0, 1, 2)))
     assert runs.loss.shape == (2, 7)

@@ -61,7 +61,7 @@ class EncoderSubject:
         found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
         for length in np.unique(lengths).tolist():
             chosen = np.flatnonzero(lengths == length)
-            rows = np.stack([[self.before, *passages[place], self.after] for place in chosen])
+            rows = np.stack([[self.before, *passages[place], self.after] for place in chosen.tolist()])
             attention = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
             found[:, chosen, :, :length, :length] = attention[..., 1:-1, 1:-1].cpu().float()
         return found
