@@ -8,6 +8,8 @@ import torch
 
 from topicscope.commands.bench import ENSEMBLE_SEEDS, Bench, bench
 from topicscope.commands.growth import Growth, Point, growth
+from topicscope.commands.thread_gain import ThreadGain, thread_gains
+from topicscope.training.machine import LARGE_STEP, available_cores
 
 DOCS = Path(__file__).parent.parent / "docs"
 TITLES = {
@@ -27,10 +29,11 @@ def main() -> None:
     compared = bench(rounds=40)
     grown = growth(report=print)
     draw(grown, DOCS / "performance.svg")
-    (DOCS / "performance.md").write_text(page(compared, grown), encoding="utf-8")
+    gains = thread_gains(report=print)
+    (DOCS / "performance.md").write_text(page(compared, grown, gains), encoding="utf-8")
 
 
-def page(compared: Bench, grown: Growth) -> str:
+def page(compared: Bench, grown: Growth, gains: list[ThreadGain]) -> str:
     sections = [
         "# Performance\n",
         "Written by `benchmarks/performance.py`; do not edit. "
@@ -49,6 +52,11 @@ def page(compared: Bench, grown: Growth) -> str:
         growth_table("Length: the same distinct tokens and queries, counting apart", "N", grown.length),
         growth_table("Vocabulary: one layer, trained embeddings of width 128", "V", grown.vocabulary),
         growth_table("Layers: trained embeddings of width 64, V = 101", "layers", grown.layers),
+        "## Threads\n",
+        f"The same step on one thread and on {available_cores()}, in turn, by the clock; medians. Training takes one "
+        f"thread below {LARGE_STEP / 1e9:g} billion multiply-adds a step (as `training/machine.py` counts them), and "
+        "all cores from there on: the gain should pass 1 well before.\n",
+        thread_table(gains),
     ]
     return "\n".join(sections)
 
@@ -79,6 +87,16 @@ def growth_table(title: str, size: str, points: list[Point]) -> str:
     for point in points:
         slow = "–" if point.reference is None else f"{point.reference * 1e3:,.1f}"
         lines.append(f"| {point.size:,} | {point.bag * 1e3:,.2f} | {slow} |")
+    return "\n".join(lines) + "\n"
+
+
+def thread_table(gains: list[ThreadGain]) -> str:
+    lines = ["| | multiply-adds, millions | one thread, ms | several, ms | gain |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        f"| {one.name} | {one.multiply_adds / 1e6:,.0f} | {one.one * 1e3:,.1f} | {one.several * 1e3:,.1f} "
+        f"| {one.gain:.2f} |"
+        for one in gains
+    ]
     return "\n".join(lines) + "\n"
 
 

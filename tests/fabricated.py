@@ -1,11 +1,15 @@
 """Trained experiments made by hand: what a claim measures, without training."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
+from topicscope.model.weights import initial_weights
 from topicscope.paper.claims import Claim, Drawing, Verdict, verdict
 from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
+from topicscope.paper.yardsticks import constant_losses
+from topicscope.randomness import Purpose, generator
 from topicscope.synthetic.topics import TopicModel
 
 SEEDS = 5
@@ -48,22 +52,28 @@ def fabricate(
         seconds=0.0,
         word_topics=topics,
     )
-    contrasts = {
-        "value": _contrasts(trained.value_products, topics),
-        "embedding": _contrasts(trained.embedding_products, topics),
-    }
-    return replace(trained, contrasts=contrasts)
+    return _with_contrasts(trained)
 
 
 def shuffled(trained: Trained) -> Trained:
-    """The same result with words given to topics at random."""
+    """The same result with words dealt out to topics in turn, so that no topic keeps more of its own than chance."""
     topics = trained.word_topics
-    mixed = np.concatenate([topics[:1], np.random.default_rng(1).permutation(topics[1:])])
+    names = np.unique(topics[1:])
+    mixed = np.concatenate([topics[:1], names[np.arange(len(topics) - 1) % len(names)]])
+    return _with_contrasts(replace(trained, word_topics=mixed))
+
+
+def with_weights(trained: Trained, weights: dict[str, np.ndarray]) -> Trained:
+    """The same with other weights, and the contrasts that follow."""
+    return _with_contrasts(replace(trained, weights=weights))
+
+
+def _with_contrasts(trained: Trained) -> Trained:
     contrasts = {
-        "value": _contrasts(trained.value_products, mixed),
-        "embedding": _contrasts(trained.embedding_products, mixed),
+        "value": _contrasts(trained.value_products, trained.word_topics),
+        "embedding": _contrasts(trained.embedding_products, trained.word_topics),
     }
-    return replace(trained, word_topics=mixed, contrasts=contrasts)
+    return replace(trained, contrasts=contrasts)
 
 
 def experiments_of(*asked: Claim | Drawing) -> list[Experiment]:
@@ -85,3 +95,49 @@ def _contrasts(matrices: np.ndarray, topics: np.ndarray) -> np.ndarray:
     rows = np.zeros((SEEDS, len(STEPS)))
     rows[:, -1] = after
     return rows
+
+
+@cache
+def untrained(experiment: Experiment) -> Trained:
+    """Initial weights: attention uniform, norms that stay, equal gradients, the loss of a constant prediction."""
+    settings = experiment.settings
+    model = _topic_model(experiment)
+    starts = [
+        initial_weights(settings.model, model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
+        for seed in range(SEEDS)
+    ]
+    jitter = 1 + 1e-4 * np.arange(SEEDS)
+    loss = constant_losses(model)[settings.training.loss] * jitter
+    constant = np.ones(len(STEPS))
+    trained = fabricate(
+        experiment,
+        held_out_loss=loss,
+        attention=np.ones((SEEDS, len(ATTENTION_CLASSES))) * jitter[:, None],
+        norms=dict.fromkeys(("key", "query", "value"), constant),
+        rotation=0 * constant,
+        gradients=dict.fromkeys(("key", "query", "value"), jitter),
+    )
+    return with_weights(trained, {name: np.stack([start[name] for start in starts]) for name in starts[0]})
+
+
+def blocks(experiment: Experiment) -> Trained:
+    """A result whose W^E⊤W^E and W^V have a block a topic, and little noise."""
+    topics = _topic_model(experiment).word_topics
+    draw = np.random.default_rng(0)
+    member = (topics[:, None] == np.unique(topics[1:])).astype(float)
+    noise = 0.01 * draw.normal(size=(SEEDS, len(topics), len(topics)))
+    embedding = noise.copy()
+    embedding[:, :, : member.shape[1]] += member
+    value = np.zeros_like(noise)
+    if experiment.settings.model.embedding.train:
+        value[:] = np.eye(len(topics))
+    else:
+        embedding[:] = np.eye(len(topics))
+        value += 0.1 * member @ member.T + noise
+    return with_weights(untrained(experiment), {"embedding": embedding, "value": value[:, None]})
+
+
+def _topic_model(experiment: Experiment) -> TopicModel:
+    """The experiment's documents, its own topic-word matrix included."""
+    model = TopicModel.from_settings(experiment.settings.data)
+    return replace(model, topic_words=np.array(experiment.topic_words)) if experiment.topic_words else model

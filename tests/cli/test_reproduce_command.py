@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 import topicscope
 from helpers import start_program
 from topicscope.cli.main import main
-from topicscope.paper.claims import PRESETS
+from topicscope.commands import reproduce as command
+from topicscope.commands.reproduce import Reproduction
+from topicscope.paper.claims import PRESETS, above, over_seeds, row
 from topicscope.paper.registry import registry
 
 
@@ -52,7 +55,31 @@ def test_list_names_every_claim_and_writes_nothing(
     assert [claim["id"] for claim in listed] == [claim.id for claim in registry(PRESETS["quick"]).claims]
     assert not list(tmp_path.iterdir())
     assert main(["reproduce", "--list", "--only", "theorem2"]) == 0
-    assert "theorem2/matrix" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    chosen = [claim for claim in registry(PRESETS["quick"]).claims if claim.source == "Theorem 2"]
+    # Three lines a claim, however long, and how many there are.
+    assert len(lines) == 3 * len(chosen) + 1
+    assert lines[1].strip() == chosen[0].statement
+    assert lines[-1].startswith(f"{len(chosen)} claims: ")
+
+
+def test_verdicts_are_shown_before_and_after_correction(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fabricated(out: Path, **options: object) -> Reproduction:
+        claims = registry(PRESETS["quick"]).claims[:3]
+        first, second, third = (replace(claim, source="Figure 9", ours=False, rule=above(0)) for claim in claims)
+        wide, narrow = over_seeds((0.2, 1.0, 1.2, 0.6, 0.1)), over_seeds((1.0, 1.0, 1.01))
+        rows = [row(first, wide, "undecided"), row(second, narrow, "holds"), row(third, None, "not run")]
+        return Reproduction(rows, [])
+
+    monkeypatch.setattr(command, "reproduce", fabricated)
+    assert main(["reproduce", "--out", str(tmp_path / "results")]) == 0
+    output = capsys.readouterr().out
+    assert "2 holds, 1 not run." in output
+    assert "After correction: 1 holds, 1 undecided, 1 not run." in output
+    (line,) = [line for line in output.splitlines() if "Figure 9" in line]
+    assert [cell.strip() for cell in line.split("│")[1:6]] == ["Figure 9", "2 (1)", "", "0 (1)", "1"]
 
 
 @pytest.mark.parametrize(

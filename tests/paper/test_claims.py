@@ -135,6 +135,8 @@ def test_rules_read_as_they_decide() -> None:
         "< 1e-10",
         "between 0.5 and 2",
     ]
+    # Ends that six digits do not tell apart.
+    assert rule_text(near(0.1, 1e-10)) == "between 0.0999999999 and 0.1000000001"
 
 
 def test_claims_are_chosen_by_id_beginning_or_source() -> None:
@@ -146,8 +148,12 @@ def test_claims_are_chosen_by_id_beginning_or_source() -> None:
     assert matches(claims[0], "figure2/squared-adam")
     assert not matches(claims[0], "figure2/squared")
     assert registry.select(()) == claims
-    with pytest.raises(InputError, match='"figure7" is no claim'):
+    with pytest.raises(InputError, match='"figure7" is no claim: did you mean figure2'):
         registry.select(("figure2", "figure7"))
+    with pytest.raises(InputError, match="did you mean figure2/squared-adam or"):
+        registry.select(("figure2/squared-adm",))
+    with pytest.raises(InputError, match='"zebra" is no claim: give an id'):
+        registry.select(("zebra",))
 
 
 @pytest.mark.parametrize(

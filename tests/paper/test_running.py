@@ -82,7 +82,8 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
         tokens, table = one.tokens, weight["embedding"]
         keys = table[tokens] @ weight["key"][0].T + weight["key_bias"][0]
         queries = table[tokens] @ weight["query"][0].T + weight["query_bias"][0]
-        attention = np.exp(keys @ queries.T / np.sqrt(keys.shape[1]))
+        hidden = one.masked & (trained.settings.model.masked_keys == "hidden")
+        attention = np.where(hidden[:, None], 0.0, np.exp(keys @ queries.T / np.sqrt(keys.shape[1])))
         attention /= attention.sum(axis=0)
         values = table[tokens] @ weight["value"][0].T + weight["value_bias"][0]
         scores = attention.T @ values @ table.T + weight["prediction_bias"]
@@ -92,7 +93,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
             continue
         topics = topic_model.word_topics[tokens]
         for key, query in np.ndindex(attention.shape):
-            if tokens[query] == 0:
+            if tokens[query] == 0 or hidden[key]:
                 continue
             if key == query:
                 name = "itself"
@@ -103,7 +104,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
             else:
                 name = "same_topic" if topics[key] == topics[query] else "different_topic"
             pairs[name].append(attention[key, query] * len(tokens) / np.mean(trained.settings.data.length))
-    return float(np.mean(losses)), np.array([np.mean(pairs[name]) for name in ATTENTION_CLASSES])
+    return float(np.mean(losses)), np.array([np.mean(pairs[name] or np.nan) for name in ATTENTION_CLASSES])
 
 
 def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
@@ -113,6 +114,18 @@ def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
         assert trained.held_out_loss[place] == pytest.approx(loss, rel=1e-9)
         np.testing.assert_allclose(trained.attention[place], attention, rtol=1e-5)
     assert abs(reference(trained, 0)[1] - trained.attention[1]).max() > 1e-3
+
+
+def test_hidden_keys_count_in_no_average() -> None:
+    visible = running.run_experiment(experiment(), (3,))
+    model = dataclasses.replace(SETTINGS.model, masked_keys="hidden")
+    trained = running.run_experiment(experiment(dataclasses.replace(SETTINGS, model=model)), (3,))
+    loss, attention = reference(trained, 0)
+    assert trained.held_out_loss[0] == pytest.approx(loss, rel=1e-9)
+    np.testing.assert_allclose(trained.attention[0], attention, rtol=1e-5)
+    # Every key that holds [MASK] is hidden, and so are kept words at masked positions: averages without them differ.
+    assert np.isnan(trained.attention[0, ATTENTION_CLASSES.index("mask_key")])
+    assert abs(trained.attention[0, :3] - visible.attention[0, :3]).min() > 1e-3
 
 
 def test_gradients_at_the_start_are_those_of_finite_differences() -> None:

@@ -145,3 +145,12 @@ def test_shares_of_kept_and_random_words_that_add_up_to_one_leave_exactly_nothin
     # Control: rounding makes some of these differences positive, and a small share that is meant is kept.
     assert any(1.0 - keep - random > 0 for keep, random in pairs)
     assert Masking(keep=0.7, random=0.3 - 1e-9).replaced == pytest.approx(1e-9)
+
+
+def test_a_sentence_about_a_setting_in_a_file_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text("[training]\nstepz = 3\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"mine\.toml: training\.stepz is not a setting: did you mean training\.steps"):
+        load_settings(path)
+    with pytest.raises(InputError, match=r"^training\.stepz"):
+        settings_from_table({"training": {"stepz": 3}})

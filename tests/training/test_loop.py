@@ -420,3 +420,8 @@ def test_training_reaches_the_finite_document_optimum_of_a_small_setting(tmp_pat
     # The control: the pooled mean has another optimum.
     pooled = dataclasses.replace(small, training=dataclasses.replace(small.training, average="batch"))
     assert max(relative_errors(pooled, tmp_path / "pooled").values()) > 0.03
+
+
+def test_a_run_folder_shows_its_path() -> None:
+    assert repr(RunFolder(Path("runs") / "first")) == "RunFolder('runs/first')"
+    assert repr(RunFolder(Path("runs") / "second")) != "RunFolder('runs/first')"

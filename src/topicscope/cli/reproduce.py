@@ -124,35 +124,51 @@ def _print_table(rows: "list[dict[str, Any]]") -> None:
         name = row["id"] + (" (ours)" if row["ours"] else "")
         table.add_row(name, _verdict(row), _measured(row), _shown(row))
     console().print(table)
-    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in COLOURS}
-    console().print(", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count) + ".")
+    console().print(_counts(rows, "verdict") + ".")
     if any(row["verdict_corrected"] != row["verdict"] for row in rows):
         console().print("* undecided after correction for the number of claims.")
+        console().print(f"After correction: {_counts(rows, 'verdict_corrected')}.")
+
+
+def _counts(rows: "list[dict[str, Any]]", kind: str) -> str:
+    """How many claims have each verdict, in words."""
+    counts = {verdict: sum(row[kind] == verdict for row in rows) for verdict in COLOURS}
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
 def _print_sources(rows: "list[dict[str, Any]]") -> None:
-    """One line a source: how the paper's claims fared, and ours."""
-    table = Table(title="By source")
+    """One line a source: how the paper's claims fared, and ours; in brackets after correction, where that differs."""
+    verdicts = [
+        verdict for verdict in COLOURS if verdict != "not run" or any(row["verdict"] == verdict for row in rows)
+    ]
+    table = Table(title="By source (after correction for the number of claims)")
     table.add_column("source")
-    for name in ("holds", "fails", "undecided", "ours: holds", "fails", "undecided"):
-        table.add_column(name, justify="right")
+    for prefix in ("", "ours: "):
+        for verdict in verdicts:
+            table.add_column((prefix if verdict == "holds" else "") + verdict, justify="right")
     for source in dict.fromkeys(row["source"] for row in rows):
-        counts = [
-            sum(row["source"] == source and row["ours"] == ours and row["verdict"] == verdict for row in rows)
-            for ours in (False, True)
-            for verdict in ("holds", "fails", "undecided")
-        ]
-        table.add_row(source, *(str(count) if count else "" for count in counts))
+        chosen = [[row for row in rows if (row["source"], row["ours"]) == (source, ours)] for ours in (False, True)]
+        table.add_row(source, *(_count(some, verdict) for some in chosen for verdict in verdicts))
     console().print(table)
 
 
+def _count(rows: "list[dict[str, Any]]", verdict: str) -> str:
+    """How many have this verdict, and how many after correction; empty for none."""
+    plain, corrected = (sum(row[kind] == verdict for row in rows) for kind in ("verdict", "verdict_corrected"))
+    if plain == corrected:
+        return str(plain) if plain else ""
+    return f"{plain} ({corrected})"
+
+
 def _print_list(claims: "list[dict[str, Any]]") -> None:
-    """Three lines a claim: statements are long, and ids are for copying."""
+    """Three lines a claim, and none of them broken: statements are long, and lines are for copying and searching."""
     for claim in claims:
         name = claim["id"] + (" (ours)" if claim["ours"] else "")
         rule = f"{claim['unit']} {claim['rule']}".strip()
-        console().print(Text(f"{name}   {claim['source']}", style="bold"))
-        console().print(Text(f"    {claim['statement']}\n    holds if {rule}"))
+        console().print(Text(f"{name}   {claim['source']}", style="bold"), soft_wrap=True)
+        console().print(Text(f"    {claim['statement']}\n    holds if {rule}"), soft_wrap=True)
+    ours = sum(claim["ours"] for claim in claims)
+    console().print(f"{len(claims)} claims: {len(claims) - ours} of the paper's, {ours} of ours.")
 
 
 def _verdict(row: "dict[str, Any]") -> Text:

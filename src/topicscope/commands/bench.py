@@ -151,7 +151,7 @@ def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
     fractions = []
     for chunk in range(1000, 1000 + FRESH_CHUNKS):
         start = time.process_time()
-        batches = one.prepare([stream.chunk(chunk) for stream in streams[: one.seeds]], STEPS_PER_CHUNK)
+        batches = one.prepare((stream.chunk(chunk) for stream in streams[: one.seeds]), STEPS_PER_CHUNK)
         prepared = time.process_time()
         # The slow ones need not take all the steps that they were given documents for.
         few = batches if isinstance(one, Ours) and one.trainer.settings.engine == "bag" else batches[:1]

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -37,7 +37,7 @@ class Contestant(Protocol):
 
     seeds: int
 
-    def prepare(self, members: Sequence[MaskedDocuments], steps: int) -> list[Any]:
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
         """Lay out the documents of some steps."""
 
     def step(self, batch: Any) -> None:
@@ -53,7 +53,7 @@ class Ours:
         self.trainer = Trainer(members, TopicModel.from_settings(settings.data))
         self.trainer.enter_phase()
 
-    def prepare(self, members: Sequence[MaskedDocuments], steps: int) -> list[Any]:
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
         """Count or pad the documents."""
         return self.trainer.engine.prepare(members, steps)
 
@@ -94,10 +94,9 @@ class HuggingFace:
         )
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
 
-    def prepare(self, members: Sequence[MaskedDocuments], steps: int) -> list[Any]:
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
         """Pad the documents; −100 marks what is not predicted."""
-        size = len(members[0]) // steps
-        return [self._batch(members[0].span(step * size, (step + 1) * size)) for step in range(steps)]
+        return [self._batch(batch) for member in members for batch in member.parts(steps)]
 
     def _batch(self, documents: MaskedDocuments) -> dict[str, torch.Tensor]:
         batch = padded_batch(documents, masked_keys="visible", average="batch")

@@ -63,6 +63,36 @@ def _mean(
     return attention[:, document, :, key, query].mean(axis=0, dtype=np.float64)
 
 
+def bag_attention_averages(
+    attention: Float[np.ndarray, "layer document head key query"],
+    tokens: Int[np.ndarray, "document token"],
+    counts: Int[np.ndarray, "document token"],
+    word_topics: Int[np.ndarray, " token_number"],
+) -> AttentionAverages:
+    r"""The same averages for documents as bags: distinct tokens, and how often each stands in its document.
+
+    With A_{ba} what a query a gives to all keys b together, the n_a queries a give, to other positions,
+
+    .. math:: \sum_{i \ne j,\; w_i = b,\; w_j = a} A_{ij} = (n_a - [a = b]) A_{ba}
+        \quad\text{over}\quad n_b (n_a - [a = b]) \;\text{pairs.}
+
+    That holds with masked positions hidden as keys too: their own share of A is zero.
+    """
+    usable = (counts > 0) & (tokens != 0)
+    pair = usable[:, :, None] & usable[:, None, :]
+    alike = tokens[:, :, None] == tokens[:, None, :]
+    topics = word_topics[tokens]
+    related = topics[:, :, None] == topics[:, None, :]
+    queries = pair * (counts[:, None, :] - (alike & pair).astype(np.float64))
+    found = []
+    for kind in (alike, related & ~alike, ~related):
+        weights = kind * queries
+        pairs = float((weights * counts[:, :, None]).sum())
+        total = np.einsum("ldhkq,dkq->lh", attention, weights, optimize=True)
+        found.append(total / pairs if pairs else np.full(total.shape, np.nan))
+    return AttentionAverages(*found)
+
+
 @dataclass(frozen=True)
 class ImpliedWeights:
     """Assumption 2's (α, β) that average attention implies: its ratios to attention between different topics."""

@@ -16,8 +16,10 @@ MODEL_PERMUTATIONS = 9_999
 HEAD_PERMUTATIONS = 999
 # Strata of equally many words, by frequency.
 STRATA = 10
-# Pairs looked up at once, over all permutations of a block.
-BLOCK = 4_000_000
+# Pairs looked up at once, over the permutations of a block: few enough to stay in a processor's cache.
+BLOCK = 200_000
+# Permutations drawn at once.
+DRAWN = 500
 
 
 def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int = STRATA) -> Int[np.ndarray, " word"]:
@@ -52,13 +54,17 @@ def permuted_same_topic_sums(
     """
     first, second = labelling.same_topic_pairs
     words = len(stratum)
-    rows = max(1, BLOCK // max(len(first), words))
+    rows = max(1, BLOCK // max(len(first), 1))
     sums = np.empty((len(matrices), permutations))
-    for start in range(0, permutations, rows):
-        place = stratified_orders(labelling, stratum, min(rows, permutations - start), generator=generator)
-        entries = place[:, first] * words + place[:, second]
-        for number, matrix in enumerate(matrices):
-            sums[number, start : start + rows] = matrix.ravel()[entries].sum(axis=1)
+    # An entry of all matrices side by side: one look into memory serves all of them.
+    table = np.stack([matrix.ravel() for matrix in matrices], axis=1)
+    for drawn in range(0, permutations, DRAWN):
+        places = stratified_orders(labelling, stratum, min(DRAWN, permutations - drawn), generator=generator)
+        for start in range(0, len(places), rows):
+            place = places[start : start + rows]
+            entries = place[:, first] * words + place[:, second]
+            found = np.take(table, entries, axis=0).sum(axis=1)
+            sums[:, drawn + start : drawn + start + len(place)] = found.T
     return sums
 
 

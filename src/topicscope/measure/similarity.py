@@ -124,16 +124,15 @@ def auc(
     """
     first, second = _kept_pairs(labelling)
     same = products[first, second]
-    outside = np.ones(products.shape, dtype=bool)
-    np.fill_diagonal(outside, False)
-    outside[first, second] = outside[second, first] = False
-    apart = np.sort(products[np.triu(outside)])
+    outside = np.triu(np.ones(products.shape, dtype=bool), k=1)
+    outside[first, second] = False
+    apart = products[outside]
     if not len(same) or not len(apart):
         return np.full(len(weights.within), np.nan)
-    placement = sparse.csr_array((share_below(same, apart), (first, second)), shape=products.shape)
+    placement = sparse.csr_array((share_below(same, np.sort(apart)), (first, second)), shape=products.shape)
     pattern = sparse.csr_array((np.ones(len(first)), (first, second)), shape=products.shape)
     inside = _average(_form(weights.within, placement), _form(weights.within, pattern))
-    return inside + _different_side(products, outside, np.sort(same), weights.between)
+    return inside + _different_side(1 - share_below(apart, np.sort(same)), outside, weights.between)
 
 
 def share_below(
@@ -145,18 +144,16 @@ def share_below(
 
 
 def _different_side(
-    products: Float[np.ndarray, "word word"],
+    above: Float[np.ndarray, " pair"],
     outside: Bool[np.ndarray, "word word"],
-    same: Float[np.ndarray, " pair"],
     weights: Float[np.ndarray, "replicate word"],
 ) -> Float[np.ndarray, " replicate"]:
     """How far the average over different-topic pairs of P(same > value) moves when words are weighted; 0 at first."""
-    above = np.zeros(len(products))
-    for word, row in enumerate(outside):
-        above[word] = (1 - share_below(products[word, row], same)).sum()
-    partners = outside.sum(axis=1)
-    deviation = above - partners * (above.sum() / partners.sum())
-    return 2 * _average(weights @ deviation, weights @ partners.astype(np.float64))
+    (first, second), words = np.nonzero(outside), len(outside)
+    sums = np.bincount(first, above, words) + np.bincount(second, above, words)
+    partners = (np.bincount(first, minlength=words) + np.bincount(second, minlength=words)).astype(np.float64)
+    deviation = sums - partners * (sums.sum() / partners.sum())
+    return 2 * _average(weights @ deviation, weights @ partners)
 
 
 @dataclass(frozen=True, eq=False)

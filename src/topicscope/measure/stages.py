@@ -27,6 +27,11 @@ class Stages:
     """The share of the run's steps that stage 1 takes; 1 without an end, NaN if the run diverged."""
 
     @property
+    def diverged(self) -> bool:
+        """Whether the run has no end to measure by."""
+        return bool(np.isnan(self.steps))
+
+    @property
     def two(self) -> bool:
         """Whether the run has two stages. A stage 1 that never ends is one stage."""
         return self.end is not None and self.growth >= LEAST_GROWTH and self.steps >= LEAST_STEPS

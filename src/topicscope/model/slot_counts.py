@@ -4,7 +4,7 @@ Without positions, equal tokens of a document have equal states at every depth. 
 for each distinct token, with the token's count; those that are predicted come first.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +14,10 @@ from torch import Tensor
 
 from topicscope.model.targets import (
     MemberTargets,
+    SideBySide,
     Targets,
     log_of_counts,
     member_targets,
-    side_by_side,
     slices,
     step_targets,
 )
@@ -45,6 +45,9 @@ class SlotBatch:
 class _Entries:
     """The distinct tokens of one member's documents, document after document."""
 
+    documents: int
+    """Documents a step."""
+
     document: Int[np.ndarray, " entry"]
     """Counted from the beginning of the step."""
 
@@ -55,11 +58,14 @@ class _Entries:
     steps: list[slice]
     """Each step's entries."""
 
+    row_bounds: Int[np.ndarray, " bound"]
+    """Where each step's queries begin, and the last one's end."""
+
     targets: MemberTargets
 
 
 def slot_batches(
-    members: Sequence[MaskedDocuments],
+    members: Iterable[MaskedDocuments],
     *,
     steps: int = 1,
     vocabulary: int,
@@ -68,9 +74,10 @@ def slot_batches(
     dtype: torch.dtype = torch.float32,
 ) -> list[SlotBatch]:
     """Count the documents of some steps, for each member of an ensemble, on distinct tokens alone."""
-    documents = len(members[0]) // steps
     entries = [_count(member, steps, vocabulary, masked_keys, average, dtype) for member in members]
-    return [_step_batch(entries, step, documents, vocabulary) for step in range(steps)]
+    rows = SideBySide([mine.row_bounds for mine in entries])
+    targets = step_targets([mine.targets for mine in entries], rows, vocabulary)
+    return [_step_batch(entries, step, targets[step]) for step in range(steps)]
 
 
 def _count(
@@ -100,11 +107,12 @@ def _count(
     targets = member_targets(member, row, row_bounds, vocabulary=vocabulary, average=average, dtype=dtype)
     slot = _slots(document, is_query, len(member))
     here = slices(np.searchsorted(code, step_codes))
-    return _Entries(document % documents, token, log_count, slot, is_query, here, targets)
+    return _Entries(documents, document % documents, token, log_count, slot, is_query, here, row_bounds, targets)
 
 
-def _step_batch(members: Sequence[_Entries], step: int, documents: int, vocabulary: int) -> SlotBatch:
+def _step_batch(members: Sequence[_Entries], step: int, targets: Targets) -> SlotBatch:
     """All members' documents of one step, with as many slots as any of them needs."""
+    documents = members[0].documents
     slots = 1 + max(int(mine.slot[mine.steps[step]].max()) for mine in members)
     shape = (len(members), documents, slots)
     tokens = np.zeros(shape, dtype=np.int64)
@@ -116,13 +124,10 @@ def _step_batch(members: Sequence[_Entries], step: int, documents: int, vocabula
         tokens[seed, document, slot], log_counts[seed, document, slot] = mine.token[here], mine.log_count[here]
         rows.append((document[is_query], slot[is_query]))
     queries = 1 + max(int(slot.max()) for _, slot in rows)
-    row_place = side_by_side([document * queries + slot for document, slot in rows], documents * queries)
+    joining = SideBySide([np.array([0, len(document)]) for document, _ in rows])
+    (row_place,) = joining.join([document * queries + slot for document, slot in rows], documents * queries)
     return SlotBatch(
-        torch.from_numpy(tokens).flatten(0, 1),
-        torch.from_numpy(log_counts).flatten(0, 1),
-        queries,
-        row_place,
-        step_targets([mine.targets for mine in members], step, vocabulary),
+        torch.from_numpy(tokens).flatten(0, 1), torch.from_numpy(log_counts).flatten(0, 1), queries, row_place, targets
     )
 
 

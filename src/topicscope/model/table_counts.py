@@ -4,7 +4,7 @@ Without positions, equal tokens of a document have equal states at every depth. 
 and one prediction for each distinct token among its masked positions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,11 +14,10 @@ from torch import Tensor
 
 from topicscope.model.targets import (
     MemberTargets,
+    SideBySide,
     Targets,
     log_of_counts,
     member_targets,
-    side_by_side,
-    slices,
     step_targets,
 )
 from topicscope.settings.model import MaskedKeys
@@ -62,8 +61,17 @@ class _Rows:
     of_target: Int[np.ndarray, " target"]
 
 
+@dataclass(frozen=True, eq=False)
+class _Counted:
+    """One member's documents of some steps."""
+
+    log_counts: Float[np.ndarray, "document token"]
+    rows: _Rows
+    targets: MemberTargets
+
+
 def table_batches(
-    members: Sequence[MaskedDocuments],
+    members: Iterable[MaskedDocuments],
     *,
     steps: int = 1,
     vocabulary: int,
@@ -76,39 +84,44 @@ def table_batches(
 
     ``by_document`` says that queries do not matter, so that one row a document is enough.
     """
-    seeds, documents = len(members), len(members[0]) // steps
-    logarithms = log_of_counts(max(int(member.lengths.max()) for member in members), dtype)
-    log_counts = np.empty((steps, seeds, documents, vocabulary), dtype=logarithms.dtype)
-    rows: list[_Rows] = []
-    targets: list[MemberTargets] = []
-    for seed, member in enumerate(members):
-        code = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths) + member.tokens
-        counts = np.bincount(code, minlength=len(member) * vocabulary)
-        masked = code[member.where]
-        if masked_keys == "hidden":
-            counts -= np.bincount(masked, minlength=len(counts))
-        log_counts[:, seed] = logarithms.take(counts, mode="clip").reshape(steps, documents, vocabulary)
-        mine = _document_rows(member, steps) if by_document else _query_rows(member, masked, steps, vocabulary)
-        rows.append(mine)
-        targets.append(
-            member_targets(member, mine.of_target, mine.bounds, vocabulary=vocabulary, average=average, dtype=dtype)
-        )
-    all_counts = torch.from_numpy(log_counts).view(steps, seeds * documents, vocabulary).unbind()
-    all_rows = [None] * steps if by_document else _step_rows(rows, steps, documents, vocabulary)
-    return [
-        TableBatch(all_counts[step], all_rows[step], step_targets(targets, step, vocabulary)) for step in range(steps)
-    ]
+    counted = [_count(member, steps, vocabulary, masked_keys, average, by_document, dtype) for member in members]
+    counts = [torch.from_numpy(mine.log_counts).view(steps, -1, vocabulary) for mine in counted]
+    log_counts = (counts[0] if len(counts) == 1 else torch.cat(counts, dim=1)).unbind()
+    joining = SideBySide([mine.rows.bounds for mine in counted])
+    targets = step_targets([mine.targets for mine in counted], joining, vocabulary)
+    documents = len(log_counts[0]) // len(counted)
+    rows: Sequence[QueryRows | None] = [None] * steps
+    if not by_document:
+        rows = _step_rows([mine.rows for mine in counted], joining, documents, vocabulary)
+    return [TableBatch(*each) for each in zip(log_counts, rows, targets, strict=True)]
 
 
-def _step_rows(rows: Sequence[_Rows], steps: int, documents: int, vocabulary: int) -> list[QueryRows | None]:
+def _count(
+    member: MaskedDocuments,
+    steps: int,
+    vocabulary: int,
+    masked_keys: MaskedKeys,
+    average: Average,
+    by_document: bool,
+    dtype: torch.dtype,
+) -> _Counted:
+    code = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths)
+    code += member.tokens
+    counts = np.bincount(code, minlength=len(member) * vocabulary)
+    masked = code.take(member.where)
+    if masked_keys == "hidden":
+        counts -= np.bincount(masked, minlength=len(counts))
+    log_counts = log_of_counts(int(member.lengths.max()), dtype).take(counts, mode="clip")
+    rows = _document_rows(member, steps) if by_document else _query_rows(member, masked, steps, vocabulary)
+    targets = member_targets(member, rows.of_target, rows.bounds, vocabulary=vocabulary, average=average, dtype=dtype)
+    return _Counted(log_counts.reshape(len(member), vocabulary), rows, targets)
+
+
+def _step_rows(rows: Sequence[_Rows], joining: SideBySide, documents: int, vocabulary: int) -> list[QueryRows]:
     """All members' rows, step by step."""
-    places = [slices(mine.bounds) for mine in rows]
-    found: list[QueryRows | None] = []
-    for step in range(steps):
-        document = [mine.document[here[step]] for mine, here in zip(rows, places, strict=True)]
-        query = [mine.token[here[step]] for mine, here in zip(rows, places, strict=True)]
-        found.append(QueryRows(side_by_side(document, documents), side_by_side(query, vocabulary)))
-    return found
+    document = joining.join([mine.document for mine in rows], documents)
+    query = joining.join([mine.token for mine in rows], vocabulary)
+    return [QueryRows(*each) for each in zip(document, query, strict=True)]
 
 
 def _document_rows(member: MaskedDocuments, steps: int) -> _Rows:
@@ -125,7 +138,10 @@ def _query_rows(member: MaskedDocuments, masked: Int[np.ndarray, " target"], ste
     is_row[masked] = True
     code = np.flatnonzero(is_row)
     row_of_code = np.empty(cells, dtype=np.int32)
-    row_of_code[code] = np.arange(len(code))
+    row_of_code[code] = np.arange(len(code), dtype=np.int32)
     bounds = np.searchsorted(code, np.arange(steps + 1) * (documents * vocabulary))
-    document, token = np.divmod(code, vocabulary)
-    return _Rows(document % documents, token, bounds, row_of_code[masked])
+    # Dividing by one number is quicker than divmod.
+    document = code // vocabulary
+    token = code - document * vocabulary
+    document -= np.repeat(np.arange(steps) * documents, np.diff(bounds))
+    return _Rows(document, token, bounds, row_of_code.take(masked).astype(np.int64))

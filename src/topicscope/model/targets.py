@@ -8,6 +8,7 @@ the shorter ones are filled up with entries of weight zero that read their own s
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 import torch
@@ -44,12 +45,10 @@ class MemberTargets:
     """row · V + word, rows counted from the beginning of their step."""
 
     weight: Float[np.ndarray, " target"]
-    row_weight: Float[np.ndarray, " row"]
-    steps: list[slice]
-    """Each step's targets."""
+    bounds: Int[np.ndarray, " bound"]
+    """Where each step's targets begin, and the last one's end."""
 
-    row_steps: list[slice]
-    """Each step's rows."""
+    row_weight: Float[np.ndarray, " row"]
 
 
 def member_targets(
@@ -70,42 +69,79 @@ def member_targets(
     sizes = member.masked_counts.reshape(steps, -1).sum(axis=1)
     weight = target_weights(member, average, batches=steps)
     row_weight = np.bincount(row, weights=weight, minlength=row_bounds[-1])
-    place = row * np.int64(vocabulary) + member.words[member.where]
-    if len(place) > MANY_TARGETS * len(member):
-        place, which = np.unique(place, return_inverse=True)
+    # Where each row's scores begin among those of its step.
+    begins = np.arange(row_bounds[-1]) - np.repeat(row_bounds[:-1], np.diff(row_bounds))
+    begins *= vocabulary
+    word = member.targets
+    if len(word) > MANY_TARGETS * len(member):
+        place, which = np.unique(row * np.int64(vocabulary) + word, return_inverse=True)
         weight = np.bincount(which, weights=weight)
         sizes = np.diff(np.searchsorted(place, row_bounds * vocabulary))
-    place -= np.repeat(row_bounds[:-1] * vocabulary, sizes)
-    bounds = np.append(0, np.cumsum(sizes))
-    return MemberTargets(
-        place, weight.astype(precision), row_weight.astype(precision), slices(bounds), slices(row_bounds)
-    )
+        row, word = np.divmod(place, vocabulary)
+    place = begins.take(row)
+    place += word
+    return MemberTargets(place, weight.astype(precision), bounds_of(sizes), row_weight.astype(precision))
 
 
-def step_targets(members: Sequence[MemberTargets], step: int, vocabulary: int) -> Targets:
-    """All members' targets of one step."""
-    row_weight = side_by_side([mine.row_weight[mine.row_steps[step]] for mine in members])
-    rows_a_seed = len(row_weight) // len(members)
-    place = side_by_side([mine.place[mine.steps[step]] for mine in members], rows_a_seed * vocabulary)
-    weight = side_by_side([mine.weight[mine.steps[step]] for mine in members])
-    return Targets(place, weight.view(len(members), -1), row_weight)
+def step_targets(members: Sequence[MemberTargets], rows: "SideBySide", vocabulary: int) -> list[Targets]:
+    """All members' targets, step by step; ``rows`` joins what they have for each row."""
+    targets = SideBySide([mine.bounds for mine in members])
+    return [
+        Targets(place, weight.view(len(members), -1), row_weight)
+        for place, weight, row_weight in zip(
+            targets.join([mine.place for mine in members], rows.widths * vocabulary),
+            targets.join([mine.weight for mine in members]),
+            rows.join([mine.row_weight for mine in members]),
+            strict=True,
+        )
+    ]
 
 
-def side_by_side(members: Sequence[np.ndarray], offset: int = 0) -> Shaped[Tensor, " seed_item"]:
-    """As many items for each seed, zeros where it has less than others; its numbers moved on by seed · ``offset``."""
-    if len(members) == 1:
-        return torch.from_numpy(members[0])
-    joined = np.zeros((len(members), max(map(len, members))), dtype=members[0].dtype)
-    for row, mine in zip(joined, members, strict=True):
-        row[: len(mine)] = mine
-    if offset:
-        joined += np.arange(len(members))[:, None] * offset
-    return torch.from_numpy(joined.ravel())
+class SideBySide:
+    """Joins what members have for each step: as many items for each seed, zeros where it has less than others."""
+
+    def __init__(self, bounds: Sequence[Int[np.ndarray, " bound"]]) -> None:
+        """Where each member's steps begin among its items, and the last one ends."""
+        self.seeds, self._bounds = len(bounds), np.array(bounds)
+        self._sizes = np.diff(self._bounds, axis=1)
+        self.widths: Int[np.ndarray, " step"] = self._sizes.max(axis=0)
+        """Items for each seed."""
+
+    @cached_property
+    def _places(self) -> list[Int[np.ndarray, " item"]]:
+        """Where each member's items go."""
+        begins = bounds_of(self.widths * self.seeds)[:-1] + np.arange(self.seeds)[:, None] * self.widths
+        shifts = begins - self._bounds[:, :-1]
+        return [
+            np.repeat(shift, sizes) + np.arange(self._bounds[seed, 0], self._bounds[seed, -1])
+            for seed, (shift, sizes) in enumerate(zip(shifts, self._sizes, strict=True))
+        ]
+
+    def join(
+        self, members: Sequence[Shaped[np.ndarray, "..."]], offset: int | Int[np.ndarray, " step"] | None = None
+    ) -> Sequence[Shaped[Tensor, " seed_item"]]:
+        """Each step's items, seed after seed; a seed's numbers are moved on by seed · ``offset``."""
+        sizes = self.widths * self.seeds
+        if self.seeds == 1:
+            return torch.from_numpy(members[0]).split_with_sizes(sizes.tolist())
+        joined = np.zeros(sizes.sum(), dtype=members[0].dtype)
+        for mine, places in zip(members, self._places, strict=True):
+            joined[places] = mine
+        if offset is not None:
+            offsets = np.multiply.outer(np.broadcast_to(offset, len(sizes)), np.arange(self.seeds))
+            joined += np.repeat(offsets, np.repeat(self.widths, self.seeds))
+        return torch.from_numpy(joined).split_with_sizes(sizes.tolist())
 
 
+@lru_cache(maxsize=8)
 def log_of_counts(longest: int, dtype: torch.dtype) -> Float[np.ndarray, " count"]:
     """Logarithms of n = 0 … longest, −∞ for 0: counts are small, and looking up is faster than computing."""
     return torch.arange(longest + 1, dtype=torch.float64).log().to(dtype).numpy()
+
+
+def bounds_of(sizes: Int[np.ndarray, " step"]) -> Int[np.ndarray, " bound"]:
+    """Where pieces of these sizes begin, one after another, and the last one ends."""
+    return np.append(0, np.cumsum(sizes))
 
 
 def slices(bounds: Int[np.ndarray, " bound"]) -> list[slice]:

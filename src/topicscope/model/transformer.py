@@ -56,25 +56,30 @@ class Transformer(nn.Module):
         return self.predict(self.states(batch.tokens, batch.visible)[-1][batch.masked])
 
     def attention(
-        self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
+        self,
+        tokens: Int[Tensor, "document position"],
+        visible: Bool[Tensor, "document position"] | Int[Tensor, "document position"] | None = None,
     ) -> Float[Tensor, "layer document head key query"]:
-        """A of every layer; each column (a query) sums to one over the keys (eq. 5)."""
-        visible = torch.ones_like(tokens, dtype=torch.bool) if visible is None else visible
+        """A of every layer; each column (a query) sums to one over the keys (eq. 5).
+
+        Without positions equal tokens have equal rows, so a row may stand for several: ``visible`` is then their
+        number, and A is what goes to all of them together.
+        """
         state, found = self._embed(tokens), []
+        keys = self._keys(tokens, visible)
         for layer in range(self.settings.layers):
             # A layer's output is needed by the next one only.
-            state = self._layer(state, visible, layer - 1) if layer else state
-            found.append(self._attention(state, visible, layer))
+            state = self._layer(state, keys, layer - 1) if layer else state
+            found.append(self._attention(state, keys, layer))
         return torch.stack(found)
 
     def states(
         self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
     ) -> list[Float[Tensor, "document position dimension"]]:
         """The embeddings, then the output of each layer."""
-        visible = torch.ones_like(tokens, dtype=torch.bool) if visible is None else visible
-        states = [self._embed(tokens)]
+        states, keys = [self._embed(tokens)], self._keys(tokens, visible)
         for layer in range(self.settings.layers):
-            states.append(self._layer(states[-1], visible, layer))
+            states.append(self._layer(states[-1], keys, layer))
         return states
 
     def predict(self, state: Float[Tensor, "*row dimension"]) -> Float[Tensor, "*row token"]:
@@ -84,6 +89,10 @@ class Transformer(nn.Module):
             state = self._normalise(state, "head_norm")
         table = self.parameter("embedding" if self.settings.tied else "prediction")
         return functional.linear(state, table, self.parameter("prediction_bias"))
+
+    def _keys(self, tokens: Tensor, visible: Tensor | None) -> Float[Tensor, "document position"]:
+        """How many keys a row is: none where it cannot be attended to."""
+        return (torch.ones_like(tokens) if visible is None else visible).to(self.parameter("embedding").dtype)
 
     def _embed(self, tokens: Int[Tensor, "document position"]) -> Float[Tensor, "document position dimension"]:
         state = functional.embedding(tokens, self.parameter("embedding"))
@@ -97,10 +106,10 @@ class Transformer(nn.Module):
     def _layer(
         self,
         state: Float[Tensor, "document position dimension"],
-        visible: Bool[Tensor, "document position"],
+        keys: Float[Tensor, "document position"],
         layer: int,
     ) -> Float[Tensor, "document position dimension"]:
-        mixed = self._mix(state, visible, layer)
+        mixed = self._mix(state, keys, layer)
         if self.settings.output_projection:
             mixed = functional.linear(mixed, self.parameter("output")[layer], self.parameter("output_bias")[layer])
         state = self._connect(state, mixed, "attention_norm", layer)
@@ -119,35 +128,35 @@ class Transformer(nn.Module):
     def _mix(
         self,
         state: Float[Tensor, "document position dimension"],
-        visible: Bool[Tensor, "document position"],
+        keys: Float[Tensor, "document position"],
         layer: int,
     ) -> Float[Tensor, "document position dimension"]:
         """W^V Z A, heads side by side."""
         value, bias = self.parameter("value")[layer], self.parameter("value_bias")[layer]
         if self.uniform_attention:
             # A = 1/N: every query gets the mean over the keys, so the mean is taken first.
-            shares = visible.to(state) / visible.sum(dim=1, keepdim=True)
+            shares = keys / keys.sum(dim=1, keepdim=True)
             mean = torch.einsum("dk,dkw->dw", shares, state)
             return functional.linear(mean, value, bias)[:, None, :].expand_as(state)
         values = self._heads(functional.linear(state, value, bias))
-        mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, visible, layer), values)
+        mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, keys, layer), values)
         return mixed.flatten(start_dim=2)
 
     def _attention(
         self,
         state: Float[Tensor, "document position dimension"],
-        visible: Bool[Tensor, "document position"],
+        keys: Float[Tensor, "document position"],
         layer: int,
     ) -> Float[Tensor, "document head key query"]:
         if self.uniform_attention:
-            shares = visible.to(state) / visible.sum(dim=1, keepdim=True)
-            documents, positions = visible.shape
+            shares = keys / keys.sum(dim=1, keepdim=True)
+            documents, positions = keys.shape
             return shares[:, None, :, None].expand(documents, self.settings.heads, positions, positions)
-        keys = functional.linear(state, self.parameter("key")[layer], self.parameter("key_bias")[layer])
+        offered = functional.linear(state, self.parameter("key")[layer], self.parameter("key_bias")[layer])
         queries = functional.linear(state, self.parameter("query")[layer], self.parameter("query_bias")[layer])
-        scores = torch.einsum("dkhw,dqhw->dhkq", self._heads(keys), self._heads(queries))
+        scores = torch.einsum("dkhw,dqhw->dhkq", self._heads(offered), self._heads(queries))
         scores = scores / math.sqrt(self.sizes.attention_dimension)
-        return scores.masked_fill(~visible[:, None, :, None], -math.inf).softmax(dim=2)
+        return (scores + keys.log()[:, None, :, None]).softmax(dim=2)
 
     def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document position head width"]:
         return rows.reshape(*rows.shape[:2], self.settings.heads, -1)

@@ -320,7 +320,11 @@ def rule_text(rule: Rule) -> str:
         return f"< {rule.high:.6g}"
     if np.isinf(rule.high):
         return f"> {rule.low:.6g}"
-    return f"between {rule.low:.6g} and {rule.high:.6g}"
+    # Enough digits to tell the ends apart, and from what is between them.
+    digits = max(
+        6, int(np.ceil(np.log10(max(abs(float(rule.low)), abs(float(rule.high))) / float(rule.high - rule.low)))) + 2
+    )
+    return f"between {rule.low:.{digits}g} and {rule.high:.{digits}g}"
 
 
 def plain_details(details: Mapping[str, Detail]) -> dict[str, float | str | None]:

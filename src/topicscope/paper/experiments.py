@@ -105,7 +105,8 @@ class Trained:
     attention: Float[np.ndarray, "seed class"]
     """Final attention (layers and heads averaged) of word queries by ATTENTION_CLASSES: the average over pairs of
     positions, keys that hold [MASK] and a position's pair with itself apart. Attention is multiplied by the document's
-    length over the average length, so that uniform attention is the same in all classes."""
+    length over the average length, so that uniform attention is the same in all classes. Hidden keys are in no average;
+    NaN for a class without a pair."""
 
     first_gradients: Mapping[str, Float[np.ndarray, " seed"]]
     """Norm of each trained parameter's gradient at the initial weights, on the held-out set (§8.1)."""

@@ -16,7 +16,8 @@ from topicscope.settings.training import Loss
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STEPS = 800
+# As many as Figure 10's runs with the paper's masking, which they are compared with.
+STEPS = figure10.STEPS
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
 # How near to 1 attention's ratio must be to count as uniform.
 UNIFORM_WITHIN = 0.05
@@ -74,6 +75,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 needs=(hidden,),
                 measure=lambda trained, name=hidden.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
                 figure="masking",
+                ours=True,
             ),
         ]
     return tuple(found)
@@ -110,4 +112,5 @@ def _value(experiment: Experiment, words: str) -> Claim:
         needs=(experiment,),
         measure=lambda trained: centred_contrast(trained[experiment.name]),
         figure="masking",
+        ours=True,
     )

@@ -1,6 +1,7 @@
 """All claims and drawings of a preset, in the order in which they are shown."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from topicscope.errors import InputError
 from topicscope.paper.claims import Claim, Drawing, Preset
@@ -24,8 +25,19 @@ class Registry:
         chosen = [claim for claim in self.claims if any(matches(claim, word) for word in only)]
         for word in only:
             if not any(matches(claim, word) for claim in self.claims):
-                raise InputError(f'--only "{word}" is no claim: give an id, its beginning or a source; see --list.')
+                raise InputError(f'--only "{word}" is no claim: {self._suggestion(word)}')
         return tuple(chosen)
+
+    def _suggestion(self, word: str) -> str:
+        """What the word may have been meant to be."""
+        ids = [claim.id for claim in self.claims]
+        beginnings = [
+            "/".join(parts[:end]) for parts in (id_.split("/") for id_ in ids) for end in range(1, len(parts))
+        ]
+        near = get_close_matches(word.lower().replace(" ", "").rstrip("/"), dict.fromkeys([*beginnings, *ids]), n=3)
+        if not near:
+            return "give an id, its beginning or a source; see --list."
+        return f"did you mean {' or '.join(near)}? "
 
 
 def matches(claim: Claim, word: str) -> bool:
@@ -41,13 +53,16 @@ def registry(preset: Preset) -> Registry:
     from topicscope.paper import (
         alternating,
         compensation,
+        cooccurrence,
         exact,
         figure1,
         figure2,
+        figure3,
         figure4,
         figure5,
         figure10,
         gradients,
+        language,
         masking,
         robustness,
         table3,
@@ -68,7 +83,7 @@ def registry(preset: Preset) -> Registry:
         robustness,
         masking,
     )
-    modules = (exact, *trained)
+    modules = (exact, *trained, language, figure3, cooccurrence)
     return Registry(
         claims=tuple(claim for module in modules for claim in module.claims(preset)),
         drawings=tuple(drawing for module in modules for drawing in module.drawings(preset)),

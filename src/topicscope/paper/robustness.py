@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.paper import table3
+from topicscope.paper import figure10, table3
 from topicscope.paper.claims import Claim, Drawing, Preset, Results, above
 from topicscope.paper.experiments import Experiment
 from topicscope.paper.figure1 import contrast
@@ -21,7 +21,8 @@ from topicscope.synthetic.topics import equal_topics
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-STEPS = 800
+# As many as Figure 10's runs on the paper's documents, which they are compared with.
+STEPS = figure10.STEPS
 # Documents that differ from the paper's in one thing: T and v (at equal Tv), Dirichlet α, length N.
 DOCUMENTS: dict[str, tuple[str, Data]] = {
     "many-topics": ("T = 20, v = 5", replace(LDA, topics=20, words=5)),
@@ -70,11 +71,8 @@ def experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
         for name, (words, matrix) in matrices.items():
             experiment = _experiment(preset, f"{name}{_tail(loss)}", loss, LDA, matrix)
             found[f"{name}{_tail(loss)}"] = (words, experiment)
-    if not preset.full:
-        # Trained for Table 3 already.
-        found["topic-sets"] = ("documents of τ = 2 topics", table3.topic_sets(preset, value_trained=True))
-    else:
-        found["topic-sets"] = ("documents of τ = 2 topics", _experiment(preset, "topic-sets", "squared", TOPIC_SETS))
+    # Trained for Table 3 already.
+    found["topic-sets"] = ("documents of τ = 2 topics", table3.topic_sets(preset, value_trained=True))
     return found
 
 
@@ -100,7 +98,8 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The two numbers of every kind of documents beside one another."""
-    chosen = experiments(preset)
+    usual = {f"paper{_tail(loss)}": ("the paper's", figure10.joint(preset, loss, "adam")) for loss in _losses(preset)}
+    chosen = usual | experiments(preset)
     needs = tuple(experiment for _, experiment in chosen.values())
     embeddings = embedding_experiments(preset)
     return (

@@ -148,7 +148,10 @@ class _Probe:
         word_query = (present & (tokens != 0))[:, None, :]
         to_mask = word_query & (present & (tokens == 0))[:, :, None]
         itself = word_query & np.eye(tokens.shape[1], dtype=bool)
-        masks = (classes.same_word, classes.same_topic, classes.different_topic, to_mask, itself)
+        # A hidden key gets no attention whatever it holds: it says nothing of its class.
+        seen = batch.visible.numpy()[:, :, None]
+        pairs = (classes.same_word, classes.same_topic, classes.different_topic, to_mask, itself)
+        masks = [pair & seen for pair in pairs]
         return np.array([attention[mask].mean() if mask.any() else np.nan for mask in masks])
 
     def _engine(self, members: Sequence[Weights]) -> tuple[Engine, dict[str, torch.Tensor]]:

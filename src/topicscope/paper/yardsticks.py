@@ -62,6 +62,7 @@ def constant_losses(model: TopicModel) -> dict[Loss, float]:
 def extra_loss(handicapped: Trained, whole: Trained) -> Measurement:
     """By how much more a handicapped model loses on the same held-out documents, as a share of the gain."""
     settings = whole.settings
+    assert handicapped.settings.training.steps == settings.training.steps, "equal steps, or the loss compares lengths"
     unit = gain(settings.data, settings.masking, settings.training.loss)
     difference = handicapped.held_out_loss - whole.held_out_loss
     return over_seeds(

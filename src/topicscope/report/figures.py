@@ -21,20 +21,21 @@ def heat_maps(
     words: int,
     columns: int = 4,
     title: str = "",
-    same_scale: Collection[str] = (),
+    same_scale: Collection[Collection[str]] = (),
 ) -> Figure:
     """Matrices over tokens side by side, with topic boundaries; white is zero.
 
-    Panels named in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
+    Panels named together in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
     """
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
     figure.suptitle(title)
-    shared = max((_limit(panels[name]) for name in same_scale), default=1.0)
+    limits = {name: _limit(matrix) for name, matrix in panels.items()}
+    for group in same_scale:
+        limits |= dict.fromkeys(group, max(limits[name] for name in group))
     for place, (name, matrix) in enumerate(panels.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
-        limit = shared if name in same_scale else _limit(matrix)
-        image = axes.imshow(matrix, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
+        image = axes.imshow(matrix, cmap=COLOURS, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
         for boundary in np.arange(0.5, len(matrix) - 1, words):
             axes.axhline(boundary, color="0.6", linewidth=0.3)
             axes.axvline(boundary, color="0.6", linewidth=0.3)

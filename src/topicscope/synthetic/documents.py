@@ -73,6 +73,11 @@ class MaskedDocuments(_Ragged):
         return np.flatnonzero(self.masked)
 
     @cached_property
+    def targets(self) -> Int[np.ndarray, " target"]:
+        """The words at the masked positions, in order."""
+        return self.words.take(self.where)
+
+    @cached_property
     def masked_counts(self) -> Int[np.ndarray, " document"]:
         """|M| of each document."""
         return np.diff(np.searchsorted(self.where, self.offsets))
@@ -86,6 +91,11 @@ class MaskedDocuments(_Ragged):
         """Documents ``first`` up to, not including, ``last``, as views."""
         here = slice(self.offsets[first], self.offsets[last])
         return MaskedDocuments(self.lengths[first:last], self.tokens[here], self.words[here], self.masked[here])
+
+    def parts(self, count: int) -> list["MaskedDocuments"]:
+        """The documents in so many parts of the same number, as views."""
+        size = len(self) // count
+        return [self.span(part * size, (part + 1) * size) for part in range(count)]
 
 
 def write_documents(documents: Documents | MaskedDocuments, path: Path) -> None:

@@ -30,12 +30,14 @@ def mask_documents(
     found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
     fate = generator.random(len(found.where))
     # Order of fates: keep, random word, [MASK]; a random word is never [MASK], and may be the word itself.
-    random = found.where[(fate >= masking.keep) & (fate < masking.keep + masking.random)]
-    tokens[found.where[fate >= 1.0 - masking.replaced]] = mask_token
+    put = found.targets.copy()
+    np.putmask(put, fate >= 1.0 - masking.replaced, mask_token)
+    random = np.flatnonzero((fate >= masking.keep) & (fate < masking.keep + masking.random))
     if words is None:
-        tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
+        put[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
     else:
-        tokens[random] = words[generator.integers(len(words), size=len(random))]
+        put[random] = words[generator.integers(len(words), size=len(random))]
+    tokens[found.where] = put
     return found
 
 

@@ -28,21 +28,22 @@ class BatchStream:
             self._documents = self._sample(settings.data.documents, draw)
             if settings.masking.fixed:
                 self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
-        self.chunk = lru_cache(maxsize=1)(self._draw_chunk)
+        self._chunk = lru_cache(maxsize=1)(self.chunk)
         self._order = lru_cache(maxsize=2)(self._draw_order)
 
     def batch(self, step: int) -> MaskedDocuments:
         """The masked documents of a step."""
         chunk, place = divmod(step, STEPS_PER_CHUNK)
         size = self.settings.training.batch
-        return self.chunk(chunk).span(place * size, (place + 1) * size)
+        return self._chunk(chunk).span(place * size, (place + 1) * size)
 
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
         """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
         draw = generator(self.settings.seed, purpose)
         return self._mask(self._sample(count, draw), draw)
 
-    def _draw_chunk(self, chunk: int) -> MaskedDocuments:
+    def chunk(self, chunk: int) -> MaskedDocuments:
+        """The masked documents of ``STEPS_PER_CHUNK`` steps, batch after batch; drawn at every call."""
         count = STEPS_PER_CHUNK * self.settings.training.batch
         if self._documents is None:
             draw = generator(self.settings.seed, Purpose.DOCUMENTS, chunk)

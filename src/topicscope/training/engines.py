@@ -31,9 +31,10 @@ Weights = dict[str, Float[Tensor, "seed ..."]]
 class Engine(Protocol):
     """What training needs of a way of computing."""
 
-    def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Each step's batch for all members, from each member's documents of these steps.
 
+        Members may be drawn as they are asked for: one's positions, laid out at once, are still in the cache.
         A batch is for attention as it is then: computed, or held uniform.
         """
 
@@ -71,7 +72,7 @@ class BagEngine:
             "dtype": weights["value"].dtype,
         }
 
-    def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Count the documents."""
         if self._table:
             by_document = not self.model.queries_matter
@@ -110,12 +111,10 @@ class ReferenceEngine:
         self.models = models
         self._batch = partial(padded_batch, masked_keys=settings.model.masked_keys, average=settings.training.average)
 
-    def prepare(self, members: Sequence[MaskedDocuments], steps: int = 1) -> list[Any]:
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Pad each member's documents."""
-        size = len(members[0]) // steps
-        return [
-            [self._batch(member.span(step * size, (step + 1) * size)) for member in members] for step in range(steps)
-        ]
+        by_member = [[self._batch(batch) for batch in member.parts(steps)] for member in members]
+        return [list(batches) for batches in zip(*by_member, strict=True)]
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From scores at every masked position."""

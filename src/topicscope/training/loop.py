@@ -20,6 +20,7 @@ from topicscope.model.weights import part_of
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
+from topicscope.training import dynamics
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
 from topicscope.training.data import STEPS_PER_CHUNK
 from topicscope.training.engines import make_engine
@@ -163,7 +164,7 @@ class Trainer:
         """The documents of this step; those of some steps are drawn and laid out at once."""
         chunk, place = divmod(self.step, STEPS_PER_CHUNK)
         if chunk != self._chunk:
-            drawn = [member.stream.chunk(chunk) for member in self.members]
+            drawn = (member.stream.chunk(chunk) for member in self.members)
             self._chunk, self._batches = chunk, self.engine.prepare(drawn, STEPS_PER_CHUNK)
         return self._batches[place]
 
@@ -201,11 +202,13 @@ class Trainer:
         """Write each member's row; one with a number that is not finite has diverged."""
         due = self._held_out and validates(self.training, self.step)
         validation = self.engine.losses(self._validation).tolist() if due else [None] * len(self.members)
+        norms = dynamics.norms(self.weights)
+        contrasts = dynamics.contrasts(self.weights, self.members[0].topic_model.word_topics)
         sentences = []
-        for member, loss, held_out in zip(self.members, losses.tolist(), validation, strict=True):
+        for member, loss, *recorded in zip(self.members, losses.tolist(), validation, norms, contrasts, strict=True):
             if member not in going:
                 continue
-            row = member.row(self.step, loss, held_out)
+            row = member.row(self.step, loss, *recorded)
             if name := first_not_finite(row):
                 sentences.append(self._take_out(member, going, f"{name} at step {self.step} is not finite"))
             else:

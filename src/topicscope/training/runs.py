@@ -42,6 +42,9 @@ class RunFolder:
         self.reference_path = path / "reference.json"
         self.versions_path = path / "versions.json"
 
+    def __repr__(self) -> str:
+        return f"RunFolder({str(self.path)!r})"
+
     def settings(self) -> Settings:
         """The settings that the run was started with."""
         return load_settings(self.settings_path)

@@ -176,7 +176,7 @@ class TextTrainer:
             "loss": loss,
             "validation_loss": validation,
             "learning_rate": learning_rate(self._rules, self.step),
-            "norm": dynamics.norms(self.encoder),
+            "norm": dynamics.layer_norms(self.weights),
             "head_norm": {name: dynamics.head_norms(self.weights[name], heads) for name in ATTENTION},
             "rotation": None if earlier is None else dynamics.rotation(value, earlier),
             "gradient_norm": dynamics.layer_norms(gradients),
