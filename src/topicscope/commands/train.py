@@ -1,4 +1,4 @@
-"""Train one model into a run folder, on documents of a topic model or on real text, and write its page when finished."""
+"""Train one model into a run folder, on documents of a topic model or on real text, and write its page."""
 
 from pathlib import Path
 
