@@ -20,6 +20,9 @@ _PUBLIC = {
     "train": "topicscope.commands.train",
     "reproduce": "topicscope.commands.reproduce",
     "check": "topicscope.commands.check",
+    "Sweep": "topicscope.settings.sweep",
+    "load_sweep": "topicscope.settings.sweep_toml",
+    "sweep": "topicscope.commands.sweep",
 }
 
 __all__ = ["__version__", *_PUBLIC]

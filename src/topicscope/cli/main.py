@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import topicscope
-from topicscope.errors import DivergedError, InputError
+from topicscope.errors import DivergedError, InputError, LostWorkError
 
 T = TypeVar("T")
 
@@ -21,6 +21,7 @@ COMMANDS = {
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "probe": "topic structure in pretrained transformers, on any corpus",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",
+    "sweep": "train many settings and seeds into one table, on this machine or on Ray",
     "theory": "closed forms, exact optima and floors for one setting",
     "train": "train one model into a run folder",
 }
@@ -43,11 +44,11 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, 2 for bad input, 3 for diverged training, 130 for Ctrl-C."""
+    """Run a command line; the exit code is 0, 2 bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(words)
-    except (InputError, DivergedError) as error:
+    except (InputError, DivergedError, LostWorkError) as error:
         sys.stderr.write(f"topicscope: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:

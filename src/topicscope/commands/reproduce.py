@@ -83,8 +83,12 @@ def reproduce(
     count = PRESETS[preset].seeds if seeds is None else seeds
     if not 1 <= count <= MOST_SEEDS:
         raise refuse("--seeds", count, f"give a number from 1 to {MOST_SEEDS}")
-    workers = _cores() if workers is None else workers
-    check_at_least("--workers", workers, 1)
+    if address is not None and engine == "local":
+        raise refuse("--address", address, "it belongs to --engine ray")
+    if workers is None and engine == "local":
+        workers = _cores()
+    if workers is not None:
+        check_at_least("--workers", workers, 1)
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     folder = ResultsFolder(out)
@@ -143,13 +147,16 @@ class _Reproducing:
         for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
             self._draw(drawing)
 
-    def work(self, workers: int, engine: str, address: str | None) -> None:
-        """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be."""
+    def work(self, workers: int | None, engine: str, address: str | None) -> None:
+        """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be.
+
+        Without a number of workers, the engine uses what it finds.
+        """
         items, names = self._items()
         costs = {place: item.argument[0].cost for place, item in enumerate(items) if not self._there(item)}
-        clock = Clock(costs, workers)
-        where: dict[str, Any] = {"engine": engine} | ({"address": address} if address else {})
-        for place, content in scale.completed(compute_need, items, folder=self._stored, workers=workers, **where):
+        clock = Clock(costs, workers or _cores())
+        where: dict[str, Any] = {"engine": engine, "workers": workers} | ({"address": address} if address else {})
+        for place, content in scale.completed(compute_need, items, folder=self._stored, **where):
             result = items[place].argument[0].restore(content)
             self.results |= dict.fromkeys(names[items[place].digest], result)
             clock.finished(place)

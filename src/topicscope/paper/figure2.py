@@ -179,7 +179,6 @@ def excess_claim(experiment: Experiment, source: str) -> Claim:
         needs=(experiment,),
         measure=lambda trained: excess(trained[experiment.name]),
         figure="figure2",
-        ours=True,
     )
 
 

@@ -1,9 +1,11 @@
 """Settings from and to TOML; an unknown key is refused with the nearest known one."""
 
+import copy
 import dataclasses
 import difflib
 import tomllib
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,20 @@ FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in 
 
 def load_settings(path: Path) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
-    path, text = Path(path), ""
+    path = Path(path)
+    table = with_files_relative_to(path.parent, read_table(path))
+    try:
+        return settings_from_table(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A TOML file's content, or one sentence on why it cannot be read."""
+    text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror}): give the path of a TOML file with settings."
@@ -34,12 +46,14 @@ def load_settings(path: Path) -> Settings:
         last = len(text.rstrip().splitlines())
         where = str(error).replace("at end of document", f"at line {last}, the end of the document")
         raise InputError(f"{path} is not valid TOML: {where}; correct that line.") from None
+
+
+def with_files_relative_to(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
+    """The same settings, with the files that they name found from this folder."""
+    table = copy.deepcopy(table)
     for keys in FILE_SETTINGS:
-        _make_relative_to(path.parent, table, keys)
-    try:
-        return settings_from_table(table)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        _make_relative_to(folder, table, keys)
+    return table
 
 
 def settings_from_table(table: dict[str, Any]) -> Settings:
@@ -61,17 +75,18 @@ def to_table(settings: Any) -> dict[str, Any]:
 
 def differences(ours: Settings, theirs: Settings) -> list[str]:
     """One phrase for each setting that differs: ``data.topics (10 here, 12 there)``."""
-    left, right = _flat(to_table(ours)), _flat(to_table(theirs))
+    left, right = flat(to_table(ours)), flat(to_table(theirs))
     return [
         f"{name} ({shown(right[name])} there, {shown(left[name])} here)" for name in left if left[name] != right[name]
     ]
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, by dotted names."""
+    found: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
@@ -103,7 +118,7 @@ def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
 
 def _nearest(name: str) -> str:
     """The setting or section whose name is most like this one, with its section or without."""
-    names = [*_flat(to_table(Settings())), *(field.name for field in dataclasses.fields(Settings))]
+    names = [*flat(to_table(Settings())), *(field.name for field in dataclasses.fields(Settings))]
     by_last_word = {full.rpartition(".")[2]: full for full in reversed(names)}
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     bare = difflib.get_close_matches(name.rpartition(".")[2], by_last_word, n=1, cutoff=0.8)
@@ -115,12 +130,13 @@ def _nearest(name: str) -> str:
 def _merge(default: Any, table: dict[str, Any], prefix: str) -> Any:
     complete = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
     plain = {key: to_table(value) if dataclasses.is_dataclass(value) else value for key, value in complete.items()}
-    return _build(type(default), _overlay(plain, table), prefix)
+    return _build(type(default), overlay(plain, table), prefix)
 
 
-def _overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries, the second over the first."""
     both = {
-        key: _overlay(under[key], value)
+        key: overlay(under[key], value)
         for key, value in over.items()
         if isinstance(value, dict) and isinstance(under.get(key), dict)
     }
