@@ -22,8 +22,8 @@ from topicscope.scale import Item, map_items
 from topicscope.settings.sweep import Sweep
 
 DOCS = Path(__file__).parent.parent / "docs"
-# A group of eight seeds that takes some seconds, so that starting workers is not what is measured.
-WORK_STEPS = 3_000
+# Items of about a second, so that starting workers is not what is measured.
+WORK_STEPS = 1_000
 WORK_ITEMS = 8
 EMPTY_ITEMS = 200
 SHORT: dict[str, object] = {
@@ -38,7 +38,7 @@ SHORT: dict[str, object] = {
 
 
 def busy(number: int) -> bytes:
-    """A second or two of what workers do: small matrix products from Python, on one thread."""
+    """About a second of what workers do: small matrix products from Python, on one thread."""
     matrix = np.random.default_rng(number).normal(size=(100, 100)) / 10
     state = matrix
     for _ in range(WORK_STEPS * 10):

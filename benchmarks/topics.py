@@ -131,7 +131,8 @@ def page(fitted: Bags, held_out: Bags, outcomes: list[Outcome]) -> str:
         f"the articles ({len(fitted.documents()):,} passages, {len(fitted.words):,} words, {len(fitted.tokens):,} "
         f"distinct), judged on the other ({len(held_out.documents()):,} passages, {len(held_out.words):,} words). "
         "Priors, fitted meanwhile by both, begin differently: 0.1 for the topics of a document by tomotopy "
-        "(`auto` by gensim's `LdaModel`, from 1/100), 0.01 for the words of a topic. *Held-out*: log-likelihood a word of every second "
+        "(`auto` by gensim's `LdaModel`, from 1/100), 0.01 for the words of a topic. "
+        "*Held-out*: log-likelihood a word of every second "
         f"word of a passage, whose topics are found from its other words by {ROUNDS} rounds of the same EM for all. "
         "Coherence: of ten words a topic, on what was fitted, as some of them do not occur in the other half: "
         "so the held-out column is the one to compare by.\n",

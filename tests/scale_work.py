@@ -1,6 +1,6 @@
 """What the tests of scale map, as functions that workers can import; and a map as a program of its own.
 
-``python scale_work.py FUNCTION ENGINE WORKERS FOLDER COUNT`` prints one digest of all results.
+``python scale_work.py FUNCTION ENGINE WORKERS FOLDER COUNT [ADDRESS]`` prints one digest of all results.
 """
 
 import hashlib
@@ -98,10 +98,12 @@ def finished(folder: Path) -> list[int]:
     return sorted(int(name.split("-")[2]) for name in names)
 
 
-def main(function: str, engine: str, workers: str, folder: str, count: str) -> None:
+def main(function: str, engine: str, workers: str, folder: str, count: str, address: str | None = None) -> None:
     work: Callable[[Argument], bytes] = globals()[function]
     path = Path(folder)
-    results = map_items(work, items(path, int(count)), folder=path / "work", workers=int(workers), engine=engine)
+    results = map_items(
+        work, items(path, int(count)), folder=path / "work", workers=int(workers), engine=engine, address=address
+    )
     sys.stdout.write(f"{hashlib.sha256(b''.join(results)).hexdigest()} {len(results)}\n")
 
 

@@ -19,6 +19,8 @@ _PUBLIC = {
     "bench": "topicscope.commands.bench",
     "train": "topicscope.commands.train",
     "reproduce": "topicscope.commands.reproduce",
+    "show": "topicscope.commands.report",
+    "write_report": "topicscope.report.page",
     "check": "topicscope.commands.check",
     "Sweep": "topicscope.settings.sweep",
     "load_sweep": "topicscope.settings.sweep_toml",

@@ -20,14 +20,14 @@ LONGEST_WAIT = 120.0
 ENGINES = ("local", pytest.param("ray", marks=pytest.mark.slow))
 
 
-def start(function: str, engine: str, workers: int, folder: Path, count: int) -> subprocess.Popen[str]:
+def start(function: str, engine: str, workers: int, folder: Path, count: int, *address: str) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
-    return start_python(SOURCE, function, engine, str(workers), str(folder), str(count))
+    return start_python(SOURCE, function, engine, str(workers), str(folder), str(count), *address)
 
 
-def digest(function: str, engine: str, workers: int, folder: Path, count: int) -> str:
+def digest(function: str, engine: str, workers: int, folder: Path, count: int, *address: str) -> str:
     """Run it to its end."""
-    output, errors = start(function, engine, workers, folder, count).communicate(timeout=LONGEST_WAIT)
+    output, errors = start(function, engine, workers, folder, count, *address).communicate(timeout=LONGEST_WAIT)
     assert output, errors
     return output
 

@@ -20,6 +20,7 @@ COMMANDS = {
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "probe": "topic structure in pretrained transformers, on any corpus",
+    "report": "one HTML page, to look at and to send, from finished work",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",
     "sweep": "train many settings and seeds into one table, on this machine or on Ray",
     "theory": "closed forms, exact optima and floors for one setting",
@@ -39,6 +40,7 @@ examples:
   topicscope reproduce --out results
   topicscope theory --topics 10 --words 10 --per-document 2
   topicscope train --out runs/first --training.steps 300
+  topicscope report results runs/first --out report.html
   topicscope train examples/figure2.toml --out runs/figure2 --seed 1
 """
 

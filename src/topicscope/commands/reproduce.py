@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from topicscope import scale
 from topicscope.commands.clock import Clock
 from topicscope.commands.results_folder import ResultsFolder, Row
+from topicscope.commands.results_page import keep_film, write_page
 from topicscope.paper.claims import PRESETS, Claim, Drawing, Preset, corrected_verdicts, row
 from topicscope.paper.needs import Need
 from topicscope.paper.registry import Registry, registry
@@ -44,6 +45,12 @@ class Reproduction:
 
     rows: list[Row]
     figures: list[Path]
+    out: Path = Path()
+
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import claims_html
+
+        return claims_html(self.rows, str(self.out))
 
     @property
     def failed(self) -> list[str]:
@@ -100,7 +107,9 @@ def reproduce(
         run.recall()
         run.take_what_can_be()
         run.work(workers, engine, address)
-        return Reproduction(run.rows(selected), run.figures())
+        rows = run.rows(selected)
+        write_page(folder, rows)
+        return Reproduction(rows, run.figures(), out)
 
 
 def _cores() -> int:
@@ -159,6 +168,7 @@ class _Reproducing:
         for place, content in scale.completed(compute_need, items, folder=self._stored, **where):
             result = items[place].argument[0].restore(content)
             self.results |= dict.fromkeys(names[items[place].digest], result)
+            keep_film(self.folder, result)
             clock.finished(place)
             self.take_what_can_be(clock.seconds_left)
             self._forget()
@@ -266,3 +276,4 @@ class _Reproducing:
 
     def _write(self) -> None:
         self.folder.write_claims(self.rows(self.everything.claims))
+        self.folder.write_progress(len(self.selected), len(self.selected) - len(self.pending))

@@ -53,6 +53,11 @@ class ResultsFolder:
         writer.writerows({**row, "details": json.dumps(row["details"], ensure_ascii=False)} for row in rows)
         write_atomically(self.path / "claims.csv", table.getvalue())
 
+    def write_progress(self, asked: int, measured: int) -> None:
+        """How many claims were asked for, and how many of them are done: a page of a stopped run can say so."""
+        text = json.dumps({"asked": asked, "measured": measured})
+        write_atomically(self.path / "progress.json", text + "\n")
+
     def _refuse_other(self, settings: dict[str, Any]) -> None:
         stored = json.loads(self._settings.read_text(encoding="utf-8"))
         found = [

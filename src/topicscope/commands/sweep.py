@@ -24,6 +24,7 @@ from topicscope.commands.sweep_runs import (
 from topicscope.commands.sweep_table import table_rows, write_table
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
+from topicscope.report.page import write_report
 from topicscope.settings import EXTRAS, PARTS
 from topicscope.settings.sweep import Sweep
 from topicscope.settings.sweep_toml import dump_sweep, load_sweep, sweep_differences
@@ -87,7 +88,9 @@ def sweep(
         by_place = dict(zip(order, contents, strict=True))
         rows = table_rows([(work[place][0].values, found(by_place[place]).rows) for place in range(len(work))])
         write_table(rows, out)
-        return SweepResult(out, rows, _draw(asked, rows, _drawable(measures, rows), out))
+        figures = _draw(asked, rows, _drawable(measures, rows), out)
+        write_report([out], out / "report.html")
+        return SweepResult(out, rows, figures)
 
 
 def check_points(sweep: Sweep) -> None:

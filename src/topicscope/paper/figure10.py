@@ -9,6 +9,7 @@ from topicscope.paper.experiments import Experiment
 from topicscope.paper.figure2 import block_claim, contrast_claim
 from topicscope.paper.setups import (
     COMBINATIONS,
+    FRAMES,
     ONE_HOT,
     SETTLED,
     UNIFORM,
@@ -42,7 +43,7 @@ def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return Experiment(
         name=f"figure10/joint/{combination_id(loss, optimizer)}",
         reproduces="Figure 10",
-        settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full)),
+        settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
     )
 
 

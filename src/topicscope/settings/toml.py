@@ -14,6 +14,7 @@ import tomli_w
 from topicscope.errors import InputError
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.checks import shown
+from topicscope.settings.text import TextData, TextSettings
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))
@@ -25,6 +26,18 @@ def load_settings(path: Path) -> Settings:
     table = with_files_relative_to(path.parent, read_table(path))
     try:
         return settings_from_table(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def load_any_settings(path: Path) -> Settings | TextSettings:
+    """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text."""
+    path = Path(path)
+    table = read_table(path)
+    if not names_a_corpus(table):
+        return load_settings(path)
+    try:
+        return text_settings_from_table(table)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -58,12 +71,30 @@ def with_files_relative_to(folder: Path, table: dict[str, Any]) -> dict[str, Any
 
 def settings_from_table(table: dict[str, Any]) -> Settings:
     """Settings from nested dictionaries, every key and type checked."""
+    if names_a_corpus(table):
+        raise InputError(
+            f"data.corpus = {shown(table['data']['corpus'])} is not allowed here: this is about documents of a topic "
+            "model, not about a run on text; give the settings or the folder of a run without a corpus."
+        )
     settings = _build(Settings, table, "")
     assert isinstance(settings, Settings)
     return settings
 
 
-def dump_settings(settings: Settings) -> str:
+def text_settings_from_table(table: dict[str, Any]) -> TextSettings:
+    """Settings of a run on text from nested dictionaries, every key and type checked."""
+    settings = _build(TextSettings, table, "", TextSettings(data=TextData(corpus="corpus")))
+    assert isinstance(settings, TextSettings)
+    return settings
+
+
+def names_a_corpus(table: dict[str, Any]) -> bool:
+    """Whether these are settings of a run on text."""
+    data = table.get("data")
+    return isinstance(data, dict) and "corpus" in data
+
+
+def dump_settings(settings: Settings | TextSettings) -> str:
     """The complete settings as TOML, defaults written out."""
     return tomli_w.dumps(to_table(settings))
 
@@ -73,7 +104,7 @@ def to_table(settings: Any) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
-def differences(ours: Settings, theirs: Settings) -> list[str]:
+def differences(ours: Settings | TextSettings, theirs: Settings | TextSettings) -> list[str]:
     """One phrase for each setting that differs: ``data.topics (10 here, 12 there)``."""
     left, right = flat(to_table(ours)), flat(to_table(theirs))
     return [
@@ -96,12 +127,14 @@ def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
         table[keys[-1]] = str(folder / name)
 
 
-def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
+def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any = None) -> Any:
+    """An object of this kind; ``known`` is a complete set of settings, for the names that there are."""
+    known = known or Settings()
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in table:
         if key not in fields:
-            raise InputError(f"{prefix}{key} is not a setting: did you mean {_nearest(prefix + key)}?")
+            raise InputError(f"{prefix}{key} is not a setting: did you mean {_nearest(prefix + key, known)}?")
     values = {}
     for key, value in table.items():
         if dataclasses.is_dataclass(hints[key]):
@@ -110,15 +143,19 @@ def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
                     f"{prefix}{key} = {shown(value)} is not allowed: it is a table, write [{prefix}{key}]."
                 )
             # What a table leaves out keeps the default of its place, not of its type: biases start at zero.
-            values[key] = _merge(fields[key].default, value, f"{prefix}{key}.")
+            default = fields[key].default
+            if default is dataclasses.MISSING:
+                values[key] = _build(hints[key], value, f"{prefix}{key}.", known)
+            else:
+                values[key] = _merge(default, value, f"{prefix}{key}.", known)
         else:
             values[key] = _convert(hints[key], value, f"{prefix}{key}")
     return kind(**values)
 
 
-def _nearest(name: str) -> str:
+def _nearest(name: str, known: Any) -> str:
     """The setting or section whose name is most like this one, with its section or without."""
-    names = [*flat(to_table(Settings())), *(field.name for field in dataclasses.fields(Settings))]
+    names = [*flat(to_table(known)), *(field.name for field in dataclasses.fields(known))]
     by_last_word = {full.rpartition(".")[2]: full for full in reversed(names)}
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     bare = difflib.get_close_matches(name.rpartition(".")[2], by_last_word, n=1, cutoff=0.8)
@@ -127,10 +164,10 @@ def _nearest(name: str) -> str:
     ]
 
 
-def _merge(default: Any, table: dict[str, Any], prefix: str) -> Any:
+def _merge(default: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
     complete = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
     plain = {key: to_table(value) if dataclasses.is_dataclass(value) else value for key, value in complete.items()}
-    return _build(type(default), overlay(plain, table), prefix)
+    return _build(type(default), overlay(plain, table), prefix, known)
 
 
 def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
