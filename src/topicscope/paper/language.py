@@ -16,8 +16,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from jaxtyping import Bool, Float
 
-from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, above, interval_given, near
+from topicscope.paper.claims import (
+    Claim,
+    Detail,
+    Drawing,
+    Measurement,
+    Preset,
+    above,
+    below,
+    exact,
+    interval_given,
+    near,
+)
 from topicscope.paper.needs import Results
 from topicscope.paper.printed import BERT, FRACTIONS, MEASURES, PAPER_MODELS, table_1
 from topicscope.paper.probing import Probed, Probing, Row, available, models_of, probing, untrained, why_unavailable
@@ -44,7 +56,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     found: list[Claim] = []
     for model in models_of(preset):
         need = probing(model, preset)
-        found += _ratio_claims(need, "one")
+        found += [*_ratio_claims(need, "one"), _head_claim(need)]
         if not untrained(model):
             found += _ratio_claims(need, "several")
     return (*found, *(_paper_claim(model, preset) for model in PAPER_MODELS))
@@ -101,6 +113,40 @@ def _ratio_claims(need: Probing, assignment: str) -> list[Claim]:
         for measure in MEASURES
         for fraction in FRACTIONS
     ]
+
+
+def _head_claim(need: Probing) -> Claim:
+    """Significant heads: the test's p-values hold for all of a model's heads together."""
+    random = untrained(need.model)
+    has = "no head has significantly more or less attention" if random else "some head has significantly more attention"
+    return Claim(
+        id=f"table1/{slug(need.model)}/heads",
+        source="Table 1",
+        statement=f"In {described(need.model)} on wiki-sample, at threshold {FRACTIONS[0]:g} with one topic a word, "
+        f"{has} between words of the same topic (5 % for all heads of the model together).",
+        expected=0 if random else "> 0",
+        rule=below(1) if random else above(0),
+        measure=partial(_significant_heads, need),
+        needs=available(need),
+        unit="heads",
+        figure="heads",
+        ours=True,
+        unavailable=why_unavailable(need.model),
+    )
+
+
+def _significant_heads(need: Probing, results: Results) -> Measurement:
+    ratio, significant = _heads(results[need.name])
+    more, less = int((significant & (ratio > 0)).sum()), int((significant & (ratio < 0)).sum())
+    return exact(more + less if untrained(need.model) else more, more=more, less=less, heads=ratio.size)
+
+
+def _heads(found: Probed) -> tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]:
+    """Each head's ratio at the smallest threshold, as log₂, and whether it is significant."""
+    heads = found.row(FRACTIONS[0], "one")["attention_by_layer_head"]
+    ratio = np.array([[np.nan if head["ratio"] is None else head["ratio"] for head in layer] for layer in heads])
+    p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
+    return np.log2(ratio), p < SIGNIFICANT
 
 
 def _expected(model: str, fraction: float, measure: str, assignment: str) -> str:
@@ -206,12 +252,7 @@ def _printed_rows(models: set[str]) -> "list[RatioRow]":
 def _draw_heads(needs: tuple[Probing, ...], results: Results) -> "Figure":
     from topicscope.report.probe import head_maps
 
-    panels = {}
-    for need in needs:
-        heads = results[need.name].row(FRACTIONS[0], "one")["attention_by_layer_head"]
-        ratio = np.array([[np.nan if head["ratio"] is None else head["ratio"] for head in layer] for layer in heads])
-        p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
-        panels[need.model] = (np.log2(ratio), p < SIGNIFICANT)
+    panels = {need.model: _heads(results[need.name]) for need in needs}
     return head_maps(
         panels, title="Attention by head on wiki-sample, threshold 0.0005 (dots: p < 0.05, all heads together)"
     )
