@@ -75,6 +75,10 @@ def probe(
         return Probed(rows, draw(rows, [each.shown for each in finished], folder.figures), _notes(finished))
 
 
+# The public name: ``topicscope.probe`` is the package.
+probe_models = probe
+
+
 def _notes(finished: Sequence[Finished]) -> list[str]:
     notes = []
     for ground in {id(each.ground): each.ground for each in finished}.values():
