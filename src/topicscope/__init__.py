@@ -18,6 +18,7 @@ _PUBLIC = {
     "train_ensemble": "topicscope.training.ensemble",
     "bench": "topicscope.commands.bench",
     "train": "topicscope.commands.train",
+    "probe_models": "topicscope.commands.probe",
     "reproduce": "topicscope.commands.reproduce",
     "show": "topicscope.commands.report",
     "write_report": "topicscope.report.page",

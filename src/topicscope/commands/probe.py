@@ -92,6 +92,10 @@ def _word_map(finished: Finished) -> Row:
     return {"model": name, "words": list(shown.words), "cosine": shown.cosines.tolist()}
 
 
+# The public name: ``topicscope.probe`` is the package.
+probe_models = probe
+
+
 def _notes(finished: Sequence[Finished]) -> list[str]:
     notes = []
     for ground in {id(each.ground): each.ground for each in finished}.values():
