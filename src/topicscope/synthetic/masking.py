@@ -28,16 +28,16 @@ def mask_documents(
     masked = _draw_masks(documents, masking.mask, needs_visible_key, generator)
     tokens = documents.tokens.copy()
     found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
-    fate = generator.random(len(found.where))
-    # Order of fates: keep, random word, [MASK]; a random word is never [MASK], and may be the word itself.
-    put = found.targets.copy()
-    np.putmask(put, fate >= 1.0 - masking.replaced, mask_token)
-    random = np.flatnonzero((fate >= masking.keep) & (fate < masking.keep + masking.random))
-    if words is None:
-        put[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
-    else:
-        put[random] = words[generator.integers(len(words), size=len(random))]
-    tokens[found.where] = put
+    # Most become [MASK]; of those that do not, some get a random word, never [MASK], perhaps the word itself.
+    tokens[found.where] = mask_token
+    shown = found.where[chances(1.0 - masking.replaced, len(found.where), generator=generator)]
+    tokens[shown] = documents.tokens.take(shown)
+    if masking.random:
+        random = shown[chances(masking.random / (masking.keep + masking.random), len(shown), generator=generator)]
+        if words is None:
+            tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
+        else:
+            tokens[random] = words[generator.integers(len(words), size=len(random))]
     return found
 
 

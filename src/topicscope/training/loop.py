@@ -23,7 +23,6 @@ from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training import dynamics
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
-from topicscope.training.data import STEPS_PER_CHUNK
 from topicscope.training.engines import make_engine
 from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.members import Member, shared_weights
@@ -170,10 +169,11 @@ class Trainer:
 
     def _batch(self) -> Any:
         """The documents of this step; those of some steps are drawn and laid out at once."""
-        chunk, place = divmod(self.step, STEPS_PER_CHUNK)
+        steps = self.members[0].stream.steps
+        chunk, place = divmod(self.step, steps)
         if chunk != self._chunk:
             drawn = (member.stream.chunk(chunk) for member in self.members)
-            self._chunk, self._batches = chunk, self.engine.prepare(drawn, STEPS_PER_CHUNK)
+            self._chunk, self._batches = chunk, self.engine.prepare(drawn, steps)
         return self._batches[place]
 
     def enter_phase(self) -> None:
