@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     THEORY = 6
     BOOTSTRAP = 7
     PERMUTATION = 8
+    SWEEP = 9
 
 
 def generator(seed: int, purpose: Purpose, *counter: int) -> np.random.Generator:

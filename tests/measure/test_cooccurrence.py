@@ -6,7 +6,14 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from topicscope.measure.cooccurrence import compare_top_pairs, count_pairs, matched_similarity, top_pairs
+from topicscope.measure.cooccurrence import (
+    compare_top_pairs,
+    count_pairs,
+    jackknife_interval,
+    matched_similarity,
+    top_pairs,
+    weighted_average,
+)
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.matching import Strata, doubling_bins, matched_averages, word_strata
 from topicscope.measure.pair_table import PairTable
@@ -62,7 +69,7 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
     table = PairTable(WORDS, counted.codes, counted.counts, counted.counts * draw.random(len(counted.codes)))
     labelling = Labelling(np.repeat(np.arange(3), 4)[:, None] == np.arange(3))
     vectors = draw.normal(size=(WORDS, 5))
-    found = compare_top_pairs(table, labelling, vectors)
+    found = compare_top_pairs(table, labelling, vectors, replicates=50, generator=draw)
     assert found.pairs == 6
     rows = [
         (count, int(i), int(j), total)
@@ -70,13 +77,13 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
         if i != j
     ]
     best = sorted(rows, key=lambda row: (-row[0], row[1], row[2]))[:6]
-    assert found.attention_top == pytest.approx(sum(row[3] for row in best) / sum(row[0] for row in best))
-    assert found.similarity_top == pytest.approx(np.mean([vectors[i] @ vectors[j] for _, i, j, _ in best]))
+    assert found.attention.different == pytest.approx(sum(row[3] for row in best) / sum(row[0] for row in best))
+    assert found.cosine.different == pytest.approx(np.mean([vectors[i] @ vectors[j] for _, i, j, _ in best]))
     same = [row for row in rows if row[1] // 4 == row[2] // 4]
-    assert found.attention_same == pytest.approx(sum(row[3] for row in same) / sum(row[0] for row in same))
+    assert found.attention.same == pytest.approx(sum(row[3] for row in same) / sum(row[0] for row in same))
     pairs = [vectors[i] @ vectors[j] for i in range(WORDS) for j in range(i) if i // 4 == j // 4]
-    assert found.similarity_same == pytest.approx(np.mean(pairs))
-    assert found.attention_top != pytest.approx(found.attention_same)
+    assert found.cosine.same == pytest.approx(np.mean(pairs))
+    assert found.attention.different != pytest.approx(found.attention.same)
     assert len(top_pairs(table, 10**6)) == len(rows)
 
 
@@ -150,3 +157,44 @@ def test_matched_similarity_equals_a_loop_over_pairs() -> None:
     assert found.same == pytest.approx(sum(sum(same) for same, _ in both) / total)
     assert found.different == pytest.approx(sum(len(same) * np.mean(apart) for same, apart in both) / total)
     assert found.different != pytest.approx(np.mean([value for _, apart in both for value in apart]))
+
+
+def test_the_jackknife_leaves_each_topics_words_out_in_turn() -> None:
+    draw = np.random.default_rng(6)
+    topic = np.repeat(np.arange(6), 5)
+    labelling = Labelling(topic[:, None] == np.arange(6))
+    vectors = draw.normal(size=(30, 4)) + draw.normal(size=(6, 4))[topic]
+    products = vectors @ vectors.T
+    stratum = draw.integers(2, size=(30, 30))
+    strata = Strata(np.maximum(stratum, stratum.T), 2)
+    found = matched_similarity(products, labelling, strata)
+    without = []
+    for left_out in range(6):
+        rest = np.flatnonzero(topic != left_out)
+        part = Strata(strata.stratum[np.ix_(rest, rest)], 2)
+        smaller = matched_similarity(products[np.ix_(rest, rest)], Labelling(labelling.membership[rest]), part)
+        without.append(smaller.same - smaller.different)
+    expected = jackknife_interval(found.difference, np.array(without))
+    assert (found.difference_low, found.difference_high) == pytest.approx(expected)
+    assert found.difference_low is not None
+    assert found.difference_low < found.difference
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    values = np.random.default_rng(7).normal(size=20)
+    without = (values.sum() - values) / 19
+    low, high = jackknife_interval(float(values.mean()), without)
+    assert low is not None
+    assert high is not None
+    assert (high - low) / 2 == pytest.approx(1.959964 * values.std(ddof=1) / np.sqrt(20), rel=1e-5)
+    assert jackknife_interval(1.0, np.array([1.0, np.nan])) == (None, None)
+
+
+def test_weighted_averages_count_a_pair_as_often_as_both_its_words() -> None:
+    draw = np.random.default_rng(8)
+    first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
+    sums, counts, words = draw.random(3), draw.random(3) + 1, np.array([[1.0, 1, 1], [2, 1, 0], [0, 0, 3]])
+    found = weighted_average(sums, counts, first, second, words)
+    assert found[0] == pytest.approx(sums.sum() / counts.sum())
+    assert found[1] == pytest.approx(sums[0] / counts[0])
+    assert np.isnan(found[2])

@@ -5,10 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import sparse, special
 
+from topicscope.measure.contrast import Contrast, contrast
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.matching import Strata, matched_averages
 from topicscope.measure.pair_table import PairTable
+from topicscope.measure.uncertainty import CONFIDENCE
 
 
 def count_pairs(
@@ -42,19 +45,26 @@ def top_pairs(table: PairTable, number: int) -> Int[np.ndarray, " pair"]:
 
 @dataclass(frozen=True)
 class TopPairs:
-    """One row of Table 2: same-topic pairs, and as many pairs that co-occur most as one topic has."""
+    """One row of Table 2: same-topic pairs, and as many pairs that co-occur most as one topic has.
+
+    In both contrasts ``different`` stands for the top pairs. Their intervals are over words (each counts a Poisson(1)
+    number of times, a pair the product of its words'): which words a topic or the list has is what may be chance.
+    """
 
     pairs: int
     """How many top pairs: those of the largest topic, k(k − 1)/2."""
 
-    attention_same: float
-    attention_top: float
-    similarity_same: float
-    similarity_top: float
+    attention: Contrast
+    cosine: Contrast
 
 
 def compare_top_pairs(
-    table: PairTable, labelling: Labelling, vectors: Float[np.ndarray, "word width"], *, number: int | None = None
+    table: PairTable,
+    labelling: Labelling,
+    vectors: Float[np.ndarray, "word width"],
+    *,
+    replicates: int = 1_000,
+    generator: np.random.Generator,
 ) -> TopPairs:
     """Average attention and similarity (the vectors' dot products) of same-topic and of top co-occurring pairs.
 
@@ -62,17 +72,50 @@ def compare_top_pairs(
     vocabulary, which has no stop words.
     """
     size = int(labelling.membership.sum(axis=0).max())
-    number = size * (size - 1) // 2 if number is None else number
-    top = top_pairs(table, number)
-    same = np.flatnonzero((table.first != table.second) & labelling.shares(table.first, table.second))
+    top = top_pairs(table, size * (size - 1) // 2)
+    occurring = np.flatnonzero((table.first != table.second) & labelling.shares(table.first, table.second))
+    drawn = generator.poisson(1.0, (replicates, table.vocabulary)).astype(np.float64)
+    words = np.concatenate([np.ones((1, table.vocabulary)), drawn])
     first, second = labelling.same_topic_pairs
     return TopPairs(
         pairs=len(top),
-        attention_same=_ratio(table.sums[same].sum(), table.counts[same].sum()),
-        attention_top=_ratio(table.sums[top].sum(), table.counts[top].sum()),
-        similarity_same=_similarity(vectors, first, second),
-        similarity_top=_similarity(vectors, table.first[top], table.second[top]),
+        attention=contrast(*(_attention(table, places, words) for places in (occurring, top))),
+        cosine=contrast(
+            _similarity(vectors, first, second, words), _similarity(vectors, table.first[top], table.second[top], words)
+        ),
     )
+
+
+def _attention(
+    table: PairTable, places: Int[np.ndarray, " pair"], words: Float[np.ndarray, "replicate word"]
+) -> Float[np.ndarray, " replicate"]:
+    return weighted_average(table.sums[places], table.counts[places], table.first[places], table.second[places], words)
+
+
+def _similarity(
+    vectors: Float[np.ndarray, "word width"],
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    words: Float[np.ndarray, "replicate word"],
+) -> Float[np.ndarray, " replicate"]:
+    values = np.einsum("pw,pw->p", vectors[first], vectors[second]).astype(np.float64)
+    return weighted_average(values, np.ones(len(values)), first, second, words)
+
+
+def weighted_average(
+    sums: Float[np.ndarray, " pair"],
+    counts: Float[np.ndarray, " pair"],
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    words: Float[np.ndarray, "replicate word"],
+) -> Float[np.ndarray, " replicate"]:
+    """Σ w_i w_j s_ij / Σ w_i w_j n_ij over the pairs, by replicate; NaN where no pair was drawn."""
+    shape = (words.shape[1], words.shape[1])
+    totals = []
+    for values in (sums, counts):
+        pairs = sparse.csr_array((values, (first, second)), shape=shape)
+        totals.append((np.asarray((pairs.T @ words.T).T) * words).sum(axis=1))
+    return np.divide(totals[0], totals[1], out=np.full(len(words), np.nan), where=totals[1] > 0)
 
 
 @dataclass(frozen=True)
@@ -81,6 +124,11 @@ class MatchedSimilarity:
 
     same: float
     different: float
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    """95 %, by the jackknife over topics: each topic's words left out in turn. None if a topic cannot be."""
+
     share: float
     """Of the same-topic pairs, those that have a match."""
 
@@ -95,18 +143,41 @@ def matched_similarity(
     same, stratum = labelling.shares(first, second), strata.stratum[first, second].astype(np.int64)
     values = products[first, second]
     groups = [(same, values), (same, np.ones(len(values))), (~same, values), (~same, np.ones(len(values)))]
-    sums = [np.bincount(stratum[chosen], weights[chosen], strata.strata) for chosen, weights in groups]
-    found = matched_averages(*(each[None] for each in sums))
-    return MatchedSimilarity(float(found.same[0]), float(found.different[0]), float(found.share[0]))
+    # A row for all words, then one for each topic with the pairs of its words (the first topic, if several) left out.
+    topics = np.unique(labelling.topic[labelling.kept])
+    sums = []
+    for chosen, weights in groups:
+        ends = np.stack([labelling.topic[first[chosen]], labelling.topic[second[chosen]]])
+        touched = _by_topic(ends, stratum[chosen], weights[chosen], strata.strata, labelling.membership.shape[1])
+        whole = np.bincount(stratum[chosen], weights[chosen], strata.strata)
+        sums.append(np.concatenate([whole[None], whole - touched[topics]]))
+    sums[1], sums[3] = np.round(sums[1]), np.round(sums[3])
+    found = matched_averages(*sums)
+    difference = found.same - found.different
+    low, high = jackknife_interval(float(difference[0]), difference[1:])
+    return MatchedSimilarity(
+        float(found.same[0]), float(found.different[0]), float(difference[0]), low, high, float(found.share[0])
+    )
 
 
-def _similarity(
-    vectors: Float[np.ndarray, "word width"], first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-) -> float:
-    if not len(first):
-        return np.nan
-    return float(np.einsum("pw,pw->p", vectors[first], vectors[second]).mean())
+def _by_topic(
+    ends: Int[np.ndarray, "two pair"],
+    stratum: Int[np.ndarray, " pair"],
+    weights: Float[np.ndarray, " pair"],
+    strata: int,
+    topics: int,
+) -> Float[np.ndarray, "topic stratum"]:
+    """Sums by stratum over the pairs that touch each topic; a pair within one topic is counted once."""
+    sums = sum(np.bincount(end * strata + stratum, weights, topics * strata) for end in ends)
+    inside = ends[0] == ends[1]
+    twice = np.bincount(ends[0, inside] * strata + stratum[inside], weights[inside], topics * strata)
+    return (sums - twice).reshape(topics, strata)
 
 
-def _ratio(top: float, bottom: float) -> float:
-    return float(top / bottom) if bottom else np.nan
+def jackknife_interval(value: float, without: Float[np.ndarray, " group"]) -> tuple[float, float] | tuple[None, None]:
+    r"""θ̂ ± 1.96 s with s² = (G − 1)/G Σ_g (θ̂_{(g)} − θ̄)², from the numbers with each group left out."""
+    if len(without) < 2 or not np.isfinite([value, *without]).all():
+        return None, None
+    error = np.sqrt((len(without) - 1) * without.var())
+    half = float(special.ndtri((1 + CONFIDENCE) / 2)) * error
+    return value - half, value + half

@@ -15,24 +15,23 @@ from topicscope.measure.cooccurrence import matched_similarity
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.matching import Strata, word_strata
 from topicscope.measure.permutation import permutation_p, permuted_same_topic_sums
-from topicscope.measure.similarity import Kind, TopicWeights, auc, pair_averages, prepared
+from topicscope.measure.similarity import Kind, TopicWeights, pair_averages, prepared
+from topicscope.measure.similarity import auc as area
 from topicscope.probe.plan import Plan
 from topicscope.randomness import Purpose, generator
 
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
+# Products of words held at once in the permutation test.
+PRODUCTS = 40_000_000
 
 
 @dataclass(frozen=True)
 class EmbeddingTask:
-    """One kind of embedding of one model, under the labellings of one threshold and assignment."""
+    """The embeddings of one model, under the labellings of one threshold and assignment."""
 
     vectors: Path
-    """A safetensors file with a row for each word of the plan's vocabulary."""
+    """A safetensors file with tensors ``matrix`` and ``layer``, a row for each word of the plan's vocabulary."""
 
-    embedding: str
-    """Which tensor of it: ``matrix`` or ``layer``."""
-
-    centred: bool
     plan: Path
     labellings: tuple[int, ...]
     """Places in the plan, one for each LDA seed; the first is tested and matched."""
@@ -42,22 +41,37 @@ class EmbeddingTask:
     seed: int
 
 
-def measure_embedding(task: EmbeddingTask) -> dict[str, Any]:
-    """Contrasts of cosine and dot product, and the comparison matched on co-occurrence and frequency."""
+@dataclass(frozen=True)
+class Variant:
+    """Which vectors are compared, and whether their mean is taken off first."""
+
+    embedding: str
+    centred: bool
+
+
+VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer") for centred in (False, True))
+
+
+def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
+    """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
     plan, strata = _plan(task.plan)
-    vectors = load_file(task.vectors)[task.embedding]
+    vectors = load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
-    found: dict[str, Any] = {}
-    for place, kind in enumerate(KINDS):
-        # The same draws for both kinds: what differs between them is the similarity alone.
-        measured = [
-            SeedNumbers.measure(vectors, labelling, kind, task, number) for number, labelling in enumerate(labellings)
-        ]
-        p = _p(vectors, labellings[0], kind, plan, task)
-        draw = generator(task.seed, Purpose.BOOTSTRAP, place, task.labellings[0])
-        found[kind] = asdict(seed_contrast(measured, p, generator=draw))
-    ready = prepared(vectors, "cosine", centred=task.centred)
-    found["matched"] = asdict(matched_similarity(ready @ ready.T, labellings[0], strata))
+    weights = [_weights(labelling, task, number) for number, labelling in enumerate(labellings)]
+    p_values = _p_values(vectors, labellings[0], plan, task)
+    found = []
+    for variant in VARIANTS:
+        row: dict[str, Any] = {}
+        for kind in KINDS:
+            numbers = [
+                SeedNumbers.measure(vectors[variant.embedding], labelling, kind, variant.centred, weight, auc=not place)
+                for place, (labelling, weight) in enumerate(zip(labellings, weights, strict=True))
+            ]
+            draw = generator(task.seed, Purpose.MEASURE, task.labellings[0])
+            row[kind] = asdict(seed_contrast(numbers, p_values[variant, kind], generator=draw))
+        ready = prepared(vectors[variant.embedding], "cosine", centred=variant.centred)
+        row["matched"] = asdict(matched_similarity(ready @ ready.T, labellings[0], strata))
+        found.append(row)
     return found
 
 
@@ -67,44 +81,62 @@ class SeedNumbers:
 
     same: Float[np.ndarray, " replicate"]
     different: Float[np.ndarray, " replicate"]
-    auc: Float[np.ndarray, " replicate"]
+    auc: Float[np.ndarray, " replicate"] | None
 
     @classmethod
     def measure(
-        cls, vectors: Float[np.ndarray, "word width"], labelling: Labelling, kind: Kind, task: EmbeddingTask, seed: int
+        cls,
+        vectors: Float[np.ndarray, "word width"],
+        labelling: Labelling,
+        kind: Kind,
+        centred: bool,
+        weights: TopicWeights,
+        *,
+        auc: bool,
     ) -> "SeedNumbers":
         """Exact averages over all pairs of kept words, and bootstrap over topics and words."""
-        ready = prepared(vectors[labelling.kept], kind, centred=task.centred)
+        ready = prepared(vectors[labelling.kept], kind, centred=centred)
         kept = Labelling(labelling.membership[labelling.kept])
-        draw = generator(task.seed, Purpose.BOOTSTRAP, 0, task.labellings[seed])
-        weights = TopicWeights.draw(kept, task.replicates, generator=draw)
         averages = pair_averages(ready, kept, weights)
-        return cls(averages.same, averages.different, auc(ready @ ready.T, kept, weights))
+        return cls(averages.same, averages.different, area(ready @ ready.T, kept, weights) if auc else None)
 
 
 def seed_contrast(seeds: Sequence[SeedNumbers], p: float | None, *, generator: np.random.Generator) -> Contrast:
-    """The average over LDA seeds, whose draws are the same for all three numbers of a replicate."""
-    numbers = np.stack([[each.same, each.different, each.auc] for each in seeds])
+    """The average over LDA seeds, whose draws are the same for both averages of a replicate; AUC is the first's."""
     state = generator.bit_generator.state
     averages = []
-    for number in numbers.swapaxes(0, 1):
+    for numbers in ([each.same for each in seeds], [each.different for each in seeds]):
         generator.bit_generator.state = state
-        averages.append(over_seeds(number, generator=generator))
-    return contrast(averages[0], averages[1], auc=averages[2], p=p)
+        averages.append(over_seeds(np.stack(numbers), generator=generator))
+    return contrast(averages[0], averages[1], auc=seeds[0].auc, p=p)
 
 
-def _p(
-    vectors: Float[np.ndarray, "word width"], labelling: Labelling, kind: Kind, plan: Plan, task: EmbeddingTask
-) -> float:
+def _weights(labelling: Labelling, task: EmbeddingTask, number: int) -> TopicWeights:
+    """The same draws for all variants: what differs between them is the similarity alone."""
+    draw = generator(task.seed, Purpose.BOOTSTRAP, 0, task.labellings[number])
+    return TopicWeights.draw(Labelling(labelling.membership[labelling.kept]), task.replicates, generator=draw)
+
+
+def _p_values(
+    vectors: dict[str, np.ndarray], labelling: Labelling, plan: Plan, task: EmbeddingTask
+) -> dict[tuple[Variant, Kind], float]:
     """Of the difference, under permutations of words of like frequency; the first LDA seed's."""
     kept = Labelling(labelling.membership[labelling.kept])
-    ready = prepared(vectors[labelling.kept], kind, centred=task.centred)
-    products = ready @ ready.T
-    draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
-    stratum = plan.strata[labelling.kept]
-    sums = permuted_same_topic_sums([products], kept, stratum, task.permutations, generator=draw)[0]
-    # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
-    return permutation_p(float(products[kept.same_topic_pairs].sum()), sums)
+    asked = [(variant, kind) for variant in VARIANTS for kind in KINDS]
+    found = {}
+    at_once = max(1, PRODUCTS // kept.kept.size**2)
+    for start in range(0, len(asked), at_once):
+        products = []
+        for variant, kind in asked[start : start + at_once]:
+            ready = prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
+            products.append(ready @ ready.T)
+        draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
+        stratum = plan.strata[labelling.kept]
+        sums = permuted_same_topic_sums(products, kept, stratum, task.permutations, generator=draw)
+        for which, matrix, permuted in zip(asked[start : start + at_once], products, sums, strict=True):
+            # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
+            found[which] = permutation_p(float(matrix[kept.same_topic_pairs].sum()), permuted)
+    return found
 
 
 @lru_cache(maxsize=1)

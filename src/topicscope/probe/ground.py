@@ -86,7 +86,7 @@ def make_plan(
     words = vocabulary(labels)
     frequency, pairs = np.zeros(len(words)), PairTable.empty(len(words))
     for start in range(0, len(chosen), COUNTED):
-        found = [places(passages.whole_tokens(place), words) for place in chosen[start : start + COUNTED]]
+        found = [places(passages.whole_tokens(place), words) for place in chosen[start : start + COUNTED].tolist()]
         offsets = np.cumsum([0, *map(len, found)])
         flat = np.concatenate(found)
         frequency += np.bincount(flat[flat >= 0], minlength=len(words))

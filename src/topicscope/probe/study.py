@@ -18,7 +18,7 @@ from topicscope import scale
 from topicscope.measure.cooccurrence import compare_top_pairs
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.similarity import prepared
-from topicscope.probe.embeddings import EmbeddingTask, measure_embedding
+from topicscope.probe.embeddings import VARIANTS, EmbeddingTask, Variant, measure_embedding
 from topicscope.probe.ground import Ground
 from topicscope.probe.models import HuggingFaceModel, Loading, Subject
 from topicscope.probe.plan import Plan
@@ -26,12 +26,12 @@ from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.shards import PASSAGES, Shard, load_model, measure_shard
 from topicscope.probe.sources import Source, check_architecture, special_tokens
 from topicscope.probe.summary import AttentionTotals, attention_summary, dump, groups
+from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
 # Part of every key: raise it when the same settings come to give other numbers.
 VERSION = 1
-EMBEDDINGS = ("matrix", "layer")
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,34 +142,14 @@ class Study:
     def _embeddings(self, target: Target) -> list[scale.Item[Task]]:
         vectors = self._vectors(target)
         measures, plan = self.settings.measures, self.ground.plan
+        numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
         return [
             scale.Item(
-                f"{target.name} {embedding} {plan.labels[labellings[0]].name}{' centred' if centred else ''}",
-                self._key(
-                    target,
-                    "embedding",
-                    embedding=embedding,
-                    centred=centred,
-                    labellings=list(labellings),
-                    replicates=measures.replicates,
-                    permutations=measures.permutations,
-                ),
-                Task(
-                    EmbeddingTask(
-                        vectors,
-                        embedding,
-                        centred,
-                        self.ground.plan_file,
-                        labellings,
-                        measures.replicates,
-                        measures.permutations,
-                        self.settings.seed,
-                    )
-                ),
+                f"{target.name} embeddings {plan.labels[labellings[0]].name}",
+                self._key(target, "embeddings", labellings=list(labellings), **numbers),
+                Task(EmbeddingTask(vectors, self.ground.plan_file, labellings, seed=self.settings.seed, **numbers)),
                 suffix=".json",
             )
-            for embedding in EMBEDDINGS
-            for centred in (False, True)
             for labellings in groups(plan)
         ]
 
@@ -192,22 +172,23 @@ class Study:
             for item, content in pairs
             if isinstance(item.argument.work, EmbeddingTask)
         ]
-        attention = self._attention(target, shards, embeddings)
+        attention = self._attention(target, shards, [task for task, _ in embeddings])
         return [
-            self._row(target, task, found, attention, extra)
-            for (task, found), extra in zip(embeddings, attention["top_pairs"], strict=True)
+            self._row(target, task, variant, found, attention, top)
+            for (task, of_variants), tops in zip(embeddings, attention["top_pairs"], strict=True)
+            for variant, found, top in zip(VARIANTS, of_variants, tops, strict=True)
         ]
 
-    def _attention(
-        self, target: Target, shards: Sequence[bytes], embeddings: Sequence[tuple[EmbeddingTask, Any]]
-    ) -> dict[str, Any]:
+    def _attention(self, target: Target, shards: Sequence[bytes], tasks: Sequence[EmbeddingTask]) -> dict[str, Any]:
         """The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while."""
         measures, plan = self.settings.measures, self.ground.plan
 
         def summarise(shards: Sequence[bytes]) -> bytes:
             totals = AttentionTotals.of(shards, plan, measures)
             summary = attention_summary(totals, plan, measures)
-            summary["top_pairs"] = [_top_pairs(totals.pairs, plan, task) for task, _ in embeddings]
+            summary["top_pairs"] = [
+                [_top_pairs(totals.pairs, plan, task, variant) for variant in VARIANTS] for task in tasks
+            ]
             return dump(summary)
 
         key = self._key(target, "summary", measures=asdict(measures), chosen=[int(each) for each in self.ground.chosen])
@@ -216,7 +197,13 @@ class Study:
         return json.loads(content)
 
     def _row(
-        self, target: Target, task: EmbeddingTask, found: dict[str, Any], attention: dict[str, Any], top: dict[str, Any]
+        self,
+        target: Target,
+        task: EmbeddingTask,
+        variant: Variant,
+        found: dict[str, Any],
+        attention: dict[str, Any],
+        top: dict[str, Any],
     ) -> Row:
         plan = self.ground.plan
         labels = plan.labels[task.labellings[0]]
@@ -226,8 +213,8 @@ class Study:
             "revision": target.source.revision,
             "fraction": labels.fraction,
             "assignment": labels.assignment,
-            "embedding": task.embedding,
-            "centred": task.centred,
+            "embedding": variant.embedding,
+            "centred": variant.centred,
             "words": labels.words,
             "topics": labels.topics,
             "cosine": found["cosine"],
@@ -256,10 +243,12 @@ class Study:
         }
 
 
-def _top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> dict[str, Any]:
+def _top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask, variant: Variant) -> dict[str, Any]:
     """A row of Table 2."""
-    vectors = prepared(load_file(task.vectors)[task.embedding], "cosine", centred=task.centred)
-    return asdict(compare_top_pairs(pairs, plan.labellings[task.labellings[0]], vectors))
+    vectors = prepared(load_file(task.vectors)[variant.embedding], "cosine", centred=variant.centred)
+    draw = generator(task.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
+    labelling = plan.labellings[task.labellings[0]]
+    return asdict(compare_top_pairs(pairs, labelling, vectors, replicates=task.replicates, generator=draw))
 
 
 def word_vectors(subject: Subject, plan: Plan) -> dict[str, np.ndarray]:

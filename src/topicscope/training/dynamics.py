@@ -1,5 +1,6 @@
 """What a training step records: norms of every part, W^V's rotation, contrast along topic blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ Weights = dict[str, Float[Tensor, "seed ..."]]
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
 # Matrices that the model has once, not once a layer.
-UNLAYERED = frozenset({"embedding", "positions", "prediction", "head"})
+UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
 
 def norms(weights: Weights) -> list[dict[str, list[float]]]:
@@ -28,6 +29,16 @@ def norms(weights: Weights) -> list[dict[str, list[float]]]:
         for name, weight in layered.items()
     }
     return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
+
+
+def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """The same of one model's parameters, or of their gradients."""
+    return norms({name: tensor[None] for name, tensor in tensors.items()})[0]
+
+
+def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
+    """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
+    return matrix.reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
 
 
 def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
@@ -45,6 +56,12 @@ def embedding_products(model: Transformer) -> Float[np.ndarray, "token token"]:
     """E = W^E⊤ W^E."""
     table = model.parameter("embedding").detach()
     return (table @ table.T).numpy()
+
+
+def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
+    """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
+    table = model.parameter("embedding").detach()
+    return (table @ model.parameter("value").detach() @ table.T).float().numpy()
 
 
 def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.members import Member, shared_weights
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses
+from topicscope.training.reference_matrices import write_reference_matrices
 from topicscope.training.runs import RunFolder, check_out, first_not_finite
 from topicscope.training.schedule import Phase, learning_rate, logged_steps, phase, validates
 
@@ -64,9 +66,15 @@ def train_together(
             _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
                 folder.create(mine)
-            folder.describe(mine, lambda mine=mine: reference_losses(mine, topic_model), together=members)  # type: ignore[misc]
+            folder.describe(mine, partial(_reference, folder.path, mine, topic_model), together=members)
         trainer.run(folders, report or (lambda done, total, state: None))
     return folders
+
+
+def _reference(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+    """What the run is to be held against: losses, and which matrices are beside them in a file of their own."""
+    said = write_reference_matrices(folder, settings, topic_model)
+    return {**reference_losses(settings, topic_model), "matrices": said}
 
 
 def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Settings], resume: bool) -> Settings:

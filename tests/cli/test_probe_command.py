@@ -1,0 +1,268 @@
+"""``topicscope probe`` on small models and a small corpus."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tiny_models import SPECIAL, VOCABULARY, save_tiny, save_tokenizer
+from topicscope.cli import main
+from topicscope.probe import study
+from topicscope.probe.models import HuggingFaceModel
+from topicscope.text import hub
+
+WORDS = [first + rest for first in "bdgfklm" for rest in ("ana", "ene", "iri", "olo", "usu", "aza", "ete")]
+WORDS = [*WORDS, "frog", "toad", "lizard", "mozart", "algebra"][: VOCABULARY - len(SPECIAL)]
+SMALL = [
+    *("--topics", "3", "--fractions", "0.1", "0.2", "--fits", "2", "--iterations", "20", "--length", "20"),
+    *("--replicates", "20", "--permutations", "19", "--head-permutations", "19", "--workers", "1", "--device", "cpu"),
+]
+CONTRAST = {
+    "same",
+    "different",
+    "ratio",
+    "low",
+    "high",
+    "difference",
+    "difference_low",
+    "difference_high",
+    "auc",
+    "auc_low",
+    "auc_high",
+    "p",
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus of three topics and two models that share a tokenizer."""
+    folder = tmp_path_factory.mktemp("tiny")
+    draw = np.random.default_rng(0)
+    topics = np.array_split(np.array(WORDS), 3)
+    lines = [" ".join(draw.choice(topics[draw.integers(3)], size=60)) for _ in range(40)]
+    (folder / "corpus.txt").write_text("\n".join(lines) + "\n")
+    for kind in ("bert", "gpt2"):
+        save_tiny(kind, folder / kind)
+        save_tokenizer(folder / kind, WORDS)
+    return folder
+
+
+def run(tiny: Path, out: Path, *words: str) -> int:
+    return main(["probe", *words, "--corpus", str(tiny / "corpus.txt"), "--out", str(out), *SMALL])
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("out") / "probe"
+    with pytest.MonkeyPatch.context() as patch:
+        # Small shards, so that there are several.
+        patch.setattr(study, "PASSAGES", 16)
+        assert run(tiny, out, str(tiny / "bert"), f"random:{tiny / 'bert'}", str(tiny / "gpt2"), "--json") == 0
+    return out
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((out / "probe.json").read_text())
+    return found
+
+
+def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
+    found = rows(finished)
+    # Models × thresholds × assignments × embeddings × centred or not.
+    assert len(found) == 3 * 2 * 2 * 2 * 2
+    for row in found:
+        for name in ("cosine", "dot", "attention"):
+            assert set(row[name]) >= CONTRAST
+            assert row[name]["difference"] == pytest.approx(row[name]["same"] - row[name]["different"])
+        assert len(row["attention_by_layer_head"]) == 2
+        assert {len(layer) for layer in row["attention_by_layer_head"]} == {2}
+        assert row["lda_seeds"] == 2
+        heads = [head["same"] for layer in row["attention_by_layer_head"] for head in layer]
+        assert row["attention"]["same"] == pytest.approx(np.mean(heads))
+    sinks = {Path(row["model"]).name: row["sink"] for row in found}
+    assert sinks["bert"] is None
+    assert np.shape(sinks["gpt2"]) == (2, 2)
+    with (finished / "probe.csv").open() as file:
+        table = list(csv.DictReader(file))
+    assert len(table) == len(found)
+    assert float(table[0]["attention.same"]) == found[0]["attention"]["same"]
+    with (finished / "topics.csv").open() as file:
+        words = list(csv.DictReader(file))
+    assert {row["word"] for row in words} <= set(WORDS)
+    assert {row["topic"] for row in words} == {"0", "1", "2"}
+
+
+def test_figures_are_written(finished: Path) -> None:
+    names = {path.name for path in (finished / "figures").iterdir()}
+    assert {"ratios-one-matrix.png", "ratios-one-matrix.txt", "ratios-several-layer.svg", "heads-0.1.png"} <= names
+    assert {"words.png", "words.svg"} <= names
+    assert "checkpoints.png" not in names
+    assert "0.2" in (finished / "figures" / "ratios-one-matrix.txt").read_text()
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    calls: list[int] = []
+    attention = HuggingFaceModel.attention
+
+    def counted(self: HuggingFaceModel, passages: Any) -> Any:
+        calls.append(len(passages))
+        return attention(self, passages)
+
+    monkeypatch.setattr(HuggingFaceModel, "attention", counted)
+    monkeypatch.setattr(study, "PASSAGES", 16)
+    return calls
+
+
+def test_nothing_is_measured_twice(
+    finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = count_calls(monkeypatch)
+    before = (finished / "probe.json").read_bytes()
+    assert run(tiny, finished, str(tiny / "bert"), "--json") == 0
+    assert not calls
+    # Of one model only, but the folder keeps the others.
+    assert {row["model"] for row in json.loads(capsys.readouterr().out)} == {str(tiny / "bert")}
+    assert sorted(map(str, json.loads(before))) == sorted(map(str, rows(finished)))
+
+
+def test_a_lost_shard_alone_is_measured_again(finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_calls(monkeypatch)
+    measured = finished / "work" / "measured"
+    shards = sorted(measured.glob("*bert-attention-1-*.bin"))
+    content = shards[0].read_bytes()
+    shards[0].write_bytes(content[:-1])
+    for summary in measured.glob("*summary*"):
+        summary.unlink()
+    before = rows(finished)
+    models = [str(tiny / "bert"), f"random:{tiny / 'bert'}", str(tiny / "gpt2")]
+    assert run(tiny, finished, *models) == 0
+    assert sum(calls) == 16
+    assert shards[0].read_bytes() == content
+    assert sorted(map(str, before)) == sorted(map(str, rows(finished)))
+
+
+def test_other_settings_in_the_same_folder_are_refused(
+    finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (finished / "probe.json").read_bytes()
+    assert run(tiny, finished, str(tiny / "bert"), "--seed", "1") == 2
+    assert "seed 0 there, 1 here" in capsys.readouterr().err
+    assert (finished / "probe.json").read_bytes() == before
+
+
+def test_topics_are_reused_and_own_topics_replace_them(
+    finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [saved] = finished.glob("topics-*")
+    assert run(tiny, tmp_path / "reused", str(tiny / "bert"), "--topics-from", str(saved), "--json") == 0
+    reused = json.loads(capsys.readouterr().out)
+    [first] = [row for row in rows(finished) if row["model"] == str(tiny / "bert")][:1]
+    assert reused[0]["cosine"]["same"] == first["cosine"]["same"]
+    own = tmp_path / "own.csv"
+    own.write_text("word,topic\n" + "".join(f"{word},{place % 4}\n" for place, word in enumerate(WORDS)))
+    assert run(tiny, tmp_path / "own", str(tiny / "bert"), "--word-topics", str(own), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert {(row["fraction"], row["topics"], row["words"]) for row in found} == {(None, 4, len(WORDS))}
+    assert found[0]["cosine"]["same"] != first["cosine"]["same"]
+
+
+def as_cached(tiny: Path, cache: Path, revisions: list[str]) -> None:
+    """A repository of the hub as its cache has it, with checkpoints."""
+    repository = cache / "models--someone--bert"
+    for number, revision in enumerate(revisions):
+        commit = f"{number:040x}"
+        snapshot = repository / "snapshots" / commit
+        save_tiny("bert", snapshot, seed=number)
+        save_tokenizer(snapshot, WORDS)
+        (repository / "refs").mkdir(exist_ok=True)
+        (repository / "refs" / revision).write_text(commit)
+
+
+def test_revisions_of_one_model_give_topic_structure_over_training(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(hub, "reachable", lambda: False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    as_cached(tiny, tmp_path / "cache", ["step1", "step20"])
+    out = tmp_path / "out"
+    assert run(tiny, out, "someone/bert", "--revision", "step20", "step1", "--fits", "1", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(dict.fromkeys(row["revision"] for row in found)) == ["step20", "step1"]
+    assert found[0]["cosine"]["same"] != found[len(found) // 2]["cosine"]["same"]
+    assert (out / "figures" / "checkpoints.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "No model is given"),
+        (["no-such/model"], "is not in the local cache and the hub cannot be reached: give minilm or a local folder"),
+        (["BERT", "BERT"], "given twice"),
+        (["BERT", "GPT2", "--revision", "a"], "--revision goes with one model, and 2 are given"),
+        (["BERT", "--revision", "step1"], "a folder: give a name of the hub"),
+        (["BERT", "--show-words", "frog", "unheardof"], '--show-words "unheardof" is not one token of'),
+        (["BERT", "--device", "cuda"], "--device cuda is not available here"),
+        (["BERT", "--device", "abacus"], "--device abacus is not allowed: give one of auto, cpu, cuda, mps"),
+        (["BERT", "--engine", "cloud"], '--engine "cloud" is not allowed'),
+        (["BERT", "--fractions", "2"], "fractions = [2.0] is not allowed"),
+        (["BERT", "--fractions", "0.1", "0.1"], "give each value once"),
+        (["BERT", "--topics", "1000"], "topics = 1000 is not allowed with"),
+        (["BERT", "--fits", "0"], "fits = 0 is not allowed"),
+        (["BERT", "--length", "2"], "length = 2 is not allowed"),
+        (["BERT", "--batch", "0"], "batch = 0 is not allowed"),
+        (["BERT", "--corpus", "/no/such/file.txt"], "does not exist"),
+        (["BERT", "--word-topics", "/no/such/file.csv"], "cannot be read"),
+        (["BERT", "--topics-from", "/no/such/folder"], "cannot be read"),
+        (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give gensim, none"),
+        (["EMPTY"], "has no config.json"),
+        (["PICKLED"], "--allow-bin"),
+        (["WORDLESS"], "tokenizer"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    words: list[str],
+    said: str,
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(hub, "reachable", lambda: False)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    places = {"BERT": tiny / "bert", "GPT2": tiny / "gpt2"}
+    for name in ("EMPTY", "PICKLED", "WORDLESS"):
+        if name in words:
+            places[name] = tmp_path / name.lower()
+            places[name].mkdir()
+    if "PICKLED" in words:
+        (places["PICKLED"] / "config.json").write_text((tiny / "bert" / "config.json").read_text())
+        (places["PICKLED"] / "pytorch_model.bin").write_bytes(b"")
+    if "WORDLESS" in words:
+        save_tiny("bert", places["WORDLESS"])
+    given = [str(places.get(word, word)) for word in words]
+    corpus = [] if "--corpus" in words else ["--corpus", str(tiny / "corpus.txt")]
+    names = {word for word in words if word.startswith("--")}
+    assert main(["probe", *given, *without(SMALL, names), *corpus, "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1, "one sentence"
+    assert not printed.out
+
+
+def without(words: list[str], names: set[str]) -> list[str]:
+    """Options without those that a test gives itself."""
+    kept: list[str] = []
+    skipping = False
+    for word in words:
+        if word.startswith("--"):
+            skipping = word in names
+        if not skipping:
+            kept.append(word)
+    return kept
