@@ -16,6 +16,18 @@ def test_chances_have_their_probability(probability: float) -> None:
         assert abs(happened.mean() - 38 / 256) > 2 * error
 
 
+def test_chances_in_rows_have_each_its_own_probability() -> None:
+    probabilities = np.array([1.0, 0.6, 0.15, 1e-3, 0.0])
+    happened = chances(probabilities, COUNT // 2, generator=np.random.default_rng(3))
+    error = np.sqrt(probabilities * (1 - probabilities) / len(happened))
+    assert happened.shape == (COUNT // 2, 5)
+    assert (abs(happened.mean(axis=0) - probabilities) <= 5 * error).all()
+    assert (abs(happened.mean(axis=0) - probabilities[[1, 0, 3, 2, 4]]) > 5 * error)[:4].all()
+    # Columns are independent: together as often as the product says.
+    both = (happened[:, 1] & happened[:, 2]).mean()
+    assert abs(both - 0.09) <= 5 * np.sqrt(0.09 * 0.91 / len(happened))
+
+
 @pytest.mark.parametrize("outcomes", [1, 3, 10, 64, 200])
 def test_choices_are_equally_likely(outcomes: int) -> None:
     chosen = choices(outcomes, COUNT, generator=np.random.default_rng(2))

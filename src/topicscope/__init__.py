@@ -20,7 +20,12 @@ _PUBLIC = {
     "train": "topicscope.commands.train",
     "probe_models": "topicscope.commands.probe",
     "reproduce": "topicscope.commands.reproduce",
+    "show": "topicscope.commands.report",
+    "write_report": "topicscope.report.page",
     "check": "topicscope.commands.check",
+    "Sweep": "topicscope.settings.sweep",
+    "load_sweep": "topicscope.settings.sweep_toml",
+    "sweep": "topicscope.commands.sweep",
 }
 
 __all__ = ["__version__", *_PUBLIC]

@@ -11,3 +11,9 @@ class DivergedError(Exception):
     """Training reached a loss that is not a finite number."""
 
     exit_code = 3
+
+
+class LostWorkError(Exception):
+    """A piece of work could not be finished: its worker was lost again and again."""
+
+    exit_code = 4

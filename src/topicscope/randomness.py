@@ -9,7 +9,7 @@ import math
 from enum import IntEnum
 
 import numpy as np
-from jaxtyping import Bool, Integer, UInt8
+from jaxtyping import Bool, Float, Integer, UInt8
 
 
 class Purpose(IntEnum):
@@ -24,6 +24,7 @@ class Purpose(IntEnum):
     THEORY = 6
     BOOTSTRAP = 7
     PERMUTATION = 8
+    SWEEP = 9
 
 
 def generator(seed: int, purpose: Purpose, *counter: int) -> np.random.Generator:
@@ -39,14 +40,21 @@ def random_bytes(count: int, *, generator: np.random.Generator) -> UInt8[np.ndar
     return words.astype("<u8", copy=False).view(np.uint8)[:count]
 
 
-def chances(probability: float, count: int, *, generator: np.random.Generator) -> Bool[np.ndarray, " draw"]:
-    """Independent events of this probability. A byte decides all but one in 256, so that it is exact and quick."""
-    level = probability * 256
-    certain = math.floor(level)
-    drawn = random_bytes(count, generator=generator)
+def chances(
+    probability: float | Float[np.ndarray, " draw"], count: int, *, generator: np.random.Generator
+) -> Bool[np.ndarray, "..."]:
+    """Independent events of this probability, so many; or of each of these probabilities, in so many rows.
+
+    A byte decides all but one in 256, so that it is exact and quick.
+    """
+    level = np.multiply(probability, 256.0)
+    certain = np.minimum(level, 255).astype(np.uint8)
+    shape = (count, *level.shape)
+    drawn = random_bytes(math.prod(shape), generator=generator).reshape(shape)
     happens = drawn < certain
     unsure = np.flatnonzero(drawn == certain)
-    happens[unsure] = generator.random(len(unsure)) < level - certain
+    left = np.ravel(level - certain)
+    happens.reshape(-1)[unsure] = generator.random(len(unsure)) < left.take(unsure % len(left))
     return happens
 
 

@@ -289,6 +289,7 @@ def test_a_folder_with_something_else_is_refused(tmp_path: Path, make: Callable[
         ({"workers": 0}, "--workers = 0"),
         ({"preset": "all"}, '--preset = "all"'),
         ({"engine": "cloud"}, '--engine = "cloud"'),
+        ({"address": "10.0.0.1:6379"}, '--address = "10.0.0.1:6379"'),
         ({"only": ("figure99",)}, '"figure99" is no claim'),
     ],
 )

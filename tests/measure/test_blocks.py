@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.blocks import class_averages, product_class_averages
+from topicscope.measure.blocks import class_averages, product_class_averages, product_contrasts
 
 TOPICS = np.array([0, 1, 1, 2, 2, 2, 3])
 
@@ -44,3 +44,18 @@ def test_averages_of_a_product_are_those_of_the_matrix_it_makes() -> None:
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-10)
     swapped = product_class_averages(columns, rows, TOPICS)
     assert swapped.mask_column != pytest.approx(expected.mask_column)
+
+
+def test_contrasts_of_several_products_are_those_of_each() -> None:
+    draw = np.random.default_rng(5)
+    columns = draw.normal(size=(2, 1, len(TOPICS), 3))
+    rows = draw.normal(size=(2, 4, len(TOPICS), 3))
+    found = product_contrasts(rows, columns, TOPICS)
+    assert found is not None
+    each = [
+        [product_class_averages(row, mine[0], TOPICS).contrast for row in several]
+        for several, mine in zip(rows, columns, strict=True)
+    ]
+    assert found == pytest.approx(np.array(each, dtype=float), rel=1e-12)
+    assert product_contrasts(rows, columns[::-1], TOPICS) != pytest.approx(found)
+    assert product_contrasts(rows, columns, np.minimum(TOPICS, 1)) is None

@@ -41,3 +41,13 @@ def test_words_that_occur_together_are_coherent_and_mixed_ones_are_not() -> None
     of_true, of_mixed = (coherence(top, bags.documents(), 30) for top in (true, true.T.reshape(3, 10)))
     assert of_true["c_v"] > of_mixed["c_v"] + 0.2
     assert of_true["c_npmi"] > of_mixed["c_npmi"] + 0.2
+
+
+def test_topics_with_words_that_never_occur_have_no_coherence_and_spoil_no_mean() -> None:
+    bags = planted_bags(topics=3, words=10, documents=60, length=40)
+    true = np.arange(30).reshape(3, 10)
+    missing = true.copy()
+    missing[2, 4:] = np.arange(30, 36)
+    found = coherence(missing, bags.documents(), 36)
+    assert np.isfinite(list(found.values())).all()
+    assert np.isclose(found["c_npmi"], coherence(true[:2], bags.documents(), 36)["c_npmi"])

@@ -13,7 +13,6 @@ from topicscope.synthetic.topics import (
     check_topic_words,
     equal_topics,
     sample_documents,
-    sample_proportions,
 )
 
 COUNT = 4000
@@ -144,10 +143,15 @@ def test_lengths_are_uniform_and_include_both_ends() -> None:
         assert_means_within_five_standard_errors(found, np.array([1 / 3, 1 / 3, 1 / 3, 0]))
 
 
-def test_proportions_of_the_topic_sampler_are_one_over_tau() -> None:
-    model = TopicModel.from_settings(Data(sampler="topics", topics=6, per_document=3))
-    proportions = sample_proportions(model, 50, generator=np.random.default_rng(8))
-    assert (np.sort(proportions, axis=1) == [0, 0, 0, 1 / 3, 1 / 3, 1 / 3]).all()
+def test_topic_counts_of_the_topic_sampler_are_multinomial_with_one_over_tau() -> None:
+    """Of two positions, both are of one topic with probability 1/τ; with three in the set, not with another τ's."""
+    model = TopicModel.from_settings(Data(sampler="topics", topics=6, per_document=3, length=(2, 2)))
+    documents = sample_documents(model, COUNT, generator=np.random.default_rng(8))
+    pairs = model.word_topics[documents.tokens].reshape(-1, 2)
+    same_topic = (pairs[:, :1] == pairs[:, 1:]).astype(float)
+    assert_means_within_five_standard_errors(same_topic, np.array([1 / 3]))
+    with pytest.raises(AssertionError):
+        assert_means_within_five_standard_errors(same_topic, np.array([1 / 2]))
 
 
 @pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])

@@ -3,10 +3,10 @@ import pytest
 
 from helpers import small_settings
 from topicscope.randomness import Purpose
-from topicscope.settings import Settings
+from topicscope.settings import Data, Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import BatchStream
+from topicscope.training.data import MOST_CELLS, BatchStream, steps_per_chunk
 
 
 def stream(settings: Settings) -> BatchStream:
@@ -22,11 +22,22 @@ def same(left: MaskedDocuments, right: MaskedDocuments) -> bool:
 def test_a_steps_batch_does_not_depend_on_the_steps_before_it(fresh: bool) -> None:
     settings = small_settings(data={"fresh": fresh})
     in_order = stream(settings)
-    batches = [in_order.batch(step) for step in range(40)]
+    first = in_order.steps
+    batches = [in_order.batch(step) for step in range(2 * first + 8)]
     jumping = stream(settings)
-    for step in (39, 3, 17, 16, 15):
+    # Within what is drawn at once, and on both sides of its bounds.
+    for step in (2 * first + 7, 3, first + 1, first, first - 1):
         assert same(jumping.batch(step), batches[step])
     assert not same(batches[0], batches[1])
+
+
+@pytest.mark.parametrize(
+    ("length", "words", "steps"), [((100, 150), 10, 64), ((100, 150), 100, 8), ((1, 10_000), 10, 1), ((5, 5), 10**5, 1)]
+)
+def test_what_is_drawn_at_once_is_bounded(length: tuple[int, int], words: int, steps: int) -> None:
+    settings = Settings(data=Data(length=length, words=words))
+    assert steps_per_chunk(settings, 10 * words + 1) == steps
+    assert steps == 1 or 40 * max(length[1], 10 * words + 1) * steps <= MOST_CELLS
 
 
 def test_the_seed_decides_documents_and_masks() -> None:

@@ -46,6 +46,7 @@ def test_a_run_folder_holds_what_its_settings_ask_for(tmp_path: Path) -> None:
         "checkpoint-9.safetensors",
         "metrics.jsonl",
         "reference.json",
+        "reference.safetensors",
         "settings.toml",
         "snapshots.safetensors",
         "versions.json",

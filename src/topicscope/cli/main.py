@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import topicscope
-from topicscope.errors import DivergedError, InputError
+from topicscope.errors import DivergedError, InputError, LostWorkError
 
 T = TypeVar("T")
 
@@ -20,7 +20,9 @@ COMMANDS = {
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "probe": "topic structure in pretrained transformers, on any corpus",
+    "report": "one HTML page, to look at and to send, from finished work",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",
+    "sweep": "train many settings and seeds into one table, on this machine or on Ray",
     "theory": "closed forms, exact optima and floors for one setting",
     "train": "train one model into a run folder",
 }
@@ -38,16 +40,17 @@ examples:
   topicscope reproduce --out results
   topicscope theory --topics 10 --words 10 --per-document 2
   topicscope train --out runs/first --training.steps 300
+  topicscope report results runs/first --out report.html
   topicscope train examples/figure2.toml --out runs/figure2 --seed 1
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, 2 for bad input, 3 for diverged training, 130 for Ctrl-C."""
+    """Run a command line; the exit code is 0, 2 bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(words)
-    except (InputError, DivergedError) as error:
+    except (InputError, DivergedError, LostWorkError) as error:
         sys.stderr.write(f"topicscope: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:

@@ -102,7 +102,9 @@ def main(words: "list[str]") -> int:
     else:
         _print_table(result.rows)
         _print_sources(result.rows)
-        console().print(f"written: {options.out}/claims.json, claims.csv, figures/ ({len(result.figures)} files)")
+        console().print(
+            f"written: {options.out}/report.html, claims.json, claims.csv, figures/ ({len(result.figures)} files)"
+        )
     return 1 if options.strict and result.failed else 0
 
 

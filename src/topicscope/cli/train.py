@@ -10,9 +10,10 @@ from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError
 from topicscope.settings import Settings
-from topicscope.settings.toml import load_settings
+from topicscope.settings.text import TextSettings
+from topicscope.settings.toml import load_any_settings
 
-DESCRIPTION = """Train one model into a run folder.
+DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
 Settings come from a TOML file, if one is given, and from the options, which go over it. Stopped or killed, a run goes
 on with --resume and ends with the same numbers to the bit.
@@ -22,6 +23,10 @@ examples:
   topicscope train examples/figure2.toml --out runs/figure2 --seed 1
   topicscope train --out runs/figure2 --resume
   topicscope train --out runs/tau --data.sampler topics --data.per-document 3 --training.loss squared
+
+With a corpus it is a deeper transformer on real text, with settings of its own:
+  topicscope train --data.corpus wiki-sample --out runs/text
+  topicscope train --data.corpus wiki-sample --help
 """
 
 
@@ -46,6 +51,11 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, train, print where the run is."""
+    if is_text(words):
+        from topicscope.cli.train_text import main as train_on_text
+
+        train_on_text(words)
+        return
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     # Only now: torch takes seconds to import, and bad options should not wait for it.
@@ -61,25 +71,38 @@ def main(words: list[str]) -> None:
         console().print(f"{folder.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}")
 
 
-def parse_options(words: list[str]) -> Options:
-    """The options, over the TOML file if one is given, or over the settings of the run that is resumed."""
-    settings = Settings()
+def is_text(words: list[str]) -> bool:
+    """Whether the run is on text: an option, the TOML file or the run that is resumed names a corpus."""
+    return value_of(words, "--data.corpus") is not None or isinstance(given_settings(words)[0], TextSettings)
+
+
+def given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:
+    """The settings in the TOML file, or of the run that is resumed; and the words without the file's name."""
     places = [place for place, word in enumerate(words) if _is_settings_file(words, place, word)]
     if len(places) > 1:
         raise InputError(f"{' and '.join(words[place] for place in places)} are too many settings: give one TOML file.")
     if places:
-        settings = load_settings(Path(words[places[0]]))
-        words = words[: places[0]] + words[places[0] + 1 :]
-    elif "--resume" in words:
-        settings = _stored_settings(words)
-    if "--help" not in words and "-h" not in words and not _value_of(words, "--out"):
-        raise InputError("--out is missing: give a folder to write the run to.")
-    default = Options(out=Path("DIR"), settings=settings)
+        return load_any_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
+    return _stored_settings(words) if "--resume" in words else None, words
+
+
+def parse_options(words: list[str]) -> Options:
+    """The options, over the TOML file if one is given, or over the settings of the run that is resumed."""
+    settings, words = given_settings(words)
+    assert not isinstance(settings, TextSettings)
+    check_out_is_given(words)
+    default = Options(out=Path("DIR"), settings=settings or Settings())
     return parse(
         lambda: tyro.cli(
             Options, args=words, default=default, prog="topicscope train [SETTINGS.toml]", description=DESCRIPTION
         )
     )
+
+
+def check_out_is_given(words: list[str]) -> None:
+    """Refuse to train without a folder."""
+    if "--help" not in words and "-h" not in words and not value_of(words, "--out"):
+        raise InputError("--out is missing: give a folder to write the run to.")
 
 
 def _is_settings_file(words: list[str], place: int, word: str) -> bool:
@@ -88,17 +111,17 @@ def _is_settings_file(words: list[str], place: int, word: str) -> bool:
     return first or (word.endswith(".toml") and not word.startswith("-") and words[place - 1] != "--out")
 
 
-def _stored_settings(words: list[str]) -> Settings:
+def _stored_settings(words: list[str]) -> Settings | TextSettings | None:
     """The settings of the run that is resumed; without one, options must say what to train."""
-    out = Path(_value_of(words, "--out") or "")
+    out = Path(value_of(words, "--out") or "")
     if (out / "settings.toml").exists():
-        return load_settings(out / "settings.toml")
+        return load_any_settings(out / "settings.toml")
     if not any(word.startswith(("--data.", "--masking.", "--model.", "--training.")) for word in words):
         raise InputError(f"--out {out} holds no run to resume: give the folder of a run, or settings to start one.")
-    return Settings()
+    return None
 
 
-def _value_of(words: list[str], option: str) -> str | None:
+def value_of(words: list[str], option: str) -> str | None:
     """The value of an option that is needed before all options can be parsed."""
     for place, word in enumerate(words):
         if word == option and place + 1 < len(words):

@@ -17,7 +17,7 @@ from typing import Any
 from topicscope.commands.contestants import PAPER, Contestant, HuggingFace, Ours, engine_settings, timed_steps
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import STEPS_PER_CHUNK, BatchStream
+from topicscope.training.data import BatchStream
 from topicscope.training.machine import torch_threads
 
 Report = Callable[[int, int, str], None]
@@ -110,11 +110,11 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
         for number in range(rounds + 1):
             start = time.process_time()
             drawn = [stream.chunk(number) for stream in streams]
-            sampling.append((time.process_time() - start) / (STEPS_PER_CHUNK * len(streams)))
+            sampling.append((time.process_time() - start) / (streams[0].steps * len(streams)))
             for name, one in racing.items():
                 start = time.process_time()
-                batches[name] = one.prepare(drawn[: one.seeds], STEPS_PER_CHUNK)
-                preparation[name].append((time.process_time() - start) / (STEPS_PER_CHUNK * one.seeds))
+                batches[name] = one.prepare(drawn[: one.seeds], streams[0].steps)
+                preparation[name].append((time.process_time() - start) / (streams[0].steps * one.seeds))
                 seconds[name].append(timed_steps(one, batches[name][: TURN[name]]))
             tell(number, rounds, "")
         fresh = {name: _fresh_fraction(one, streams) for name, one in racing.items()}
@@ -151,7 +151,7 @@ def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
     fractions = []
     for chunk in range(1000, 1000 + FRESH_CHUNKS):
         start = time.process_time()
-        batches = one.prepare((stream.chunk(chunk) for stream in streams[: one.seeds]), STEPS_PER_CHUNK)
+        batches = one.prepare((stream.chunk(chunk) for stream in streams[: one.seeds]), streams[0].steps)
         prepared = time.process_time()
         # The slow ones need not take all the steps that they were given documents for.
         few = batches if isinstance(one, Ours) and one.trainer.settings.engine == "bag" else batches[:1]
@@ -193,8 +193,9 @@ def _peak_memory(name: str) -> float | None:
     with torch_threads(1):
         # A first step brings in all that is imported and set up on first use.
         warm = contestant(name)
-        drawn = [stream.chunk(0) for stream in _streams(PAPER, warm.seeds)]
-        timed_steps(warm, warm.prepare(drawn, STEPS_PER_CHUNK)[:1])
+        streams = _streams(PAPER, warm.seeds)
+        drawn, steps = [stream.chunk(0) for stream in streams], streams[0].steps
+        timed_steps(warm, warm.prepare(drawn, steps)[:1])
         del warm
         gc.collect()
         try:
@@ -203,7 +204,7 @@ def _peak_memory(name: str) -> float | None:
         except OSError:
             return None
         one = contestant(name)
-        timed_steps(one, one.prepare(drawn, STEPS_PER_CHUNK)[:2])
+        timed_steps(one, one.prepare(drawn, steps)[:2])
         return (_status("VmHWM") - before) / 1024
 
 

@@ -12,6 +12,7 @@ from topicscope.probe.ground import topic_rows
 from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.topics import quality, save_topics
+from topicscope.report.page import write_report
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
@@ -27,6 +28,13 @@ class Probed:
     figures: list[Path]
     notes: list[str]
     """What should be known beside the numbers: the topics' quality, what could not be read of the corpus."""
+
+    out: Path = Path()
+
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import probe_html
+
+        return probe_html(self.rows, str(self.out))
 
 
 def probe(
@@ -72,7 +80,16 @@ def probe(
                 kept = out / f"topics-{ground.tokenizer.digest}"
                 kept.mkdir(exist_ok=True)
                 save_topics(ground.fits, kept)
-        return Probed(rows, draw(rows, [each.shown for each in finished], folder.figures), _notes(finished))
+        figures = draw(rows, [each.shown for each in finished], folder.figures)
+        folder.write_words([_word_map(each) for each in finished if each.shown.words])
+        write_report([out], out / "report.html")
+        return Probed(rows, figures, _notes(finished), out)
+
+
+def _word_map(finished: Finished) -> Row:
+    source, shown = finished.target.source, finished.shown
+    name = f"{source.name} {source.revision}".strip()
+    return {"model": name, "words": list(shown.words), "cosine": shown.cosines.tolist()}
 
 
 # The public name: ``topicscope.probe`` is the package.

@@ -62,6 +62,10 @@ class ProbeFolder:
         """Write topics.csv."""
         self._write_table("topics.csv", rows)
 
+    def write_words(self, maps: Sequence[Row]) -> None:
+        """Write words.json: cosines of a few words in each model (Figure 3)."""
+        write_atomically(self.path / "words.json", json.dumps(maps, ensure_ascii=False, allow_nan=False) + "\n")
+
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
         table = io.StringIO()
         names = list(dict.fromkeys(name for row in rows for name in row))

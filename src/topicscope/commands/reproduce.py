@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from topicscope import scale
 from topicscope.commands.clock import Clock
 from topicscope.commands.results_folder import ResultsFolder, Row
+from topicscope.commands.results_page import keep_film, write_page
 from topicscope.paper.claims import PRESETS, Claim, Drawing, Preset, corrected_verdicts, row
 from topicscope.paper.needs import Need
 from topicscope.paper.registry import Registry, registry
@@ -44,6 +45,12 @@ class Reproduction:
 
     rows: list[Row]
     figures: list[Path]
+    out: Path = Path()
+
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import claims_html
+
+        return claims_html(self.rows, str(self.out))
 
     @property
     def failed(self) -> list[str]:
@@ -83,8 +90,12 @@ def reproduce(
     count = PRESETS[preset].seeds if seeds is None else seeds
     if not 1 <= count <= MOST_SEEDS:
         raise refuse("--seeds", count, f"give a number from 1 to {MOST_SEEDS}")
-    workers = _cores() if workers is None else workers
-    check_at_least("--workers", workers, 1)
+    if address is not None and engine == "local":
+        raise refuse("--address", address, "it belongs to --engine ray")
+    if workers is None and engine == "local":
+        workers = _cores()
+    if workers is not None:
+        check_at_least("--workers", workers, 1)
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     folder = ResultsFolder(out)
@@ -96,7 +107,9 @@ def reproduce(
         run.recall()
         run.take_what_can_be()
         run.work(workers, engine, address)
-        return Reproduction(run.rows(selected), run.figures())
+        rows = run.rows(selected)
+        write_page(folder, rows)
+        return Reproduction(rows, run.figures(), out)
 
 
 def _cores() -> int:
@@ -143,15 +156,19 @@ class _Reproducing:
         for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
             self._draw(drawing)
 
-    def work(self, workers: int, engine: str, address: str | None) -> None:
-        """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be."""
+    def work(self, workers: int | None, engine: str, address: str | None) -> None:
+        """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be.
+
+        Without a number of workers, the engine uses what it finds.
+        """
         items, names = self._items()
         costs = {place: item.argument[0].cost for place, item in enumerate(items) if not self._there(item)}
-        clock = Clock(costs, workers)
-        where: dict[str, Any] = {"engine": engine} | ({"address": address} if address else {})
-        for place, content in scale.completed(compute_need, items, folder=self._stored, workers=workers, **where):
+        clock = Clock(costs, workers or _cores())
+        where: dict[str, Any] = {"engine": engine, "workers": workers} | ({"address": address} if address else {})
+        for place, content in scale.completed(compute_need, items, folder=self._stored, **where):
             result = items[place].argument[0].restore(content)
             self.results |= dict.fromkeys(names[items[place].digest], result)
+            keep_film(self.folder, result)
             clock.finished(place)
             self.take_what_can_be(clock.seconds_left)
             self._forget()
@@ -259,3 +276,4 @@ class _Reproducing:
 
     def _write(self) -> None:
         self.folder.write_claims(self.rows(self.everything.claims))
+        self.folder.write_progress(len(self.selected), len(self.selected) - len(self.pending))

@@ -39,19 +39,9 @@ class ResultsFolder:
         self.figures.mkdir(parents=True, exist_ok=True)
         write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep other processes out meanwhile; the lock goes with the process, however it ends."""
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield
-        except BlockingIOError:
-            raise InputError(
-                f"--out {self.path} is being written by another process: wait for it, or choose another folder."
-            ) from None
-        finally:
-            os.close(handle)
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Keep other processes out meanwhile."""
+        return locked(self.path)
 
     def write_claims(self, rows: Sequence[Row]) -> None:
         """Write claims.json and the same as claims.csv."""
@@ -62,6 +52,11 @@ class ResultsFolder:
         writer.writeheader()
         writer.writerows({**row, "details": json.dumps(row["details"], ensure_ascii=False)} for row in rows)
         write_atomically(self.path / "claims.csv", table.getvalue())
+
+    def write_progress(self, asked: int, measured: int) -> None:
+        """How many claims were asked for, and how many of them are done: a page of a stopped run can say so."""
+        text = json.dumps({"asked": asked, "measured": measured})
+        write_atomically(self.path / "progress.json", text + "\n")
 
     def _refuse_other(self, settings: dict[str, Any]) -> None:
         stored = json.loads(self._settings.read_text(encoding="utf-8"))
@@ -74,6 +69,21 @@ class ResultsFolder:
             raise InputError(
                 f"--out {self.path} holds claims of other settings ({'; '.join(found)}): give those, or another --out."
             )
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out of a folder meanwhile; the lock goes with the process, however it ends."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise InputError(
+            f"--out {folder} is being written by another process: wait for it, or choose another folder."
+        ) from None
+    finally:
+        os.close(handle)
 
 
 def _shown(value: Any) -> str:

@@ -26,6 +26,9 @@ UNIFORM = 0.01
 STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
 BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
 
+# Pairs of positions that are held before they are summed under permutations.
+WAITING = 4096
+
 
 @dataclass(frozen=True, eq=False)
 class PassagePairs:
@@ -144,6 +147,7 @@ class PairAccumulator:
     _tables: list[PairTable] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
         self._permuted = [PermutedSums.empty(each, self.layers, self.heads) for each in self.plan.permuted]
 
     def add(self, pairs: PassagePairs, article: int) -> None:
@@ -164,11 +168,23 @@ class PairAccumulator:
         self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary))
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
+        if self.plan.permuted:
+            self._waiting.append((pairs.earlier, pairs.later, flat, pairs.directions))
+            if sum(len(each[0]) for each in self._waiting) > WAITING:
+                self._add_permuted()
+
+    def _add_permuted(self) -> None:
+        """Add the waiting passages' pairs, many at once, to what the permutations give."""
+        if not self._waiting:
+            return
+        earlier, later, flat, directions = zip(*self._waiting, strict=True)
+        self._waiting = []
         for sums, labels in zip(self._permuted, self.plan.permuted, strict=True):
-            sums.add(labels, pairs.earlier, pairs.later, flat, pairs.directions)
+            sums.add(labels, np.concatenate(earlier), np.concatenate(later), np.concatenate(flat), directions[0])
 
     def result(self) -> ShardSums:
         """The sums by article, in the order of the articles' indices."""
+        self._add_permuted()
         order = sorted(self._articles)
         gathered = [self._articles[article] for article in order]
         names = ("sums", "counts", "histograms", "matched_sums", "matched_counts")

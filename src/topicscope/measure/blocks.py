@@ -55,6 +55,28 @@ def product_class_averages(
     return _averages(diagonal, within, total, member, mask_column, mask_row)
 
 
+def product_contrasts(
+    rows: Float[np.ndarray, "*several token dimension"],
+    columns: Float[np.ndarray, "*some token dimension"],
+    word_topics: Int[np.ndarray, " token"],
+) -> Float[np.ndarray, "*several"] | None:
+    """``product_class_averages(…).contrast`` of several products at once; None if either class is empty."""
+    left, right, member = rows[..., 1:, :], columns[..., 1:, :], _membership(word_topics[1:])
+    pairs_within, pairs_outside = _pair_counts(member)
+    if not pairs_within or not pairs_outside:
+        return None
+    within = ((member.T @ left) * (member.T @ right)).sum(axis=(-2, -1))
+    total = (left.sum(axis=-2) * right.sum(axis=-2)).sum(axis=-1)
+    diagonal = (left * right).sum(axis=(-2, -1))
+    return np.asarray((within - diagonal) / pairs_within - (total - within) / pairs_outside)
+
+
+def _pair_counts(member: Float[np.ndarray, "word topic"]) -> tuple[float, float]:
+    """Pairs of two different words of one topic, and pairs of words of different topics."""
+    sizes = member.sum(axis=0)
+    return float((sizes * (sizes - 1)).sum()), float(len(member) ** 2 - (sizes**2).sum())
+
+
 def _membership(topics: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word topic"]:
     return (topics[:, None] == np.unique(topics)).astype(np.float64)
 
@@ -68,11 +90,9 @@ def _averages(
     mask_row: float,
 ) -> ClassAverages:
     """Averages from sums: the diagonal's, that over pairs within a topic (diagonal included), and all."""
-    words, sizes = len(member), member.sum(axis=0)
-    pairs_within = float((sizes * (sizes - 1)).sum())
-    pairs_outside = float(words**2 - (sizes**2).sum())
+    pairs_within, pairs_outside = _pair_counts(member)
     return ClassAverages(
-        same_word=diagonal / words,
+        same_word=diagonal / len(member),
         same_topic=(within - diagonal) / pairs_within if pairs_within else None,
         different_topic=(total - within) / pairs_outside if pairs_outside else None,
         mask_column=float(mask_column),

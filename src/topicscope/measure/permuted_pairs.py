@@ -77,8 +77,9 @@ class PermutedSums:
         for start in range(0, len(usable), BLOCK):
             chosen = usable[start : start + BLOCK]
             same = labels.same_topic(first[chosen], second[chosen])
-            self.counts[:] += directions * np.count_nonzero(same, axis=0)
-            ends = np.concatenate([[0], np.cumsum(np.count_nonzero(same, axis=1))])
-            columns = np.flatnonzero(same) % same.shape[1]
-            matrix = sparse.csr_array((np.ones(len(columns)), columns, ends), shape=same.shape)
+            # Few pairs share a topic: all that follows is done on those alone.
+            pair, permutation = np.divmod(np.flatnonzero(same), same.shape[1])
+            self.counts[:] += directions * np.bincount(permutation, minlength=same.shape[1])
+            ends = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(chosen)))])
+            matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=same.shape)
             self.sums[:] += (matrix.T @ attention[chosen]).reshape(self.sums.shape)

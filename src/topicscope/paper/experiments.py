@@ -114,6 +114,9 @@ class Trained:
     seconds: float
     """What training all seeds took."""
 
+    film: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Matrices over training for the page, where the settings ask for snapshots."""
+
     word_topics: Int[np.ndarray, " token"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Topic of each token, −1 for [MASK]."""
 

@@ -11,6 +11,7 @@ from topicscope.paper.experiments import Experiment, Trained
 from topicscope.paper.setups import (
     ALL_PARTS,
     COMBINATIONS,
+    FRAMES,
     SETTLED,
     combination_id,
     combination_name,
@@ -33,7 +34,7 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return Experiment(
         name=f"figure1/{combination_id(loss, optimizer)}",
         reproduces="Figure 1",
-        settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS[optimizer], preset.full)),
+        settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS[optimizer], preset.full), snapshots=FRAMES),
     )
 
 

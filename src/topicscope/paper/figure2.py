@@ -12,6 +12,7 @@ from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results
 from topicscope.paper.experiments import Experiment, Trained
 from topicscope.paper.setups import (
     COMBINATIONS,
+    FRAMES,
     LDA,
     RIDGE,
     UNIFORM,
@@ -53,7 +54,7 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return Experiment(
         name=f"figure2/{combination_id(loss, optimizer)}",
         reproduces="Figure 2",
-        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=RIDGE),
+        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=RIDGE, snapshots=FRAMES),
     )
 
 
@@ -179,7 +180,6 @@ def excess_claim(experiment: Experiment, source: str) -> Claim:
         needs=(experiment,),
         measure=lambda trained: excess(trained[experiment.name]),
         figure="figure2",
-        ours=True,
     )
 
 

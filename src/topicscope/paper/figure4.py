@@ -18,7 +18,7 @@ from topicscope.paper.claims import (
     over_seeds,
 )
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
+from topicscope.paper.setups import FRAMES, LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
 from topicscope.settings import Part
 from topicscope.settings.training import Loss, Optimizer
 
@@ -60,10 +60,12 @@ class Cell:
         """W^V, W^K and W^Q trained at once from random matrices near zero."""
         start = Part(scale=self.scale)
         model = replace(ONE_HOT, value=start, key=start, query=start)
+        # One that Figure 10 has too keeps its matrices for the page, so that both are one piece of work.
+        frames = FRAMES if model == ONE_HOT and self.optimizer == "adam" and self.rate == 0.01 else 0
         return Experiment(
             name=f"figure4/{self.loss.replace('_', '-')}/{self.optimizer}-{self.rate:g}/scale-{self.scale:g}",
             reproduces="Figure 4",
-            settings=settings(model, self.loss, self.optimizer, steps=STEPS, learning_rate=self.rate),
+            settings=settings(model, self.loss, self.optimizer, steps=STEPS, learning_rate=self.rate, snapshots=frames),
         )
 
 

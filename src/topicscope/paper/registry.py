@@ -53,12 +53,16 @@ def registry(preset: Preset) -> Registry:
     from topicscope.paper import (
         alternating,
         compensation,
+        cooccurrence,
         exact,
         figure1,
         figure2,
+        figure3,
         figure4,
+        figure5,
         figure10,
         gradients,
+        language,
         masking,
         robustness,
         table3,
@@ -72,13 +76,14 @@ def registry(preset: Preset) -> Registry:
         figure2,
         figure10,
         figure4,
+        figure5,
         gradients,
         alternating,
         table3,
         robustness,
         masking,
     )
-    modules = (exact, *trained)
+    modules = (exact, *trained, language, figure3, cooccurrence)
     return Registry(
         claims=tuple(claim for module in modules for claim in module.claims(preset)),
         drawings=tuple(drawing for module in modules for drawing in module.drawings(preset)),

@@ -59,6 +59,7 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         started = time.perf_counter()
         members = train_members(settings, seeds, Path(folder))
         seconds = time.perf_counter() - started
+        kept = _film(experiment, Path(folder)) if settings.training.snapshots else {}
     with torch_threads(settings.training.threads):
         probe = _Probe(settings, topic_model)
         starts = [_start(settings, seed, topic_model) for seed in seeds]
@@ -84,6 +85,7 @@ def run_experiment(experiment: Experiment, seeds: Sequence[int]) -> Trained:
         attention=attention,
         first_gradients=gradients,
         seconds=seconds,
+        film=kept,
         word_topics=topic_model.word_topics,
     )
 
@@ -102,6 +104,17 @@ def _member(run: RunFolder, steps: int) -> Member:
     finished = checkpoint.step == steps
     weights = {name: weight.numpy() for name, weight in checkpoint.weights.items()} if finished else None
     return Member(weights, run.metrics())
+
+
+def _film(experiment: Experiment, folder: Path) -> dict[str, np.ndarray]:
+    """Matrices over training, read from the run folders as the page reads them; none if a run diverged."""
+    from topicscope.report.page.folders import find
+    from topicscope.report.page.views import film, run_views
+
+    found = find([folder])
+    views = run_views(found.runs, found)
+    whole = len(views) == 1 and all(np.isfinite(matrix.frames).all() for matrix in views[0].matrices)
+    return film(dataclasses.replace(views[0], name=experiment.name)) if whole else {}
 
 
 class _Probe:

@@ -65,6 +65,8 @@ OPTIMIZER_WORDS = {"sgd": "SGD", "adam": "Adam"}
 
 # λ of "mild L2-regularization" (Theorem 2).
 RIDGE = 1e-5
+# Steps at which experiments that the page shows keep their matrices.
+FRAMES = 24
 # Steps after which Adam's held-out losses have settled (docs/choices.md): for models whose losses are compared.
 SETTLED = 3_000
 # Nothing is written on the way but the metrics.

@@ -16,7 +16,7 @@ from topicscope.settings.toml import to_table
 
 # Parts of the package that a trained result depends on.
 SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "paper/running.py", "randomness.py")
-GROUPS = ("weights", "norms", "contrasts", "first_gradients")
+GROUPS = ("weights", "norms", "contrasts", "first_gradients", "film")
 ARRAYS = ("steps", "loss", "rotation", "held_out_loss", "attention", "seconds", "seeds", "word_topics")
 
 

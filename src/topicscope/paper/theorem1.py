@@ -9,7 +9,7 @@ import numpy as np
 from topicscope.measure.patterns import block_sums
 from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, near, over_seeds
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.paper.setups import EMBEDDING_ALONE, LDA, SETTLED, THEOREM_1, settings, steps_of
+from topicscope.paper.setups import EMBEDDING_ALONE, FRAMES, LDA, SETTLED, THEOREM_1, settings, steps_of
 from topicscope.paper.yardsticks import SLIGHTLY
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
@@ -31,7 +31,7 @@ def squared(preset: Preset) -> Experiment:
     return Experiment(
         name="theorem1/squared-adam",
         reproduces="Theorem 1",
-        settings=settings(THEOREM_1, "squared", "adam", steps=steps_of(STEPS, preset.full)),
+        settings=settings(THEOREM_1, "squared", "adam", steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
     )
 
 

@@ -53,7 +53,7 @@ VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer"
 
 
 def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
-    """Of each variant, contrasts of cosine and dot product, and the matched comparison."""
+    """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
     plan, strata = _plan(task.plan)
     vectors = load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]

@@ -49,18 +49,25 @@ def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
 def coherence(
     top: Int[np.ndarray, "topic top"], documents: Sequence[Int[np.ndarray, " _"]], words: int
 ) -> dict[str, float]:
-    """The measures c_npmi and c_v of the topics' top words over these documents, by gensim; the mean over topics."""
+    """The measures c_npmi and c_v of the topics' top words over these documents, by gensim; the mean over topics.
+
+    Without the measures that no topic has.
+    """
     models, dictionary_class = _gensim()
     texts = [[str(word) for word in document.tolist()] for document in documents]
     dictionary = dictionary_class([[str(word) for word in range(words)]])
     topics = [[str(word) for word in row] for row in top.tolist()]
-    found = {}
+    found: dict[str, float] = {}
     for kind in COHERENCES:
         model = models(
             topics=topics, texts=texts, dictionary=dictionary, coherence=kind, topn=top.shape[1], processes=1
         )
-        # A word that never occurs within a window of others has no measure: such a topic does not count.
-        found[kind] = float(np.nanmean(model.get_coherence_per_topic()))
+        with np.errstate(all="ignore"):
+            by_topic = np.array(model.get_coherence_per_topic(), dtype=np.float64)
+        # A topic with a word that is in none of the documents has no coherence there.
+        measured = by_topic[np.isfinite(by_topic)]
+        if len(measured):
+            found[kind] = float(measured.mean())
     return found
 
 

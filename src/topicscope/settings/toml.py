@@ -1,9 +1,11 @@
 """Settings from and to TOML; an unknown key is refused with the nearest known one."""
 
+import copy
 import dataclasses
 import difflib
 import tomllib
 import typing
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import tomli_w
 from topicscope.errors import InputError
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.checks import shown
+from topicscope.settings.text import TextData, TextSettings
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))
@@ -19,10 +22,32 @@ FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in 
 
 def load_settings(path: Path) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
-    path, text = Path(path), ""
+    path = Path(path)
+    table = with_files_relative_to(path.parent, read_table(path))
+    try:
+        return settings_from_table(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def load_any_settings(path: Path) -> Settings | TextSettings:
+    """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text."""
+    path = Path(path)
+    table = read_table(path)
+    if not names_a_corpus(table):
+        return load_settings(path)
+    try:
+        return text_settings_from_table(table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_table(path: Path) -> dict[str, Any]:
+    """A TOML file's content, or one sentence on why it cannot be read."""
+    text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        table = tomllib.loads(text)
+        return tomllib.loads(text)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read ({error.strerror}): give the path of a TOML file with settings."
@@ -34,22 +59,42 @@ def load_settings(path: Path) -> Settings:
         last = len(text.rstrip().splitlines())
         where = str(error).replace("at end of document", f"at line {last}, the end of the document")
         raise InputError(f"{path} is not valid TOML: {where}; correct that line.") from None
+
+
+def with_files_relative_to(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
+    """The same settings, with the files that they name found from this folder."""
+    table = copy.deepcopy(table)
     for keys in FILE_SETTINGS:
-        _make_relative_to(path.parent, table, keys)
-    try:
-        return settings_from_table(table)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        _make_relative_to(folder, table, keys)
+    return table
 
 
 def settings_from_table(table: dict[str, Any]) -> Settings:
     """Settings from nested dictionaries, every key and type checked."""
+    if names_a_corpus(table):
+        raise InputError(
+            f"data.corpus = {shown(table['data']['corpus'])} is not allowed here: this is about documents of a topic "
+            "model, not about a run on text; give the settings or the folder of a run without a corpus."
+        )
     settings = _build(Settings, table, "")
     assert isinstance(settings, Settings)
     return settings
 
 
-def dump_settings(settings: Settings) -> str:
+def text_settings_from_table(table: dict[str, Any]) -> TextSettings:
+    """Settings of a run on text from nested dictionaries, every key and type checked."""
+    settings = _build(TextSettings, table, "", TextSettings(data=TextData(corpus="corpus")))
+    assert isinstance(settings, TextSettings)
+    return settings
+
+
+def names_a_corpus(table: dict[str, Any]) -> bool:
+    """Whether these are settings of a run on text."""
+    data = table.get("data")
+    return isinstance(data, dict) and "corpus" in data
+
+
+def dump_settings(settings: Settings | TextSettings) -> str:
     """The complete settings as TOML, defaults written out."""
     return tomli_w.dumps(to_table(settings))
 
@@ -59,19 +104,20 @@ def to_table(settings: Any) -> dict[str, Any]:
     return dataclasses.asdict(settings)
 
 
-def differences(ours: Settings, theirs: Settings) -> list[str]:
+def differences(ours: Settings | TextSettings, theirs: Settings | TextSettings) -> list[str]:
     """One phrase for each setting that differs: ``data.topics (10 here, 12 there)``."""
-    left, right = _flat(to_table(ours)), _flat(to_table(theirs))
+    left, right = flat(to_table(ours)), flat(to_table(theirs))
     return [
         f"{name} ({shown(right[name])} there, {shown(left[name])} here)" for name in left if left[name] != right[name]
     ]
 
 
-def _flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dictionaries as one, by dotted names."""
+    found: dict[str, Any] = {}
     for key, value in table.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return found
 
 
 def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
@@ -81,12 +127,14 @@ def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
         table[keys[-1]] = str(folder / name)
 
 
-def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
+def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any = None) -> Any:
+    """An object of this kind; ``known`` is a complete set of settings, for the names that there are."""
+    known = known or Settings()
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in table:
         if key not in fields:
-            raise InputError(f"{prefix}{key} is not a setting: did you mean {_nearest(prefix + key)}?")
+            raise InputError(f"{prefix}{key} is not a setting: did you mean {_nearest(prefix + key, known)}?")
     values = {}
     for key, value in table.items():
         if dataclasses.is_dataclass(hints[key]):
@@ -95,15 +143,19 @@ def _build(kind: Any, table: dict[str, Any], prefix: str) -> Any:
                     f"{prefix}{key} = {shown(value)} is not allowed: it is a table, write [{prefix}{key}]."
                 )
             # What a table leaves out keeps the default of its place, not of its type: biases start at zero.
-            values[key] = _merge(fields[key].default, value, f"{prefix}{key}.")
+            default = fields[key].default
+            if default is dataclasses.MISSING:
+                values[key] = _build(hints[key], value, f"{prefix}{key}.", known)
+            else:
+                values[key] = _merge(default, value, f"{prefix}{key}.", known)
         else:
             values[key] = _convert(hints[key], value, f"{prefix}{key}")
     return kind(**values)
 
 
-def _nearest(name: str) -> str:
+def _nearest(name: str, known: Any) -> str:
     """The setting or section whose name is most like this one, with its section or without."""
-    names = [*_flat(to_table(Settings())), *(field.name for field in dataclasses.fields(Settings))]
+    names = [*flat(to_table(known)), *(field.name for field in dataclasses.fields(known))]
     by_last_word = {full.rpartition(".")[2]: full for full in reversed(names)}
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     bare = difflib.get_close_matches(name.rpartition(".")[2], by_last_word, n=1, cutoff=0.8)
@@ -112,15 +164,16 @@ def _nearest(name: str) -> str:
     ]
 
 
-def _merge(default: Any, table: dict[str, Any], prefix: str) -> Any:
+def _merge(default: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
     complete = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
     plain = {key: to_table(value) if dataclasses.is_dataclass(value) else value for key, value in complete.items()}
-    return _build(type(default), _overlay(plain, table), prefix)
+    return _build(type(default), overlay(plain, table), prefix, known)
 
 
-def _overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries, the second over the first."""
     both = {
-        key: _overlay(under[key], value)
+        key: overlay(under[key], value)
         for key, value in over.items()
         if isinstance(value, dict) and isinstance(under.get(key), dict)
     }

@@ -1,7 +1,7 @@
 """The masking scheme of §3.2, and the token frequencies that it leads to (eq. D.17)."""
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from topicscope.randomness import chances
 from topicscope.settings.data import Masking
@@ -14,9 +14,13 @@ def mask_documents(
     vocabulary: int,
     *,
     needs_visible_key: bool = False,
+    mask_token: int = 0,
+    words: Int[np.ndarray, " word"] | None = None,
     generator: np.random.Generator,
 ) -> MaskedDocuments:
     """Choose positions M with probability p_m; there keep the word (p_c), draw any word (p_r), or put [MASK].
+
+    [MASK] is 0 and the words are 1 … ``vocabulary`` − 1, unless a tokenizer says otherwise: ``mask_token``, ``words``.
 
     A document with nothing masked is not used: its mask is drawn again. With ``needs_visible_key`` (masked
     positions hidden as keys) a document that is masked altogether is drawn again too.
@@ -24,13 +28,16 @@ def mask_documents(
     masked = _draw_masks(documents, masking.mask, needs_visible_key, generator)
     tokens = documents.tokens.copy()
     found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
-    fate = generator.random(len(found.where))
-    # Order of fates: keep, random word, [MASK]; a random word is never [MASK], and may be the word itself.
-    put = found.targets.copy()
-    np.putmask(put, fate >= 1.0 - masking.replaced, 0)
-    random = np.flatnonzero((fate >= masking.keep) & (fate < masking.keep + masking.random))
-    put[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
-    tokens[found.where] = put
+    # Most become [MASK]; of those that do not, some get a random word, never [MASK], perhaps the word itself.
+    tokens[found.where] = mask_token
+    shown = found.where[chances(1.0 - masking.replaced, len(found.where), generator=generator)]
+    tokens[shown] = documents.tokens.take(shown)
+    if masking.random:
+        random = shown[chances(masking.random / (masking.keep + masking.random), len(shown), generator=generator)]
+        if words is None:
+            tokens[random] = generator.integers(1, vocabulary, size=len(random), dtype=tokens.dtype)
+        else:
+            tokens[random] = words[generator.integers(len(words), size=len(random))]
     return found
 
 

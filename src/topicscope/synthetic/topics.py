@@ -18,6 +18,7 @@ from topicscope.randomness import choices
 from topicscope.settings.checks import refuse
 from topicscope.settings.data import Data, Sampler
 from topicscope.synthetic.documents import Documents
+from topicscope.synthetic.urn import groups_of_equal_topic
 
 MASK_TOKEN = 0
 # How far a row of a topic-word matrix may be from summing to one: text files carry rounded numbers.
@@ -86,6 +87,11 @@ class TopicModel:
     def _word_outcomes(self) -> "Outcomes":
         return Outcomes(self.topic_words)
 
+    @cached_property
+    def _topic_outcomes(self) -> "Outcomes":
+        """A new topic of Pólya's urn."""
+        return Outcomes(self.dirichlet[None] / self.dirichlet.sum())
+
 
 def equal_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
     """The paper's topic-word matrix: topic t emits words (t−1)v+1 … tv with probability 1/v each."""
@@ -144,44 +150,35 @@ def sample_documents(
     lengths = generator.integers(shortest, longest, size=count, endpoint=True, dtype=np.int32)
     topics, counts = _topic_counts(model, lengths, generator)
     if model.equal_words is not None:
-        first_words = topics * np.int32(model.equal_words) + np.int32(1)
-        tokens = np.repeat(first_words.ravel(), counts.ravel())
+        tokens = np.repeat(topics * np.int32(model.equal_words) + np.int32(1), counts)
         tokens += choices(model.equal_words, len(tokens), generator=generator)
     else:
-        topic = np.repeat(topics.ravel(), counts.ravel())
-        tokens = model._word_outcomes.draw(topic, generator=generator) + np.int32(1)
+        tokens = model._word_outcomes.draw(np.repeat(topics, counts), generator=generator) + np.int32(1)
     documents = Documents(lengths, tokens)
     return _shuffled(documents, generator) if shuffled else documents
 
 
 def _topic_counts(
     model: TopicModel, lengths: Int[np.ndarray, " document"], generator: np.random.Generator
-) -> tuple[Int[np.ndarray, "document chosen"], Int[np.ndarray, "document chosen"]]:
-    """The topics that each document may have, counted from 0, and how many of its words are of each."""
+) -> tuple[Int[np.ndarray, " group"], Int[np.ndarray, " group"]]:
+    """Topics, counted from 0, and how many words of each come next, document after document."""
     if model.sampler == "topics":
         chosen = _topic_sets(model, len(lengths), generator).astype(np.int32)
         proportions = np.full(chosen.shape, 1.0 / model.per_document)
+        return chosen.ravel(), generator.multinomial(lengths, proportions).ravel()
+    sizes = groups_of_equal_topic(lengths, float(model.dirichlet.sum()), generator=generator)
+    if (model.dirichlet == model.dirichlet[0]).all():
+        topics = choices(model.topics, len(sizes), generator=generator).astype(np.int32)
     else:
-        proportions = sample_proportions(model, len(lengths), generator=generator)
-        chosen = np.broadcast_to(np.arange(model.topics, dtype=np.int32), proportions.shape)
-    return chosen, generator.multinomial(lengths, proportions)
+        # Every draw is from the same distribution, the only one.
+        topics = model._topic_outcomes.draw(np.zeros(len(sizes), dtype=np.int32), generator=generator)
+    return topics, sizes
 
 
 def _shuffled(documents: Documents, generator: np.random.Generator) -> Documents:
     """Each document's words in an order of their own: that of random keys."""
     keys = documents.document + generator.random(len(documents.tokens))
     return Documents(documents.lengths, documents.tokens[np.argsort(keys)])
-
-
-def sample_proportions(
-    model: TopicModel, count: int, *, generator: np.random.Generator
-) -> Float[np.ndarray, "document topic"]:
-    """Each document's topic proportions θ."""
-    if model.sampler == "dirichlet":
-        return generator.dirichlet(model.dirichlet, size=count)
-    proportions = np.zeros((count, model.topics))
-    np.put_along_axis(proportions, _topic_sets(model, count, generator), 1.0 / model.per_document, axis=1)
-    return proportions
 
 
 def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -> Int[np.ndarray, "document chosen"]:

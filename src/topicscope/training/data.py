@@ -10,9 +10,16 @@ from topicscope.synthetic.documents import Documents, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 
-# Documents are drawn and masked for this many steps at once: one large draw costs less than many small ones.
-# The number is part of the results, since each chunk has a generator of its own.
-STEPS_PER_CHUNK = 16
+# Documents are drawn and masked for some steps at once: one large draw costs less than many small ones. These bounds,
+# on the steps and on what a draw may hold, are part of the results, since each chunk has a generator of its own.
+MOST_STEPS = 64
+MOST_CELLS = 400_000
+
+
+def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
+    """How many steps' documents are drawn at once: a power of two, decided by the settings alone."""
+    cells = settings.training.batch * max(settings.data.length[1], vocabulary)
+    return min(MOST_STEPS, 1 << max(0, (MOST_CELLS // cells).bit_length() - 1))
 
 
 class BatchStream:
@@ -21,6 +28,9 @@ class BatchStream:
     def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
         self.settings = settings
         self.topic_model = topic_model
+        self.steps = steps_per_chunk(settings, topic_model.vocabulary)
+        """Steps whose documents are drawn at once."""
+
         self._documents: Documents | None = None
         self._masked_once: MaskedDocuments | None = None
         if not settings.data.fresh:
@@ -33,7 +43,7 @@ class BatchStream:
 
     def batch(self, step: int) -> MaskedDocuments:
         """The masked documents of a step."""
-        chunk, place = divmod(step, STEPS_PER_CHUNK)
+        chunk, place = divmod(step, self.steps)
         size = self.settings.training.batch
         return self._chunk(chunk).span(place * size, (place + 1) * size)
 
@@ -43,8 +53,8 @@ class BatchStream:
         return self._mask(self._sample(count, draw), draw)
 
     def chunk(self, chunk: int) -> MaskedDocuments:
-        """The masked documents of ``STEPS_PER_CHUNK`` steps, batch after batch; drawn at every call."""
-        count = STEPS_PER_CHUNK * self.settings.training.batch
+        """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
+        count = self.steps * self.settings.training.batch
         if self._documents is None:
             draw = generator(self.settings.seed, Purpose.DOCUMENTS, chunk)
             return self._mask(self._sample(count, draw), draw)

@@ -1,29 +1,44 @@
 """What a training step records: norms of every part, W^V's rotation, contrast along topic blocks."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor, float64
 
-from topicscope.measure.blocks import product_class_averages
+from topicscope.measure.blocks import product_contrasts
 from topicscope.model.transformer import Transformer
+
+Weights = dict[str, Float[Tensor, "seed ..."]]
 
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
 # Matrices that the model has once, not once a layer.
-UNLAYERED = frozenset({"embedding", "positions", "prediction", "head"})
+UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
 
-def norms(model: Transformer) -> dict[str, list[float]]:
-    """Frobenius norm of every parameter, one a layer."""
+def norms(weights: Weights) -> list[dict[str, list[float]]]:
+    """Frobenius norm of every parameter, one a layer, for each seed."""
     layered = {
-        name: parameter if parameter.dim() > 1 and name not in UNLAYERED else parameter[None]
-        for name, parameter in model.named_parameters()
+        name: weight if weight.dim() > 2 and name not in UNLAYERED else weight[:, None]
+        for name, weight in weights.items()
     }
-    return {
-        name: parameter.flatten(start_dim=1).norm(dim=1, dtype=float64).tolist() for name, parameter in layered.items()
+    found = {
+        name: weight.detach().flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
+        for name, weight in layered.items()
     }
+    return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
+
+
+def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """The same of one model's parameters, or of their gradients."""
+    return norms({name: tensor[None] for name, tensor in tensors.items()})[0]
+
+
+def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
+    """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
+    return matrix.reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
 
 
 def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
@@ -43,11 +58,20 @@ def embedding_products(model: Transformer) -> Float[np.ndarray, "token token"]:
     return (table @ table.T).numpy()
 
 
-def contrasts(model: Transformer, word_topics: Int[np.ndarray, " token"]) -> dict[str, Any]:
-    """Same- minus different-topic averages of W^E⊤ W^V W^E (one a layer) and of W^E⊤ W^E."""
-    table = model.parameter("embedding").detach().double().numpy()
-    values = model.parameter("value").detach().double().numpy()
-    return {
-        "value": [product_class_averages(table @ value, table, word_topics).contrast for value in values],
-        "embedding": product_class_averages(table, table, word_topics).contrast,
-    }
+def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
+    """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
+    table = model.parameter("embedding").detach()
+    return (table @ model.parameter("value").detach() @ table.T).float().numpy()
+
+
+def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[dict[str, Any]]:
+    """Same- minus different-topic averages of W^E⊤ W^V W^E (one a layer) and of W^E⊤ W^E, for each seed."""
+    table = weights["embedding"].detach().double().numpy()[:, None]
+    values = weights["value"].detach().double().numpy()
+    by_layer, alone = (product_contrasts(rows, table, word_topics) for rows in (table @ values, table))
+    if by_layer is None or alone is None:
+        return [{"value": [None] * values.shape[1], "embedding": None} for _ in values]
+    return [
+        {"value": of_layers, "embedding": of_embedding}
+        for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
+    ]

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,14 @@ from topicscope.model.weights import part_of
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
+from topicscope.training import dynamics
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
-from topicscope.training.data import STEPS_PER_CHUNK
 from topicscope.training.engines import make_engine
 from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.members import Member, shared_weights
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses
+from topicscope.training.reference_matrices import write_reference_matrices
 from topicscope.training.runs import RunFolder, check_out, first_not_finite
 from topicscope.training.schedule import Phase, learning_rate, logged_steps, phase, validates
 
@@ -64,9 +66,15 @@ def train_together(
             _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
                 folder.create(mine)
-            folder.describe(mine, lambda mine=mine: reference_losses(mine, topic_model), together=members)  # type: ignore[misc]
+            folder.describe(mine, partial(_reference, folder.path, mine, topic_model), together=members)
         trainer.run(folders, report or (lambda done, total, state: None))
     return folders
+
+
+def _reference(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+    """What the run is to be held against: losses, and which matrices are beside them in a file of their own."""
+    said = write_reference_matrices(folder, settings, topic_model)
+    return {**reference_losses(settings, topic_model), "matrices": said}
 
 
 def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Settings], resume: bool) -> Settings:
@@ -161,10 +169,11 @@ class Trainer:
 
     def _batch(self) -> Any:
         """The documents of this step; those of some steps are drawn and laid out at once."""
-        chunk, place = divmod(self.step, STEPS_PER_CHUNK)
+        steps = self.members[0].stream.steps
+        chunk, place = divmod(self.step, steps)
         if chunk != self._chunk:
             drawn = (member.stream.chunk(chunk) for member in self.members)
-            self._chunk, self._batches = chunk, self.engine.prepare(drawn, STEPS_PER_CHUNK)
+            self._chunk, self._batches = chunk, self.engine.prepare(drawn, steps)
         return self._batches[place]
 
     def enter_phase(self) -> None:
@@ -201,11 +210,13 @@ class Trainer:
         """Write each member's row; one with a number that is not finite has diverged."""
         due = self._held_out and validates(self.training, self.step)
         validation = self.engine.losses(self._validation).tolist() if due else [None] * len(self.members)
+        norms = dynamics.norms(self.weights)
+        contrasts = dynamics.contrasts(self.weights, self.members[0].topic_model.word_topics)
         sentences = []
-        for member, loss, held_out in zip(self.members, losses.tolist(), validation, strict=True):
+        for member, loss, *recorded in zip(self.members, losses.tolist(), validation, norms, contrasts, strict=True):
             if member not in going:
                 continue
-            row = member.row(self.step, loss, held_out)
+            row = member.row(self.step, loss, *recorded)
             if name := first_not_finite(row):
                 sentences.append(self._take_out(member, going, f"{name} at step {self.step} is not finite"))
             else:

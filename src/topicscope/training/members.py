@@ -61,8 +61,10 @@ class Member:
         self._history.pop(step - dynamics.ROTATION_STEPS - 1, None)
 
     @torch.no_grad()
-    def row(self, step: int, loss: float, validation_loss: float | None) -> Row:
-        """What is recorded of a step."""
+    def row(
+        self, step: int, loss: float, validation_loss: float | None, norm: dict[str, list[float]], contrast: Row
+    ) -> Row:
+        """What is recorded of a step; norms and contrasts are computed for all members at once."""
         earlier = self._history.get(step - dynamics.ROTATION_STEPS)
         value = self.model.parameter("value")
         return {
@@ -71,9 +73,9 @@ class Member:
             "penalty": float(l2_penalty(self.model, self.training)) if self.training.l2 else 0.0,
             "validation_loss": validation_loss,
             "learning_rate": learning_rate(self.training, step),
-            "norm": dynamics.norms(self.model),
+            "norm": norm,
             "rotation": None if earlier is None else dynamics.rotation(value, earlier),
-            "contrast": dynamics.contrasts(self.model, self.topic_model.word_topics),
+            "contrast": contrast,
         }
 
     def write(self, row: Row) -> None:

@@ -45,6 +45,11 @@ class RunFolder:
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
 
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import run_html
+
+        return run_html(str(self.path), self.metrics(), self.settings().training.steps)
+
     def settings(self) -> Settings:
         """The settings that the run was started with."""
         return load_settings(self.settings_path)
@@ -222,12 +227,16 @@ def _company_text(company: list[Row]) -> str:
     return f"together with {len(company) - 1} others" if company else "alone"
 
 
-def _versions(settings: Settings, together: Sequence[Settings]) -> dict[str, Any]:
+def package_versions() -> dict[str, Any]:
+    """Versions of the packages that results depend on, of Python, and the machine's kind."""
     packages = {name: version(name) for name in RECORDED_PACKAGES}
-    machine = {"python": platform.python_version(), "machine": platform.machine()}
+    return packages | {"python": platform.python_version(), "machine": platform.machine()}
+
+
+def _versions(settings: Settings, together: Sequence[Settings]) -> dict[str, Any]:
     how = {"seed": settings.seed, "threads": settings.training.threads, "engine": settings.engine}
     company = _company(together)
-    return packages | machine | how | ({"together": company} if company else {})
+    return package_versions() | how | ({"together": company} if company else {})
 
 
 def _with_files_inside(settings: Settings, folder: Path) -> Settings:

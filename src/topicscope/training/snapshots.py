@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
 from topicscope.model.batch import padded_batch
@@ -33,13 +33,31 @@ class SnapshotTaker:
 
     @torch.no_grad()
     def take(self, model: Transformer) -> Snapshot:
-        """W^V of each layer, W^E⊤W^E, and attention by class (same word, same topic, different) of each head."""
+        """W^V of each layer, W^E⊤W^E, W^E⊤W^V W^E, and each head's attention to the same word, topic, other topics."""
         snapshot = {"value": model.parameter("value").detach().float().numpy().copy()}
         if model.sizes.vocabulary <= LARGEST_VOCABULARY:
             snapshot["embedding_products"] = dynamics.embedding_products(model).astype(np.float32)
+            # With one-hot embeddings this is W^V itself, kept once.
+            if not one_hot(model):
+                snapshot["value_products"] = dynamics.value_products(model)
         averages = self._attention.averages(model)
         classes = (averages.same_word, averages.same_topic, averages.different_topic)
         return snapshot | {"attention": np.stack(classes).astype(np.float32)}
+
+
+def one_hot(model: Transformer) -> bool:
+    """Whether the embedding is frozen at the identity."""
+    part = model.settings.embedding
+    return part.start == "identity" and not part.train
+
+
+def length_shares(documents: MaskedDocuments) -> Float[np.ndarray, "1 document 1 1 1"]:
+    """Lengths over their mean, to multiply attention with.
+
+    Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+    """
+    shares = documents.lengths / documents.lengths.mean()
+    return shares.astype(np.float32)[None, :, None, None, None]
 
 
 class PositionAttention:
@@ -51,11 +69,13 @@ class PositionAttention:
         self._batch = padded_batch(documents, masked_keys=masked_keys, average="document")
         present = np.arange(self._batch.tokens.shape[1]) < documents.lengths[:, None]
         self._classes = pair_classes(self._batch.tokens.numpy(), present, word_topics)
+        self._shares = length_shares(documents)
 
     @torch.no_grad()
     def averages(self, model: Transformer) -> AttentionAverages:
         """Average attention over the pairs of each class."""
-        return attention_averages(model.attention(self._batch.tokens, self._batch.visible).numpy(), self._classes)
+        attention = model.attention(self._batch.tokens, self._batch.visible).numpy()
+        return attention_averages(attention * self._shares, self._classes)
 
 
 class BagAttention:
@@ -75,9 +95,10 @@ class BagAttention:
         for grid, values in ((self._tokens, token), (self._counts, total), (self._visible, visible)):
             grid[document, slot] = values
         self._word_topics = word_topics
+        self._shares = length_shares(documents)
 
     @torch.no_grad()
     def averages(self, model: Transformer) -> AttentionAverages:
         """Average attention over the pairs of each class."""
         attention = model.attention(torch.from_numpy(self._tokens), torch.from_numpy(self._visible)).numpy()
-        return bag_attention_averages(attention, self._tokens, self._counts, self._word_topics)
+        return bag_attention_averages(attention * self._shares, self._tokens, self._counts, self._word_topics)

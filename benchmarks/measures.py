@@ -1,0 +1,95 @@
+"""The probe's statistics side by side with the obvious way: a loop over pairs, and sampled pairs.
+
+python benchmarks/measures.py [--pairs 1e8]
+"""
+
+import argparse
+import time
+from collections import defaultdict
+
+import numpy as np
+
+from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, passage_pairs
+from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
+from topicscope.measure.similarity import pair_averages, prepared
+
+LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
+
+
+def attention_by_loop(
+    attention: np.ndarray, words: list[int], topic: list[int]
+) -> dict[tuple[int, int, int], list[float]]:
+    """Sums and counts over layers, heads, queries and keys."""
+    found: dict[tuple[int, int, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    values = attention.tolist()
+    for layer in range(LAYERS):
+        for head in range(HEADS):
+            rows = values[layer][head]
+            for query, first in enumerate(words):
+                for key, second in enumerate(words):
+                    if first >= 0 and second >= 0 and first != second:
+                        kind = SAME_TOPIC if topic[first] == topic[second] else DIFFERENT_TOPIC
+                        sums = found[layer, head, kind]
+                        sums[0] += rows[query][key] * LENGTH / 100
+                        sums[1] += 1
+    return found
+
+
+def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
+    topic = draw.integers(TOPICS, size=WORDS)
+    labelling = Labelling(topic[:, None] == np.arange(TOPICS))
+    texts = [np.where(draw.random(LENGTH) < 0.4, draw.integers(WORDS, size=LENGTH), -1) for _ in range(passages)]
+    attentions = [draw.random((LAYERS, HEADS, LENGTH, LENGTH)).astype(np.float32) for _ in range(passages)]
+    accumulator = PairAccumulator(PairPlan((labelling,)), LAYERS, HEADS)
+    began = time.process_time()
+    for attention, words in zip(attentions, texts, strict=True):
+        accumulator.add(passage_pairs(attention, words), 0)
+    ours = (time.process_time() - began) / passages
+    began = time.process_time()
+    slow = attention_by_loop(attentions[0], texts[0].tolist(), topic.tolist())
+    loop = time.process_time() - began
+    first = PairAccumulator(PairPlan((labelling,)), LAYERS, HEADS)
+    first.add(passage_pairs(attentions[0], texts[0]), 0)
+    sums = first.result().articles.sums[0, 0]
+    worst = max(abs(sums[kind, layer, head] / total - 1) for (layer, head, kind), (total, _) in slow.items())
+    print(f"attention, a passage of {LENGTH} tokens, {LAYERS} x {HEADS} heads")
+    print(
+        f"  ours {1e3 * ours:.1f} ms, loop {1e3 * loop:.0f} ms: {loop / ours:.0f} times; largest difference {worst:.0e}"
+    )
+
+
+def compare_similarity(draw: np.random.Generator, pairs: int) -> None:
+    topic = draw.integers(TOPICS, size=WORDS)
+    labelling = Labelling(topic[:, None] == np.arange(TOPICS))
+    vectors = prepared(draw.normal(size=(WORDS, WIDTH)) + 0.3 * draw.normal(size=(TOPICS, WIDTH))[topic], "cosine")
+    began = time.process_time()
+    exact = pair_averages(vectors, labelling)
+    ours = time.process_time() - began
+    began = time.process_time()
+    sums, counts = np.zeros(2), np.zeros(2)
+    left, block = pairs, 1_000_000
+    products = vectors @ vectors.T
+    while left > 0:
+        first, second = draw.integers(WORDS, size=(2, min(block, left)))
+        kept = first != second
+        first, second = first[kept], second[kept]
+        apart = (topic[first] != topic[second]).astype(np.int64)
+        sums += np.bincount(apart, products[first, second], 2)
+        counts += np.bincount(apart, minlength=2)
+        left -= block
+    sampled, drawing = sums / counts, time.process_time() - began
+    print(f"similarity of {WORDS} words, same topic")
+    print(f"  ours, all pairs: {exact.same[0]:.6f} in {ours:.3f} s")
+    print(f"  {pairs:.0e} sampled pairs: {sampled[0]:.6f} in {drawing:.1f} s: {drawing / ours:.0f} times")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=float, default=1e8)
+    draw = np.random.default_rng(0)
+    compare_attention(draw)
+    compare_similarity(draw, int(parser.parse_args().pairs))
+
+
+if __name__ == "__main__":
+    main()

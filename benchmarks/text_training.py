@@ -1,0 +1,112 @@
+"""Training on text beside Hugging Face: ``python benchmarks/text_training.py [rounds]`` prints a table.
+
+The same passages with the same masks, the same architecture and weights at the start, the same threads, Adam in both,
+in turns, so that whatever else the machine does falls on both. Hugging Face's model has its own loop: batches padded to
+their longest passage, scores at all positions, a label of −100 where nothing is predicted, default (fused) attention.
+Times are the processor's.
+"""
+
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from topicscope.model.bert import bert_config, to_bert
+from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
+from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.training.machine import torch_threads
+from topicscope.training.passages import Text
+from topicscope.training.prepare import prepare_text
+from topicscope.training.text_loop import TextTrainer
+
+SIZES = {
+    "4 layers, width 128": Encoder(width=128, feed_forward=512),
+    "4 layers, width 256": Encoder(width=256, feed_forward=1_024),
+}
+DATA = TextData(corpus="wiki-sample", vocabulary=8_000, length=126)
+THREADS = 1
+
+
+class HuggingFace:
+    """``BertForMaskedLM`` with the encoder's weights, and a training loop as its documentation has it."""
+
+    def __init__(self, trainer: TextTrainer) -> None:
+        from transformers import BertConfig, BertForMaskedLM
+
+        settings, specials = trainer.settings, trainer.text.specials
+        fields = bert_config(
+            settings.model, vocabulary=specials.vocabulary, longest=settings.positions, padding=specials.padding
+        )
+        self.model: Any = BertForMaskedLM(BertConfig(**fields)).train()  # type: ignore[no-untyped-call]
+        self.model.load_state_dict(to_bert({name: weight.detach() for name, weight in trainer.weights.items()}))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=settings.training.learning_rate)
+        self.specials = specials
+
+    def step(self, passages: MaskedDocuments) -> float:
+        """Padding, forward, loss, backward, Adam."""
+        loss = self.model(**self._batch(passages)).loss
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return float(loss.detach())
+
+    def _batch(self, passages: MaskedDocuments) -> dict[str, torch.Tensor]:
+        lengths = passages.lengths + 2
+        present = np.arange(lengths.max()) < lengths[:, None]
+        content = present & (np.arange(lengths.max()) >= 1) & (np.arange(lengths.max()) < lengths[:, None] - 1)
+        tokens = np.full(present.shape, self.specials.padding, dtype=np.int64)
+        labels = np.full(present.shape, -100, dtype=np.int64)
+        tokens[:, 0] = self.specials.before
+        tokens[np.arange(len(lengths)), lengths - 1] = self.specials.after
+        tokens[content] = passages.tokens
+        labels[content] = np.where(passages.masked, passages.words, -100)
+        arrays = {"input_ids": tokens, "attention_mask": present.astype(np.int64), "labels": labels}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+
+def our_step(trainer: TextTrainer, passages: MaskedDocuments) -> float:
+    """As the training loop does it, without what it records."""
+    loss, gradients = trainer.gradients(passages)
+    trainer.update(gradients)
+    trainer.step += 1
+    return loss
+
+
+def compare(model: Encoder, text: Text, rounds: int) -> tuple[float, float, float]:
+    """Tokens a second of processor time, ours and theirs, and the largest difference between their losses."""
+    # One mean over all masked positions of a batch, as Hugging Face takes it.
+    training = TextTraining(batch=16, threads=THREADS, average="batch", learning_rate=1e-4, validate_every=0)
+    trainer = TextTrainer(TextSettings(data=DATA, model=model, training=training), text)
+    theirs = HuggingFace(trainer)
+    speeds: tuple[list[float], list[float]] = ([], [])
+    apart = 0.0
+    for number in range(rounds + 1):
+        passages, losses = trainer.stream.batch(number), []
+        for which, step in enumerate((lambda each: our_step(trainer, each), theirs.step)):
+            began = time.process_time()
+            losses.append(step(passages))
+            if number:
+                speeds[which].append(len(passages.tokens) / (time.process_time() - began))
+        apart = max(apart, abs(losses[0] - losses[1]))
+    return statistics.median(speeds[0]), statistics.median(speeds[1]), apart
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    with tempfile.TemporaryDirectory() as folder, torch_threads(THREADS):
+        text = prepare_text(DATA, Path(folder)).text
+        print(f"wiki-sample, vocabulary {DATA.vocabulary:,}, batches of 16 passages of {DATA.length} tokens, 1 thread")
+        print("| | ours, tokens/s | Hugging Face, tokens/s | ratio | losses apart by |\n|---|---:|---:|---:|---:|")
+        for name, model in SIZES.items():
+            ours, theirs, apart = compare(replace(model), text, rounds)
+            print(f"| {name} | {ours:,.0f} | {theirs:,.0f} | {ours / theirs:.2f} | {apart:.1e} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

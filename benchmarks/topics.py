@@ -1,0 +1,151 @@
+"""Writes docs/topics-performance.md: LDA by tomotopy against gensim. ``python benchmarks/topics.py``; some minutes."""
+
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+from gensim.models import LdaModel
+
+from topicscope.probe.bags import Bags, collect_bags, stop_word_list
+from topicscope.probe.topic_quality import coherence, diversity, top_words
+from topicscope.probe.topics import TopicSettings, fit_lda
+from topicscope.text.corpora import open_corpus
+from topicscope.text.tokens import load_tokenizer, write_passages
+
+PAGE = Path(__file__).parent.parent / "docs" / "topics-performance.md"
+TOPICS = 100
+ITERATIONS = (100, 200, 400)
+PASSES = (1, 10, 30)
+# Documents' topics are found again by as many rounds of EM, for all fits alike.
+ROUNDS = 40
+PRIOR = 0.1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    name: str
+    seconds: float
+    held_out: float
+    c_npmi: float
+    c_v: float
+    diversity: float
+
+
+def main() -> None:
+    fitted, held_out = halves()
+    outcomes = [
+        measure(f"tomotopy, {count} iterations", gibbs(fitted, count), fitted, held_out) for count in ITERATIONS
+    ]
+    for passes in PASSES:
+        outcomes.append(measure(f"gensim, {passes} passes", variational(fitted, passes), fitted, held_out))
+    PAGE.write_text(page(fitted, held_out, outcomes), encoding="utf-8")
+
+
+def halves() -> tuple[Bags, Bags]:
+    """The words of each half of wiki-sample's articles, the second with the first one's vocabulary."""
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer = load_tokenizer("minilm")
+        passages = write_passages(open_corpus("wiki-sample"), tokenizer, length=126, folder=Path(folder))
+        one, other = (
+            collect_bags(
+                passages,
+                tokenizer,
+                chosen=chosen,
+                most_tokens=10**9,
+                stop_words=stop_word_list("gensim"),
+                shortest=3,
+                generator=np.random.default_rng(0),
+            )
+            for chosen in (passages.for_topics, passages.for_measures)
+        )
+    place = np.searchsorted(one.tokens, other.tokens)
+    known = place < len(one.tokens)
+    known[known] = one.tokens[place[known]] == other.tokens[known]
+    kept = known[other.words]
+    before = np.concatenate([[0], np.cumsum(kept)])
+    words = place[other.words[kept]].astype(np.int32)
+    return one, Bags(words, before[other.offsets], one.tokens, np.bincount(words, minlength=len(one.tokens)))
+
+
+def gibbs(bags: Bags, iterations: int) -> Callable[[], np.ndarray]:
+    settings = TopicSettings(topics=TOPICS, iterations=iterations, coherence=False)
+    return lambda: fit_lda(bags, settings, 0).topic_word
+
+
+def variational(bags: Bags, passes: int) -> Callable[[], np.ndarray]:
+    def fit() -> np.ndarray:
+        corpus = [counted(document) for document in bags.documents()]
+        words = {word: str(word) for word in range(len(bags.tokens))}
+        # The same priors as tomotopy begins with, the documents' fitted too.
+        model = LdaModel(corpus, TOPICS, words, passes=passes, alpha="auto", eta=0.01, random_state=0)
+        return model.get_topics()
+
+    return fit
+
+
+def counted(document: np.ndarray) -> list[tuple[int, int]]:
+    words, counts = np.unique(document, return_counts=True)
+    return list(zip(words.tolist(), counts.tolist(), strict=True))
+
+
+def measure(name: str, fit: Callable[[], np.ndarray], fitted: Bags, held_out: Bags) -> Outcome:
+    start = time.process_time()
+    topic_word = fit()
+    seconds = time.process_time() - start
+    top = top_words(topic_word)
+    judged = coherence(top, fitted.documents(), len(fitted.tokens))
+    outcome = Outcome(name, seconds, completion(topic_word, held_out), judged["c_npmi"], judged["c_v"], diversity(top))
+    print(outcome)
+    return outcome
+
+
+def completion(topic_word: np.ndarray, bags: Bags) -> float:
+    """Log-likelihood a word of every second word of each passage, its topics found from the other words."""
+    topic_word = topic_word.astype(np.float64) + 1e-12
+    topic_word /= topic_word.sum(axis=1, keepdims=True)
+    total, words = 0.0, 0
+    for document in bags.documents():
+        seen, asked = topic_word[:, document[0::2]], topic_word[:, document[1::2]]
+        weights = np.full(TOPICS, 1 / TOPICS)
+        for _ in range(ROUNDS):
+            share = weights[:, None] * seen
+            counts = (share / share.sum(axis=0)).sum(axis=1) + PRIOR
+            weights = counts / counts.sum()
+        total += np.log(weights @ asked).sum()
+        words += asked.shape[1]
+    return total / words
+
+
+def page(fitted: Bags, held_out: Bags, outcomes: list[Outcome]) -> str:
+    lines = [
+        "# LDA: tomotopy against gensim\n",
+        "Written by `benchmarks/topics.py`; do not edit. "
+        f"tomotopy {version('tomotopy')}, gensim {version('gensim')}, Python {platform.python_version()}, one thread. "
+        "Times are the processor's.\n",
+        f"wiki-sample as minilm's tokenizer sees it, in passages of 126 tokens; {TOPICS} topics fitted on one half of "
+        f"the articles ({len(fitted.documents()):,} passages, {len(fitted.words):,} words, {len(fitted.tokens):,} "
+        f"distinct), judged on the other ({len(held_out.documents()):,} passages, {len(held_out.words):,} words). "
+        "Priors, fitted meanwhile by both, begin differently: 0.1 for the topics of a document by tomotopy "
+        "(`auto` by gensim's `LdaModel`, from 1/100), 0.01 for the words of a topic. "
+        "*Held-out*: log-likelihood a word of every second "
+        f"word of a passage, whose topics are found from its other words by {ROUNDS} rounds of the same EM for all. "
+        "Coherence: of ten words a topic, on what was fitted, as some of them do not occur in the other half: "
+        "so the held-out column is the one to compare by.\n",
+        "| | seconds | held-out log-likelihood a word | c_npmi | c_v | diversity |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {one.name} | {one.seconds:.1f} | {one.held_out:.3f} | {one.c_npmi:.3f} | {one.c_v:.3f} "
+        f"| {one.diversity:.2f} |"
+        for one in outcomes
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""``topicscope report``: one page from finished work; and the same shown in a notebook."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.report.notebook import Shown
+from topicscope.report.page import page_html, write_report
+
+FILE = "report.html"
+
+
+def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
+    """Write a page of these folders: results of ``reproduce``, runs, landscapes, probes, sweeps."""
+    file = Path(out)
+    if not folders:
+        raise InputError(
+            "no folder is given: name at least one that reproduce, train, landscape, probe or sweep wrote."
+        )
+    if file.is_dir():
+        raise InputError(f"--out {file} is a folder: give a file, such as {file / FILE}.")
+    return write_report([Path(folder) for folder in folders], file)
+
+
+def show(*results: Any) -> Shown:
+    """The page of runs, folders or results of commands, inside a notebook: ``ts.show(run)``."""
+    folders = [_folder(result) for result in results]
+    if not folders:
+        raise InputError("show has nothing to show: give it a run, a result of reproduce or probe, or a folder.")
+    return Shown(page_html(folders))
+
+
+def _folder(result: Any) -> Path:
+    """Where a result is on disk: a path, or what has one."""
+    if isinstance(result, str | Path):
+        return Path(result)
+    path = getattr(result, "path", None) or getattr(result, "out", None)
+    if not isinstance(path, Path):
+        raise InputError(
+            f"show cannot show a {type(result).__name__}: give it a run, a result of reproduce or probe, or a folder."
+        )
+    return path

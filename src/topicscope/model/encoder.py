@@ -1,0 +1,177 @@
+"""A transformer encoder for real text: BERT exactly with everything switched on, and fast.
+
+Passages are packed without padding, only masked positions are predicted, and the last layer is computed only there
+from its output projection on. The parameters have the names and shapes of the sandbox's ``Transformer``, which is the
+reference for the parts that both have.
+"""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from topicscope.model.packed import PackedBatch
+from topicscope.model.transformer import sinusoids
+from topicscope.model.weights import Sizes, Weights, shapes
+from topicscope.settings.text import Encoder as EncoderSettings
+
+# BERT knows two kinds of sentences; ours are all of the first.
+TOKEN_TYPES = 2
+ATTENTION = ("key", "query", "value")
+MATRICES = (*ATTENTION, "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm")
+LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
+# One layer's parameters by name.
+Layer = dict[str, Tensor]
+
+
+def encoder_shapes(settings: EncoderSettings, vocabulary: int, longest: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every parameter, in the order in which they are drawn; ``longest`` counts special tokens."""
+    model = settings.sandbox()
+    found = shapes(model, Sizes.of(model, vocabulary, longest))
+    if settings.token_types:
+        found["token_types"] = (TOKEN_TYPES, settings.width)
+    if settings.embedding_norm:
+        found |= {"embedding_norm": (settings.width,), "embedding_norm_bias": (settings.width,)}
+    return found
+
+
+def encoder_weights(
+    settings: EncoderSettings, vocabulary: int, longest: int, *, generator: np.random.Generator
+) -> Weights:
+    """Weights at the start: matrices normal at their scale, biases zero, LayerNorm's gains one."""
+    weights = {}
+    for name, shape in encoder_shapes(settings, vocabulary, longest).items():
+        if name.endswith("_bias"):
+            weights[name] = np.zeros(shape)
+        elif name.endswith("_norm"):
+            weights[name] = np.ones(shape)
+        else:
+            scale = settings.attention_scale if name in ATTENTION else settings.scale
+            weights[name] = generator.normal(scale=scale, size=shape)
+    return weights
+
+
+class Encoder(nn.Module):
+    """BERT, with each of its parts switchable; rows are positions."""
+
+    def __init__(self, settings: EncoderSettings, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        self.settings = settings
+        for name, array in weights.items():
+            self.register_parameter(name, nn.Parameter(torch.from_numpy(array).to(dtype, copy=True)))
+
+    def parameter(self, name: str) -> Tensor:
+        """One parameter by name, for instance ``value``."""
+        parameter = getattr(self, name)
+        assert isinstance(parameter, Tensor)
+        return parameter
+
+    def predict_masked(self, batch: PackedBatch) -> Float[Tensor, "target token"]:
+        """Scores of every token at the masked positions alone."""
+        state = self.embed(batch.tokens, batch.places)
+        for number, layer in enumerate(self._layers(), start=1):
+            mixed = self._mix(state, batch.groups, layer)
+            if number == self.settings.layers:
+                # Nothing but attention needs the other positions any more.
+                mixed, state = mixed.index_select(0, batch.targets), state.index_select(0, batch.targets)
+            state = self._finish(state, mixed, layer)
+        return self.predict(state)
+
+    def states(self, batch: PackedBatch) -> list[Float[Tensor, "position width"]]:
+        """The embeddings, then the output of each layer, at all positions."""
+        found = [self.embed(batch.tokens, batch.places)]
+        for layer in self._layers():
+            found.append(self._finish(found[-1], self._mix(found[-1], batch.groups, layer), layer))
+        return found
+
+    def attention(self, tokens: Int[Tensor, "passage position"]) -> Float[Tensor, "layer passage head query key"]:
+        """Attention of every layer for passages of one length; each row (a query) sums to one over the keys.
+
+        The fused kernels that training uses do not give attention, so it is computed here as it is written.
+        """
+        passages, length = tokens.shape
+        places = torch.arange(length, device=tokens.device).repeat(passages)
+        state, found = self.embed(tokens.flatten(), places), []
+        width = self.settings.width // self.settings.heads
+        for layer in self._layers():
+            query, key, value = (
+                _linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
+                for name in ("query", "key", "value")
+            )
+            found.append((query @ key.mT / width**0.5).softmax(dim=-1))
+            mixed = (found[-1] @ value).transpose(1, 2).flatten(2).flatten(0, 1)
+            state = self._finish(state, mixed, layer)
+        return torch.stack(found)
+
+    def embed(
+        self, tokens: Int[Tensor, " position"], places: Int[Tensor, " position"]
+    ) -> Float[Tensor, "position width"]:
+        """The embedding layer's output: word + position + token type, then LayerNorm; what is switched on of these."""
+        state = functional.embedding(tokens, self.parameter("embedding"))
+        if self.settings.positions == "learned":
+            state = state + functional.embedding(places, self.parameter("positions"))
+        elif self.settings.positions == "sinusoidal":
+            table = sinusoids(int(places.max()) + 1, self.settings.width).to(state)
+            state = state + table[places]
+        if self.settings.token_types:
+            state = state + self.parameter("token_types")[0]
+        return self._normalise(state, "embedding_norm") if self.settings.embedding_norm else state
+
+    def predict(self, state: Float[Tensor, "row width"]) -> Float[Tensor, "row token"]:
+        """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
+        if self.settings.head_transform:
+            state = functional.gelu(functional.linear(state, self.parameter("head"), self.parameter("head_bias")))
+            state = self._normalise(state, "head_norm")
+        table = self.parameter("embedding" if self.settings.tied else "prediction")
+        return functional.linear(state, table, self.parameter("prediction_bias"))
+
+    def _mix(
+        self, state: Float[Tensor, "position width"], groups: tuple[tuple[int, int], ...], layer: Layer
+    ) -> Float[Tensor, "position width"]:
+        """Attention within each passage, heads side by side; passages of equal length at once."""
+        heads, sizes = self.settings.heads, [passages * length for passages, length in groups]
+        projected = [torch.split(_linear(state, name, layer), sizes) for name in ("query", "key", "value")]
+        mixed = []
+        for (passages, length), *parts in zip(groups, *projected, strict=True):
+            query, key, value = (part.view(passages, length, heads, -1).transpose(1, 2) for part in parts)
+            each = functional.scaled_dot_product_attention(query, key, value)
+            mixed.append(each.transpose(1, 2).reshape(passages * length, -1))
+        return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+
+    def _finish(
+        self, before: Float[Tensor, "row width"], mixed: Float[Tensor, "row width"], layer: Layer
+    ) -> Float[Tensor, "row width"]:
+        """What follows attention in a layer."""
+        if self.settings.output_projection:
+            mixed = _linear(mixed, "output", layer)
+        state = self._connect(before, mixed, "attention_norm", layer)
+        if not self.settings.feed_forward:
+            return state
+        inner = functional.gelu(_linear(state, "feed_forward_in", layer))
+        return self._connect(state, _linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
+
+    def _connect(
+        self, before: Float[Tensor, "row width"], after: Float[Tensor, "row width"], norm: str, layer: Layer
+    ) -> Float[Tensor, "row width"]:
+        state = before + after if self.settings.residual else after
+        return self._normalise(state, norm, layer) if self.settings.layer_norm else state
+
+    def _layers(self) -> list[Layer]:
+        """Each layer's parameters; taken apart once, so that their gradients are put together once."""
+        names = [name for name in LAYERED if hasattr(self, name)]
+        apart = [self.parameter(name).unbind(0) for name in names]
+        return [dict(zip(names, each, strict=True)) for each in zip(*apart, strict=True)]
+
+    def _normalise(
+        self, state: Float[Tensor, "row width"], norm: str, layer: Layer | None = None
+    ) -> Float[Tensor, "row width"]:
+        if layer is None:
+            gain, bias = self.parameter(norm), self.parameter(norm + "_bias")
+        else:
+            gain, bias = layer[norm], layer[norm + "_bias"]
+        return functional.layer_norm(state, (self.settings.width,), gain, bias, self.settings.norm_epsilon)
+
+
+def _linear(state: Float[Tensor, "row input"], name: str, layer: Layer) -> Float[Tensor, "row output"]:
+    return functional.linear(state, layer[name], layer[name + "_bias"])

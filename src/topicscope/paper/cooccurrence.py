@@ -1,0 +1,111 @@
+"""Table 2 and §8.2's question: is it topics, or only co-occurrence.
+
+Table 2 compares same-topic pairs with as many pairs that co-occur most. Ours goes on: same-topic pairs against
+different-topic pairs of equal co-occurrence and frequency (and, for attention, distance).
+"""
+
+from functools import partial
+from typing import Literal
+
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, above, below
+from topicscope.paper.language import described, measured, slug
+from topicscope.paper.needs import Results
+from topicscope.paper.printed import FRACTIONS, TABLE_2
+from topicscope.paper.probing import Probing, available, models_of, probing, untrained, why_unavailable
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Of every trained model, at every threshold."""
+    trained = [probing(model, preset) for model in models_of(preset) if not untrained(model)]
+    return tuple(
+        make(need, fraction)
+        for need in trained
+        for make in (_top_attention, _top_cosine, _matched_attention, _matched_cosine)
+        for fraction in FRACTIONS
+    )
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """None: Table 2 is two numbers a row."""
+    return ()
+
+
+def _top_attention(need: Probing, fraction: float) -> Claim:
+    same, top, *_ = TABLE_2[FRACTIONS.index(fraction)]
+    return Claim(
+        id=f"table2/{slug(need.model)}/attention-{fraction:g}",
+        source="Table 2",
+        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic give each "
+        "other less attention than the word pairs that co-occur most, as many as one topic has.",
+        expected=f"< 1 (its Bert: {same / top:.3f})",
+        rule=below(1),
+        measure=partial(_top, need, fraction, "attention"),
+        needs=available(need),
+        unit="same topic / top co-occurring",
+        unavailable=why_unavailable(need.model),
+    )
+
+
+def _top_cosine(need: Probing, fraction: float) -> Claim:
+    *_, same, top = TABLE_2[FRACTIONS.index(fraction)]
+    return Claim(
+        id=f"table2/{slug(need.model)}/cosine-{fraction:g}",
+        source="Table 2",
+        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic have more "
+        "similar embeddings than the word pairs that co-occur most, as many as one topic has.",
+        expected=f"> 0 (its Bert: {same - top:.3f})",
+        rule=above(0),
+        measure=partial(_top, need, fraction, "cosine"),
+        needs=available(need),
+        unit="same topic − top co-occurring",
+        unavailable=why_unavailable(need.model),
+    )
+
+
+def _top(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
+    """The ratio for attention, the difference for cosine; intervals over words, no test."""
+    row = results[need.name].row(fraction, "one")
+    top = row["top_co_occurring"]
+    number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
+    same, different = top[measure]["same"], top[measure]["different"]
+    return measured(top[measure], number=number, same_topic=same, top_co_occurring=different, pairs=top["pairs"])
+
+
+def _matched_attention(need: Probing, fraction: float) -> Claim:
+    return Claim(
+        id=f"section8.2/{slug(need.model)}/attention-{fraction:g}",
+        source="§8.2",
+        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic give each "
+        "other more attention than words of different topics of equal co-occurrence, frequency and distance.",
+        expected="> 1",
+        rule=above(1),
+        measure=partial(_matched, need, fraction, "attention"),
+        needs=available(need),
+        unit="same / different topic, matched",
+        ours=True,
+        unavailable=why_unavailable(need.model),
+    )
+
+
+def _matched_cosine(need: Probing, fraction: float) -> Claim:
+    return Claim(
+        id=f"section8.2/{slug(need.model)}/cosine-{fraction:g}",
+        source="§8.2",
+        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic have more "
+        "similar embeddings than words of different topics of equal co-occurrence and frequency.",
+        expected="> 0",
+        rule=above(0),
+        measure=partial(_matched, need, fraction, "cosine"),
+        needs=available(need),
+        unit="same − different topic, matched",
+        ours=True,
+        unavailable=why_unavailable(need.model),
+    )
+
+
+def _matched(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
+    """The ratio for attention (articles drawn anew), the difference for cosine (each topic left out in turn)."""
+    row = results[need.name].row(fraction, "one")
+    matched, plain = row["matched"][measure], row[measure]
+    number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
+    return measured(matched, number=number, unmatched=plain[number], share_of_pairs_matched=matched["share"])

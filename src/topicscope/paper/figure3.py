@@ -1,0 +1,132 @@
+"""Figure 3: nine words of three topics, and that words which are likely under few topics show it more."""
+
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, above, exact, interval_given
+from topicscope.paper.language import described, slug
+from topicscope.paper.needs import Results
+from topicscope.paper.printed import FIGURE_3, FRACTIONS
+from topicscope.paper.probing import Probed, Probing, available, models_of, probing, untrained, why_unavailable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Of every trained model."""
+    return tuple(claim for need in _trained(preset) for claim in _word_claims(need))
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The figure, of all trained models that can be probed."""
+    needs = tuple(need for need in _trained(preset) if available(need))
+    return (Drawing(name="figure3", needs=needs, draw=partial(_draw_words, needs)),) if needs else ()
+
+
+def _trained(preset: Preset) -> list[Probing]:
+    return [probing(model, preset) for model in models_of(preset) if not untrained(model)]
+
+
+def _word_claims(need: Probing) -> list[Claim]:
+    """On its nine words, and on all words at two thresholds."""
+    model = described(need.model)
+    common = {
+        "source": "Figure 3",
+        "needs": available(need),
+        "figure": "figure3",
+        "unavailable": why_unavailable(need.model),
+    }
+    return [
+        Claim(
+            id=f"figure3/{slug(need.model)}/average",
+            statement=f"In {model}, Figure 3's nine words have a larger average cosine within their three topics than "
+            "between them.",
+            expected="> 0",
+            rule=above(0),
+            measure=partial(_word_average, need),
+            unit="same − different topic",
+            **common,  # type: ignore[arg-type]
+        ),
+        Claim(
+            id=f"figure3/{slug(need.model)}/every-pair",
+            statement=f"In {model}, every two of Figure 3's words of one topic have a larger cosine than any two of "
+            "different topics.",
+            expected="> 0",
+            rule=above(0),
+            measure=partial(_word_margin, need),
+            unit="smallest same − largest different",
+            **common,  # type: ignore[arg-type]
+        ),
+        Claim(
+            id=f"figure3/{slug(need.model)}/unambiguous",
+            statement=f"In {model}, the cosine ratio of words that are likely under few topics (threshold 0.0005) is "
+            "larger than that of more ambiguous words (0.002).",
+            expected="> 1",
+            rule=above(1),
+            measure=partial(_unambiguous, need),
+            unit="ratio at 0.0005 / at 0.002",
+            **common,  # type: ignore[arg-type]
+        ),
+    ]
+
+
+def _word_topics(found: Probed) -> tuple[Bool[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
+    """Which pairs of the words are of one topic, and their cosines."""
+    topic = {word: name for name, words in FIGURE_3.items() for word in words}
+    first, second = np.triu_indices(len(found.words), k=1)
+    labels = np.array([topic[word] for word in found.words])
+    return labels[first] == labels[second], found.cosines[first, second]
+
+
+def _word_average(need: Probing, results: Results) -> Measurement:
+    same, cosines = _word_topics(results[need.name])
+    if not same.any() or same.all():
+        return exact(np.nan, words=len(results[need.name].words))
+    inside, outside = float(cosines[same].mean()), float(cosines[~same].mean())
+    return exact(inside - outside, same=inside, different=outside, exact_p=_partition_p(results[need.name]))
+
+
+def _partition_p(found: Probed) -> float:
+    """How many of the 280 ways to part nine words into three topics of three have as large an average within."""
+    if len(found.words) != 9:
+        return np.nan
+    threes = {
+        three: found.cosines[np.ix_(three, three)][np.triu_indices(3, k=1)].sum() for three in combinations(range(9), 3)
+    }
+    sums = [
+        threes[first] + threes[second] + threes[third]
+        for first, second, third in combinations(threes, 3)
+        if len({*first, *second, *third}) == 9
+    ]
+    same, cosines = _word_topics(found)
+    return float(np.mean(np.array(sums) >= cosines[same].sum() - 1e-9))
+
+
+def _word_margin(need: Probing, results: Results) -> Measurement:
+    same, cosines = _word_topics(results[need.name])
+    if not same.any() or same.all():
+        return exact(np.nan, words=len(results[need.name].words))
+    return exact(cosines[same].min() - cosines[~same].max(), smallest_same=cosines[same].min())
+
+
+def _unambiguous(need: Probing, results: Results) -> Measurement:
+    """The ends are those of the two intervals put together: too wide, as the two ratios share articles and words."""
+    few, many = (results[need.name].row(fraction, "one")["cosine"] for fraction in (FRACTIONS[0], FRACTIONS[-1]))
+    if few["ratio"] is None or many["ratio"] is None:
+        return interval_given(np.nan, np.nan, np.nan)
+    value, low, high = few["ratio"] / many["ratio"], few["low"] / many["high"], few["high"] / many["low"]
+    return interval_given(value, low, high, at_0_0005=few["ratio"], at_0_002=many["ratio"])
+
+
+def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Figure":
+    from topicscope.report.probe import word_maps
+
+    panels = {need.model: results[need.name].cosines for need in needs}
+    words = results[needs[0].name].words
+    shown = {name: cosines for name, cosines in panels.items() if len(cosines) == len(words)}
+    return word_maps(shown, words, title="Figure 3: cosine of word embeddings (word-embedding matrix)")

@@ -1,0 +1,350 @@
+"""Figure 5: two stages in every layer of a deeper transformer on Wikipedia; and ours: which structure appears when."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.measure.emergence import half_way
+from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, stages
+from topicscope.paper.claims import (
+    Claim,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    over_seeds,
+)
+from topicscope.paper.text_experiments import TextExperiment, TextRuns
+from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
+from topicscope.settings.training import Optimizer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CORPUS = "wiki-sample"
+# As many layers and heads as in the paper's figure.
+LAYERS, HEADS = 4, 4
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large and how long; the paper preset's runs are as long as the figure's times five."""
+
+    steps: int
+    width: int
+    vocabulary: int
+    length: int
+    batch: int
+    seeds: int
+    """Of the witness."""
+
+    other_seeds: int
+    """Of every other setting: they are there for the picture and for the map."""
+
+    log_every: int
+
+
+QUICK = Size(steps=400, width=64, vocabulary=2_000, length=62, batch=8, seeds=5, other_seeds=3, log_every=5)
+FULL = Size(steps=2_000, width=128, vocabulary=4_000, length=126, batch=32, seeds=20, other_seeds=5, log_every=5)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One setting of the figure."""
+
+    optimizer: Optimizer
+    rate: float
+    scale: float
+    """Of W^K, W^Q and W^V at the start."""
+
+    @property
+    def words(self) -> str:
+        """As in sentences."""
+        name = {"adam": "Adam", "sgd": "SGD"}.get(self.optimizer, self.optimizer)
+        return f"{name} at {self.rate:g}, W^K, W^Q, W^V from N(0, {self.scale:g}²)"
+
+    def experiment(self, size: Size) -> TextExperiment:
+        """All weights trained at once from the start."""
+        return TextExperiment(
+            name=f"figure5/{self.optimizer}-{self.rate:g}/scale-{self.scale:g}",
+            settings=_settings(self, size, batch=size.batch, measures=0),
+            seeds=size.seeds if self == WITNESS else size.other_seeds,
+        )
+
+
+# Learning rates and scales as far apart as one can go and still see something in 400 steps.
+CELLS = (
+    Cell("adam", 0.0001, 0.001),
+    Cell("adam", 0.0003, 0.005),
+    Cell("adam", 0.001, 0.001),
+    Cell("adam", 0.0001, 0.02),
+)
+# A witness for "approximately two-stage"; how it was found is in docs/choices.md.
+WITNESS = CELLS[1]
+# Where structure is looked for: of the rates tried, the one with the lowest loss after 400 steps.
+EMERGENCE = Cell("adam", 0.001, 0.001)
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Two stages in every layer, the settings together, and the order in which structure appears."""
+    size = size_of(preset)
+    found = [claim for layer in range(LAYERS) for claim in _two_stages(layer, size)]
+    return (*found, _map_claim(size), _turning_claim(size), *_emergence_claims(size))
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """The figure in the paper's layout, and topic structure over the steps."""
+    size = size_of(preset)
+    cells = {cell: cell.experiment(size) for cell in CELLS}
+    emergence = emergence_experiment(size)
+    return (
+        Drawing(
+            name="figure5",
+            needs=tuple(cells.values()),
+            draw=lambda results: _draw({cell: results[each.name] for cell, each in cells.items()}),
+        ),
+        Drawing(name="emergence", needs=(emergence,), draw=lambda results: _draw_emergence(results[emergence.name])),
+    )
+
+
+def size_of(preset: Preset) -> Size:
+    """Of a preset."""
+    return FULL if preset.full else QUICK
+
+
+def emergence_experiment(size: Size) -> TextExperiment:
+    """Training with topic structure measured on the way; larger batches, so that there is some in the end."""
+    return TextExperiment(
+        name="emergence",
+        settings=_settings(EMERGENCE, size, batch=2 * size.batch, measures=12),
+        seeds=size.other_seeds,
+    )
+
+
+def _settings(cell: Cell, size: Size, *, batch: int, measures: int) -> TextSettings:
+    return TextSettings(
+        data=TextData(corpus=CORPUS, vocabulary=size.vocabulary, length=size.length),
+        model=Encoder(
+            layers=LAYERS,
+            heads=HEADS,
+            width=size.width,
+            feed_forward=4 * size.width,
+            attention_scale=cell.scale,
+        ),
+        training=TextTraining(
+            optimizer=cell.optimizer,
+            learning_rate=cell.rate,
+            steps=size.steps,
+            batch=batch,
+            threads=1,
+            log_every=size.log_every,
+            validate_every=0,
+            checkpoint_every=1_000_000,
+            measures=measures,
+        ),
+        topics=TextTopics(),
+    )
+
+
+def layer_stages(runs: TextRuns, layer: int) -> list[Stages]:
+    """Each seed's stages in one layer, by the same rule as Figure 4's."""
+    return [
+        stages(runs.steps, *(runs.norms[name][seed, :, layer] for name in ("key", "query", "value")))
+        for seed in range(len(runs.loss))
+    ]
+
+
+def _two_stages(layer: int, size: Size) -> list[Claim]:
+    """The two conditions of the rule, each a number."""
+    experiment = WITNESS.experiment(size)
+    where = f"of layer {layer + 1} of {LAYERS} on Wikipedia ({WITNESS.words})"
+    return [
+        Claim(
+            id=f"{experiment.name}/layer-{layer + 1}/growth",
+            source="Figure 5",
+            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
+            f"{size.steps:,} steps: W^V {where}.",
+            expected="> 1/3",
+            unit="of the growth",
+            rule=above(LEAST_GROWTH),
+            needs=(experiment,),
+            measure=lambda results: _growth(layer_stages(results[experiment.name], layer)),
+            figure="figure5",
+        ),
+        Claim(
+            id=f"{experiment.name}/layer-{layer + 1}/length",
+            source="Figure 5",
+            statement=f"Stage 1 takes at least 5 % of {size.steps:,} steps and ends within them: W^K and W^Q {where}.",
+            expected="> 0.05",
+            unit="of the steps, 0 if stage 1 does not end",
+            rule=above(LEAST_STEPS),
+            needs=(experiment,),
+            measure=lambda results: over_seeds(
+                [_ended(each.steps, each) for each in layer_stages(results[experiment.name], layer)]
+            ),
+            figure="figure5",
+        ),
+    ]
+
+
+def _ended(share: float, of: Stages) -> float:
+    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
+    return share if of.end is not None or np.isnan(share) else 0.0
+
+
+def _growth(found: list[Stages]) -> Measurement:
+    ends = [each.end for each in found if each.end is not None]
+    return over_seeds(
+        [_ended(each.growth, each) for each in found], stage_1_ends_at=float(np.mean(ends)) if ends else None
+    )
+
+
+def _map_claim(size: Size) -> Claim:
+    experiments = tuple(cell.experiment(size) for cell in CELLS)
+    return Claim(
+        id="figure5/map",
+        source="Figure 5",
+        statement="Two stages appear over several learning rates and initial scales: in more than half of the "
+        f"{LAYERS} layers of the {len(experiments)} settings, averaged over runs.",
+        expected="> 0.5",
+        unit="of layers and settings",
+        rule=above(0.5),
+        needs=experiments,
+        measure=lambda results: _map_measure(results, [experiment.name for experiment in experiments]),
+        figure="figure5",
+    )
+
+
+def _map_measure(results: Results, names: list[str]) -> Measurement:
+    """Each seed's share of layers and settings with two stages: seeds are drawn at random, settings are not."""
+    fewest = min(len(results[name].loss) for name in names)
+    two = np.array(
+        [
+            [[each.two for each in layer_stages(results[name], layer)[:fewest]] for layer in range(LAYERS)]
+            for name in names
+        ]
+    )
+    shares = {name.removeprefix("figure5/"): float(each.mean()) for name, each in zip(names, two, strict=True)}
+    return over_seeds(two.mean(axis=(0, 1)), **shares)
+
+
+def _turning_claim(size: Size) -> Claim:
+    experiment = WITNESS.experiment(size)
+    return Claim(
+        id=f"{experiment.name}/turning",
+        source="Figure 5",
+        statement="In stage 1 the orientation of W^V changes rapidly: over 10 steps it turns more than in stage 2, "
+        f"averaged over layers ({WITNESS.words}).",
+        expected="> 1",
+        unit="rotation in stage 1 over that in stage 2",
+        rule=above(1.0),
+        needs=(experiment,),
+        measure=lambda results: over_seeds(turning_ratios(results[experiment.name])),
+        figure="figure5",
+    )
+
+
+def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
+    """The mean rotation of W^V in stage 1 over that in stage 2, averaged over layers; NaN without both stages."""
+    found = np.full((len(runs.loss), runs.rotation.shape[2]), np.nan)
+    for layer in range(runs.rotation.shape[2]):
+        for seed, each in enumerate(layer_stages(runs, layer)):
+            rotation = runs.rotation[seed, :, layer]
+            if each.end is None:
+                continue
+            early, late = rotation[runs.steps <= each.end], rotation[runs.steps > each.end]
+            if np.isfinite(early).any() and np.isfinite(late).any():
+                found[seed, layer] = np.nanmean(early) / np.nanmean(late)
+    return found.mean(axis=1)
+
+
+def _emergence_claims(size: Size) -> list[Claim]:
+    experiment = emergence_experiment(size)
+    how = f"{EMERGENCE.words}, {size.steps:,} steps"
+    return [
+        Claim(
+            id="emergence/embeddings-first",
+            source="Figure 5",
+            statement="Topic structure appears in the embeddings before it appears in attention: each reaches half of "
+            f"its final log-ratio at a step, attention's minus the embeddings' ({how}).",
+            expected="> 0",
+            unit="steps",
+            rule=above(0.0),
+            needs=(experiment,),
+            measure=lambda results: _first_measure(results[experiment.name]),
+            figure="emergence",
+            ours=True,
+        ),
+        Claim(
+            id="emergence/lower-layers-first",
+            source="Figure 5",
+            statement="Attention's topic structure appears in the first layer before it appears in the last: the step "
+            f"at which each reaches half of its final log-ratio, last minus first ({how}).",
+            expected="> 0",
+            unit="steps",
+            rule=above(0.0),
+            needs=(experiment,),
+            measure=lambda results: _layers_measure(results[experiment.name]),
+            figure="emergence",
+            ours=True,
+        ),
+    ]
+
+
+def half_ways(runs: TextRuns, structure: str) -> list[float]:
+    """Each seed's step at which a structure reaches half of its final log-ratio."""
+    return [
+        half_way(runs.measured, ratios, float(low))
+        for ratios, low in zip(runs.log_ratios[structure], runs.final_low[structure], strict=True)
+    ]
+
+
+def layer_half_ways(runs: TextRuns) -> Float[np.ndarray, "seed layer"]:
+    """The same of attention, layer by layer."""
+    seeds, layers = runs.layer_final_low.shape
+    found = np.full((seeds, layers), np.nan)
+    for seed, layer in np.ndindex(seeds, layers):
+        ratios = runs.layer_log_ratios[seed, :, layer]
+        found[seed, layer] = half_way(runs.measured, ratios, float(runs.layer_final_low[seed, layer]))
+    return found
+
+
+def _first_measure(runs: TextRuns) -> Measurement:
+    embedding, attention = (np.array(half_ways(runs, name)) for name in ("embedding", "attention"))
+    return over_seeds(
+        attention - embedding,
+        embeddings_half_way=float(embedding.mean()),
+        attention_half_way=float(attention.mean()),
+        embeddings_final_log_ratio=float(runs.log_ratios["embedding"][:, -1].mean()),
+        attention_final_log_ratio=float(runs.log_ratios["attention"][:, -1].mean()),
+    )
+
+
+def _layers_measure(runs: TextRuns) -> Measurement:
+    found = layer_half_ways(runs)
+    details = {f"layer_{layer + 1}_half_way": float(each.mean()) for layer, each in enumerate(found.T)}
+    return over_seeds(found[:, -1] - found[:, 0], **details)
+
+
+def _draw(runs: dict[Cell, TextRuns]) -> "Figure":
+    from topicscope.report.text import layer_trajectories
+
+    curves = {cell.words: (each.steps, dict(each.norms) | {"rotation": each.rotation}) for cell, each in runs.items()}
+    return layer_trajectories(curves, title="Figure 5: two stages in each layer, on Wikipedia; one line a run")
+
+
+def _draw_emergence(runs: TextRuns) -> "Figure":
+    from topicscope.report.text import structure_over_steps
+
+    return structure_over_steps(
+        runs.steps,
+        runs.loss,
+        runs.norms["value"],
+        runs.measured,
+        runs.log_ratios,
+        runs.layer_log_ratios,
+        title="When topic structure appears in training on Wikipedia",
+    )

@@ -1,0 +1,141 @@
+"""Probing a language model as work that claims need: which models there are, how they are probed, what comes out."""
+
+import json
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import InputError
+from topicscope.paper.claims import Preset
+from topicscope.paper.needs import Seeds
+from topicscope.paper.storage import code_digest
+from topicscope.probe.settings import CorpusSettings, Machine, ProbeSettings, TopicOptions
+
+DEFAULT_MODELS = ("minilm", "random:minilm")
+UNTRAINED = "random:"
+# Parts of the package, and packages, that a probe's numbers depend on.
+SOURCES = ("settings", "measure", "text", "probe", "randomness.py", "paper/probing.py")
+PACKAGES = ("numpy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+INSTALLED = ("transformers", "tomotopy", "gensim")
+# Every fourth passage and two LDA seeds: two minutes on two cores. Else every passage and five.
+QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
+QUICK_SECONDS, FULL_SECONDS = 110.0, 600.0
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """A model's rows of probe.json, and the cosines of Figure 3's words."""
+
+    rows: tuple[Row, ...]
+    words: tuple[str, ...]
+    """Those of Figure 3 that the tokenizer keeps whole."""
+
+    cosines: Float[np.ndarray, "word word"]
+    """On the word-embedding matrix."""
+
+    seconds: float
+
+    def row(self, fraction: float, assignment: str, embedding: str = "layer", *, centred: bool = False) -> Row:
+        """The row of these settings."""
+        wanted = {"fraction": fraction, "assignment": assignment, "embedding": embedding, "centred": centred}
+        [found] = [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing:
+    """A model probed on a corpus; the seeds choose LDA's seeds, the bootstrap and untrained weights."""
+
+    model: str
+    settings: ProbeSettings
+    cost: float
+    suffix: ClassVar[str] = ".json"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"probe/{self.model}"
+
+    def key(self, seeds: Seeds) -> dict[str, Any]:
+        """Model, settings, code and libraries."""
+        from topicscope.probe.sources import find_model
+
+        return {
+            "probe": find_model(self.model).digest,
+            "settings": self._settings(seeds).table(),
+            "code": code_digest(SOURCES),
+            "packages": {name: version(name) for name in PACKAGES},
+        }
+
+    def compute(self, seeds: Seeds) -> bytes:
+        """Fit topics and measure, in this process alone."""
+        from topicscope.probe.run import measure_models
+
+        began = time.perf_counter()
+        machine = Machine(device="cpu", workers=1)
+        with tempfile.TemporaryDirectory() as folder:
+            [found] = measure_models([self.model], settings=self._settings(seeds), machine=machine, work=Path(folder))
+        content = {
+            "rows": found.rows,
+            "words": list(found.shown.words),
+            "cosines": found.shown.cosines.tolist(),
+            "seconds": time.perf_counter() - began,
+        }
+        return json.dumps(content, allow_nan=False).encode()
+
+    def restore(self, content: bytes) -> Probed:
+        """What ``compute`` wrote."""
+        found = json.loads(content)
+        cosines = np.array(found["cosines"], dtype=np.float64).reshape(len(found["words"]), -1)
+        return Probed(tuple(found["rows"]), tuple(found["words"]), cosines, found["seconds"])
+
+    def _settings(self, seeds: Seeds) -> ProbeSettings:
+        fits = min(len(seeds), self.settings.topics.fits)
+        return replace(self.settings, seed=seeds[0], topics=replace(self.settings.topics, fits=fits))
+
+
+def probing(model: str, preset: Preset) -> Probing:
+    """How a preset probes a model: on wiki-sample, with the paper's 100 topics and thresholds."""
+    every, fits = (1, FULL_FITS) if preset.full else (QUICK_EVERY, QUICK_FITS)
+    settings = ProbeSettings(text=CorpusSettings(every=every), topics=TopicOptions(fits=fits))
+    return Probing(model=model, settings=settings, cost=FULL_SECONDS if preset.full else QUICK_SECONDS)
+
+
+def models_of(preset: Preset) -> tuple[str, ...]:
+    """Those named with ``--models``, else the ones that work without a network."""
+    return preset.models or DEFAULT_MODELS
+
+
+@cache
+def why_unavailable(model: str) -> str:
+    """Why a model cannot be probed here, in one sentence; nothing if it can."""
+    missing = [name for name in INSTALLED if find_spec(name) is None]
+    if missing:
+        return f'{missing[0]} is not installed: pip install "topicscope[language]".'
+    from topicscope.probe.sources import find_model
+
+    try:
+        find_model(model)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def available(need: Probing) -> tuple[Probing, ...]:
+    """What a claim needs: nothing if the model is not there, for then it cannot even be named by its content."""
+    return () if why_unavailable(need.model) else (need,)
+
+
+def untrained(model: str) -> bool:
+    """Whether its weights are freshly drawn."""
+    return model.startswith(UNTRAINED)

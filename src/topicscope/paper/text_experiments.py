@@ -1,0 +1,138 @@
+"""Training on text as work that claims need: settings with several seeds, and what comes out as arrays.
+
+What trains is imported only where that is done: experiments can be named without torch.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, ClassVar
+
+import numpy as np
+from jaxtyping import Float, Int
+from safetensors.numpy import load, save
+
+from topicscope.paper.needs import Seeds
+from topicscope.paper.storage import code_digest
+from topicscope.settings.text import TextSettings
+from topicscope.settings.toml import to_table
+
+# Parts of the package that a result depends on.
+SOURCES = (
+    "settings",
+    "synthetic",
+    "text",
+    "model",
+    "training",
+    "measure",
+    "probe",
+    "paper/emergence.py",
+    "paper/text_running.py",
+    "randomness.py",
+)
+LIBRARIES = ("torch", "numpy", "tokenizers", "tomotopy", "gensim")
+PARTS = ("key", "query", "value")
+STRUCTURES = ("embedding", "attention")
+# Seconds of a multiply-add of a step, forward and backward, and of reading text and fitting topics.
+SECONDS_PER_MULTIPLY = 4e-10
+PREPARING_SECONDS = 12.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextExperiment:
+    """Settings of training on text, trained with several seeds, one after another, on one thread."""
+
+    name: str
+    """Readable and unique, with slashes: "figure5/adam-0.0001/scale-0.001"."""
+
+    settings: TextSettings
+    """All but the seed."""
+
+    seeds: int
+    """How many of the seeds are used, at most: text takes longer than documents of a topic model."""
+
+    suffix: ClassVar[str] = ".safetensors"
+
+    @property
+    def cost(self) -> float:
+        """Seconds, roughly."""
+        model, training = self.settings.model, self.settings.training
+        layer = 4 * model.width**2 + 2 * model.width * model.feed_forward
+        position = 3 * (model.layers * layer + 0.15 * model.width * self.settings.data.vocabulary)
+        steps = training.steps * training.batch * self.settings.positions * self.seeds
+        return PREPARING_SECONDS + SECONDS_PER_MULTIPLY * steps * position
+
+    def key(self, seeds: Seeds) -> dict[str, Any]:
+        """Settings, seeds, code and libraries (the packaged corpus comes with one of them)."""
+        return {
+            "settings": to_table(self.settings) | {"seed": None},
+            "seeds": list(seeds[: self.seeds]),
+            "code": code_digest(SOURCES),
+            "libraries": {name: _version(name) for name in LIBRARIES},
+        }
+
+    def compute(self, seeds: Seeds) -> bytes:
+        """Train the seeds and measure."""
+        from topicscope.paper.text_running import run_text_experiment
+
+        return run_text_experiment(self, seeds[: self.seeds]).dump()
+
+    def restore(self, content: bytes) -> "TextRuns":
+        """The result as arrays."""
+        return TextRuns.restore(content)
+
+
+@dataclass(frozen=True, eq=False)
+class TextRuns:
+    """All seeds of an experiment; a run that diverged has NaN from there on."""
+
+    steps: Int[np.ndarray, " row"]
+    loss: Float[np.ndarray, "seed row"]
+    norms: Mapping[str, Float[np.ndarray, "seed row layer"]]
+    """Of "key", "query" and "value", heads together."""
+
+    rotation: Float[np.ndarray, "seed row layer"]
+    """(1 − cos)/2 between W^V and itself 10 steps earlier; NaN before step 10."""
+
+    measured: Int[np.ndarray, " measured"]
+    """Steps at which topic structure was measured."""
+
+    log_ratios: Mapping[str, Float[np.ndarray, "seed measured"]]
+    """Log of the same- over the different-topic average: "embedding" (cosine after the embedding layer), "attention"
+    (all layers and heads); NaN where the ratio is not defined."""
+
+    final_low: Mapping[str, Float[np.ndarray, " seed"]]
+    """Lower end of the 95 % interval of the last log-ratio."""
+
+    layer_log_ratios: Float[np.ndarray, "seed measured layer"]
+    """Of attention, layer by layer."""
+
+    layer_final_low: Float[np.ndarray, "seed layer"]
+    seconds: float
+
+    def dump(self) -> bytes:
+        """All arrays under flat names such as ``norms/value``."""
+        arrays: dict[str, np.ndarray] = {}
+        for name, value in vars(self).items():
+            group = {f"{name}/{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {}
+            arrays |= group or {name: np.asarray(value)}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+    @classmethod
+    def restore(cls, content: bytes) -> "TextRuns":
+        """What ``dump`` wrote."""
+        fields: dict[str, Any] = {}
+        for path, array in load(content).items():
+            name, _, key = path.partition("/")
+            if key:
+                fields.setdefault(name, {})[key] = array
+            else:
+                fields[name] = array
+        return cls(**fields | {"seconds": float(fields["seconds"].item())})
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except ImportError:
+        return "not installed"

@@ -1,0 +1,135 @@
+"""One self-contained HTML file from claims, run folders, landscapes, probes and sweeps.
+
+The file holds the plotting library once, every array packed and gzipped, and a content-security policy that forbids all
+network. Text that came from outside is escaped where it is written, by Jinja2 in HTML and by the script in figures.
+"""
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from plotly.offline import get_plotlyjs
+
+import topicscope
+from topicscope.files import write_atomically
+from topicscope.report.page.claims import ClaimsSection, claims_section
+from topicscope.report.page.folders import Found, find
+from topicscope.report.page.images import Image
+from topicscope.report.page.landscapes import landscape_sections
+from topicscope.report.page.probes import ProbeSection, probe_section
+from topicscope.report.page.runs import run_sections
+from topicscope.report.page.store import Store, packed, script_json
+from topicscope.report.page.sweeps import SweepSection, sweep_section
+from topicscope.report.page.views import RunView, run_views
+
+ASSETS = Path(__file__).parent / "assets"
+SCRIPTS = ("core.js", "figures.js", "claims.js", "runs.js", "landscapes.js", "start.js")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Everything on the page, by section."""
+
+    claims: tuple[ClaimsSection, ...]
+    runs: tuple[dict[str, Any], ...]
+    landscapes: tuple[dict[str, Any], ...]
+    probes: tuple[ProbeSection, ...]
+    sweeps: tuple[SweepSection, ...]
+    notes: tuple[str, ...]
+
+
+def write_report(folders: Sequence[Path], file: Path) -> Path:
+    """Write the page of these folders; each is recognised by the files in it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, page_html(folders))
+    return file
+
+
+def page_html(folders: Sequence[Path]) -> str:
+    """The page as text."""
+    store, found = Store(), find([Path(folder) for folder in folders])
+    contents = _contents(store, found)
+    data = {
+        "runs": contents.runs,
+        "landscapes": contents.landscapes,
+        "figures": [figure for section in contents.probes for figure in section.figures],
+        "images": {image.anchor: image.reference for image in _images(contents)},
+        "sweeps": [section.columns for section in contents.sweeps],
+        "arrays": store.index,
+    }
+    script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    environment = Environment(
+        loader=PackageLoader("topicscope.report.page", "assets"), autoescape=True, undefined=StrictUndefined
+    )
+    return environment.get_template("page.html").render(
+        title=_title(folders),
+        folders=[str(folder) for folder in folders],
+        version=topicscope.__version__,
+        contents=contents,
+        policy=_policy(get_plotlyjs(), script),
+        style=(ASSETS / "page.css").read_text(encoding="utf-8"),
+        script=script,
+        data=script_json(data),
+        arrays=store.packed(),
+        library=_library(),
+    )
+
+
+@cache
+def _library() -> str:
+    return packed(get_plotlyjs().encode())
+
+
+def _contents(store: Store, found: Found) -> Contents:
+    claims = [claims_section(folder, number, store, found) for number, folder in enumerate(found.claims)]
+    views = run_views(found.runs, found)
+    for view in views:
+        _say_how_far(view, found)
+    probes = [probe_section(folder, number, store, found) for number, folder in enumerate(found.probes)]
+    sweeps = [sweep_section(folder, number, store, found) for number, folder in enumerate(found.sweeps)]
+    return Contents(
+        claims=tuple(section for section in claims if section),
+        runs=tuple(run_sections(views, store)),
+        landscapes=tuple(landscape_sections(found.landscapes, store, found)),
+        probes=tuple(section for section in probes if section),
+        sweeps=tuple(section for section in sweeps if section),
+        notes=tuple(found.notes),
+    )
+
+
+def _images(contents: Contents) -> list[Image]:
+    drawn = [figure.image for section in contents.claims for figure in section.figures if figure.image]
+    probed = [image for section in contents.probes for image in section.images]
+    swept = [image for section in contents.sweeps for image in section.images]
+    return [*drawn, *probed, *swept]
+
+
+def _say_how_far(view: RunView, found: Found) -> None:
+    if not len(view.steps):
+        found.notes.append(f"{view.name} holds a run that has logged nothing yet.")
+    elif view.done < view.total:
+        found.notes.append(
+            f"{view.name} is not finished: step {view.done:,} of {view.total:,}; "
+            f"topicscope train --out {view.name} --resume goes on."
+        )
+
+
+def _title(folders: Sequence[Path]) -> str:
+    names = [Path(folder).resolve().name for folder in folders]
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
+
+
+def _policy(*scripts: str) -> str:
+    """No network at all; only these scripts; styles of the plotting library; pictures made in the page."""
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,82 @@
+// Tables that sort and filter, and claims that open where a link leads.
+
+function cellOrder(row, column) {
+  const cell = row.cells[column], order = cell.dataset.order ?? cell.textContent.trim();
+  const value = order === "" ? NaN : Number(order);
+  return Number.isNaN(value) ? order : value;
+}
+
+function sortBy(table, column) {
+  const head = table.tHead.rows[0].cells[column];
+  const up = head.getAttribute("aria-sort") !== "ascending";
+  for (const cell of table.tHead.rows[0].cells) cell.setAttribute("aria-sort", "none");
+  head.setAttribute("aria-sort", up ? "ascending" : "descending");
+  const body = table.tBodies[0], lines = [...body.rows];
+  const compare = (a, b) => {
+    const [left, right] = [cellOrder(a, column), cellOrder(b, column)];
+    if (typeof left === "number" && typeof right === "number") return left - right;
+    return String(left).localeCompare(String(right), "en", { numeric: true });
+  };
+  lines.sort((a, b) => (up ? 1 : -1) * compare(a, b));
+  body.append(...lines);
+}
+
+function filterClaims(section) {
+  const wanted = Object.fromEntries([...section.querySelectorAll("[data-filter]")].map((each) => [each.dataset.filter, each.value]));
+  const words = wanted.words.toLowerCase();
+  let count = 0;
+  const lines = section.querySelectorAll("table[data-name=claims] tbody tr");
+  for (const line of lines) {
+    const keep = (!wanted.source || line.dataset.source === wanted.source)
+      && (!wanted.verdict || line.dataset.verdict === wanted.verdict) && line.textContent.toLowerCase().includes(words);
+    line.hidden = !keep;
+    count += keep;
+  }
+  section.querySelector("[data-count]").textContent = `${count} of ${lines.length} claims`;
+}
+
+function htmlTable(table) {
+  const text = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  return [...table.rows].filter((line) => !line.hidden).map((line) => [...line.cells].map(text));
+}
+
+// The numbers behind a drawing of the folder: its claims.
+function claimsOf(panel) {
+  const table = panel.closest("section").querySelector("table.sortable");
+  if (!panel.closest(".drawn")) return htmlTable(table);
+  const lines = [["claim", "quantity", "value"]];
+  for (const claim of panel.parentElement.querySelectorAll(".claim")) {
+    const names = [...claim.querySelectorAll("dt")], id = claim.querySelector("code").textContent;
+    for (const name of names) lines.push([id, name.textContent, name.nextElementSibling.textContent.trim()]);
+  }
+  return lines;
+}
+
+function openTarget() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  if (target.tagName === "DETAILS") {
+    target.open = true;
+    target.querySelector("summary").focus({ preventScroll: true });
+    const run = target.querySelector("code").textContent;
+    if (typeof chooseRunOf === "function") chooseRunOf(run);
+  } else if (target.tabIndex < 0) target.focus({ preventScroll: true });
+}
+
+function showTables() {
+  for (const table of document.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((cell, column) =>
+      cell.querySelector("button").addEventListener("click", () => sortBy(table, column)));
+  }
+  for (const section of document.querySelectorAll("section.claims")) {
+    for (const filter of section.querySelectorAll("[data-filter]")) filter.addEventListener("input", () => filterClaims(section));
+    filterClaims(section);
+  }
+  for (const button of document.querySelectorAll("[data-save-table]")) {
+    button.addEventListener("click", () => {
+      const table = button.closest("section").querySelector("table.sortable");
+      downloadText(table.dataset.name + ".csv", csv(htmlTable(table)), "text/csv");
+    });
+  }
+  addEventListener("hashchange", openTarget);
+}

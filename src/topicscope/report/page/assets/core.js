@@ -1,0 +1,98 @@
+"use strict";
+// Unpacks the page's arrays; colours of the reader's theme; saving.
+
+const $ = (id) => document.getElementById(id);
+const DATA = JSON.parse($("data").textContent);
+const DARK = matchMedia("(prefers-color-scheme: dark)");
+const PRINT = matchMedia("print");
+// Okabe and Ito's colours, told apart by colour-blind eyes; each has 3:1 contrast with both papers.
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"];
+let BUFFER = null;
+
+async function unpacked(id) {
+  const text = atob($(id).textContent.trim());
+  const packed = Uint8Array.from(text, (character) => character.charCodeAt(0));
+  $(id).remove();
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+async function unpack() {
+  BUFFER = await unpacked("arrays");
+}
+
+function bytes(reference) {
+  const entry = DATA.arrays[reference.$];
+  return new Uint8Array(BUFFER, entry.at, entry.bytes);
+}
+
+function half(bits) {
+  const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 0x1f, fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * 2 ** -14 * (fraction / 1024);
+  if (exponent === 31) return fraction ? NaN : sign * Infinity;
+  return sign * 2 ** (exponent - 15) * (1 + fraction / 1024);
+}
+
+// An array's numbers in a row, and its shape.
+function numbers(reference) {
+  const entry = DATA.arrays[reference.$];
+  const count = entry.shape.reduce((product, size) => product * size, 1);
+  if (entry.kind === "float32") return new Float32Array(BUFFER, entry.at, count);
+  const packed = new Uint16Array(BUFFER, entry.at, count);
+  return Float64Array.from(packed, (bits) => entry.low + entry.scale * half(bits));
+}
+
+const shape = (reference) => DATA.arrays[reference.$].shape;
+
+// One frame of matrices kept as bytes.
+function frame(reference, place) {
+  const entry = DATA.arrays[reference.$], size = entry.shape[1] * entry.shape[2];
+  const packed = new Uint8Array(BUFFER, entry.at + place * size, size);
+  const low = entry.low[place], scale = entry.scale[place];
+  return rows(Float32Array.from(packed, (value) => low + scale * value), entry.shape[2]);
+}
+
+function rows(flat, width) {
+  const found = [];
+  for (let at = 0; at < flat.length; at += width) found.push(flat.subarray(at, at + width));
+  return found;
+}
+
+async function loadLibrary() {
+  // Its hash is in the policy; any other script would be refused.
+  const script = document.createElement("script");
+  script.textContent = new TextDecoder().decode(await unpacked("library"));
+  document.head.append(script);
+}
+
+function shown(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  return Math.abs(value) >= 1e5 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
+}
+
+// Text from outside, where the plotting library would take tags for markup.
+const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+const unplain = (text) => String(text).replace(/<br>/g, " ").replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+
+function download(name, url) {
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+}
+
+function downloadText(name, text, type) {
+  const url = URL.createObjectURL(new Blob([text], { type }));
+  download(name, url);
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
+}
+
+function csv(table) {
+  const cell = (value) => {
+    let text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
+    // A spreadsheet must not take a word of a corpus for a formula.
+    if (typeof value === "string" && /^[=@+\t\r]/.test(text)) text = "'" + text;
+    return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+  };
+  return table.map((line) => line.map(cell).join(",")).join("\n") + "\n";
+}

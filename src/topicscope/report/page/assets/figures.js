@@ -1,0 +1,149 @@
+// Figures: drawn when they come into view, in the reader's colours; saved in those of paper.
+
+const SPECS = new Map();
+
+function theme(light) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name, onPaper) => (light ? onPaper : style.getPropertyValue(name).trim());
+  const axis = { gridcolor: colour("--grid", "#e4e8ec"), linecolor: colour("--soft", "#57606a"), zerolinecolor: colour("--line", "#d0d7de") };
+  return {
+    paper_bgcolor: light ? "#ffffff" : "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: colour("--ink", "#1b1f24"), size: 13, family: "system-ui, sans-serif" },
+    colorway: COLOURS, xaxis: axis, yaxis: { ...axis, automargin: true },
+    scene: { xaxis: { ...axis, backgroundcolor: "rgba(0,0,0,0)" }, yaxis: axis, zaxis: axis },
+  };
+}
+
+function merged(under, over) {
+  const result = { ...under };
+  for (const [key, value] of Object.entries(over || {})) {
+    const nested = value && typeof value === "object" && !Array.isArray(value) && result[key] && typeof result[key] === "object";
+    result[key] = nested ? merged(result[key], value) : value;
+  }
+  return result;
+}
+
+function layoutOf(spec, light) {
+  const base = { margin: { l: 55, r: 15, t: 10, b: 45 }, height: 320, showlegend: false, hovermode: "closest" };
+  const layout = merged(merged(base, theme(light)), spec.layout);
+  const ink = layout.font.color;
+  if (spec.step !== undefined && light) layout.shapes = [{ type: "line", x0: spec.step, x1: spec.step, yref: "paper", y0: 0, y1: 1, line: { dash: "dot" } }];
+  layout.shapes = (layout.shapes || []).map((each) => merged({ line: { color: ink, width: 1 } }, each));
+  return layout;
+}
+
+function draw(panel, spec) {
+  SPECS.set(panel, spec);
+  if (spec.title) caption(panel, spec.title);
+  if (spec.text !== undefined) panel.querySelector(".said").textContent = spec.text;
+  const plot = panel.querySelector(".plot");
+  plot.style.minHeight = (spec.layout && spec.layout.height ? spec.layout.height : 320) + "px";
+  const config = { displaylogo: false, responsive: true, displayModeBar: false, showTips: false };
+  return Plotly.react(plot, spec.traces, layoutOf(spec, PRINT.matches), config);
+}
+
+function caption(panel, text) {
+  panel.querySelector("figcaption").textContent = text;
+  panel.querySelector(".plot").setAttribute("aria-label", text);
+}
+
+// Draw now if in view, else when it comes into view, or when the page is printed.
+const WAITING = new Map();
+const observer = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) drawWaiting(entry.target);
+}, { rootMargin: "400px" });
+
+function drawWaiting(panel) {
+  const make = WAITING.get(panel);
+  WAITING.delete(panel);
+  observer.unobserve(panel);
+  if (make) make();
+}
+
+function drawLater(panel, make) {
+  WAITING.set(panel, make);
+  observer.observe(panel);
+}
+
+function redrawAll() {
+  for (const [panel, spec] of SPECS) if (panel.isConnected) Plotly.react(panel.querySelector(".plot"), spec.traces, layoutOf(spec, PRINT.matches));
+}
+
+function tableOf(spec) {
+  const lines = [["trace", "x", "y", "z"]];
+  for (const trace of spec.traces) {
+    const name = unplain(trace.name || "");
+    if (trace.z) {
+      trace.z.forEach((line, y) => Array.from(line).forEach((value, x) =>
+        lines.push([name, trace.x ? unplain(trace.x[x]) : x, trace.y ? unplain(trace.y[y]) : y, value])));
+    } else if (trace.x) {
+      Array.from(trace.x).forEach((x, place) => lines.push([name, unplain(x), unplain(trace.y[place]), ""]));
+    }
+  }
+  return lines;
+}
+
+async function save(panel, kind) {
+  const image = panel.dataset.image;
+  const name = (image ? panel.dataset.name : panel.id) || "figure";
+  if (kind === "csv") {
+    const table = image ? claimsOf(panel) : tableOf(SPECS.get(panel));
+    return downloadText(name + ".csv", csv(table), "text/csv");
+  }
+  if (image) return saveImage(panel, name, kind);
+  const spec = SPECS.get(panel), plot = panel.querySelector(".plot");
+  const layout = merged(layoutOf(spec, true), { title: { text: plain(panel.querySelector("figcaption").textContent), font: { size: 14 } }, margin: { t: 45 } });
+  const size = { width: Math.max(plot.clientWidth, 500), height: plot.clientHeight + 40 };
+  const url = await Plotly.toImage({ data: spec.traces, layout }, { format: kind, scale: kind === "png" ? 2 : 1, ...size });
+  return download(name + "." + kind, url);
+}
+
+function saveImage(panel, name, kind) {
+  const content = bytes(DATA.images[panel.dataset.image]);
+  if (kind === "svg") return downloadText(name + ".svg", content, "image/svg+xml");
+  const image = panel.querySelector("img"), canvas = document.createElement("canvas");
+  canvas.width = 2 * image.naturalWidth;
+  canvas.height = 2 * image.naturalHeight;
+  const context = canvas.getContext("2d");
+  context.fillStyle = "#ffffff";
+  context.fillRect(0, 0, canvas.width, canvas.height);
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  return download(name + ".png", canvas.toDataURL("image/png"));
+}
+
+function showPictures() {
+  for (const panel of document.querySelectorAll("[data-image]")) {
+    drawLater(panel, () => {
+      const holder = panel.querySelector(".picture"), image = new Image();
+      image.alt = holder.dataset.alt;
+      image.src = URL.createObjectURL(new Blob([bytes(DATA.images[panel.dataset.image])], { type: "image/svg+xml" }));
+      holder.replaceChildren(image);
+    });
+  }
+}
+
+function showFigures() {
+  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...spec, title: undefined }));
+  for (const sweep of DATA.sweeps) showSweep(sweep);
+}
+
+function showSweep(sweep) {
+  const section = $(sweep.anchor), names = Object.keys(sweep.numbers);
+  const [across, up, colour] = ["x", "y", "colour"].map((axis) => section.querySelector(`[data-axis=${axis}]`));
+  for (const select of [across, up, colour]) for (const name of names) select.add(new Option(name, name));
+  const measures = names.filter((name) => !sweep.settings.includes(name) && name !== "seed");
+  across.value = sweep.settings.find((name) => names.includes(name)) || names[0];
+  up.value = measures.find((name) => /loss/.test(name)) || measures[0] || names[0];
+  colour.value = sweep.settings.filter((name) => names.includes(name))[1] || across.value;
+  const panel = $(sweep.anchor + "-figure");
+  const show = () => draw(panel, {
+    title: `${up.value} against ${across.value}, coloured by ${colour.value}`,
+    traces: [{
+      type: "scatter", mode: "markers", name: plain(up.value), x: sweep.numbers[across.value], y: sweep.numbers[up.value],
+      marker: { size: 9, color: sweep.numbers[colour.value], colorscale: "Cividis", showscale: true, line: { width: 1, color: "#808080" } },
+    }],
+    layout: { xaxis: { title: { text: plain(across.value) } }, yaxis: { title: { text: plain(up.value) } }, height: 420 },
+  });
+  for (const select of [across, up, colour]) select.addEventListener("change", show);
+  drawLater(panel, show);
+}

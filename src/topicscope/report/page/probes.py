@@ -1,0 +1,97 @@
+"""A probe of language models: Table 1 with intervals, its topics, and its figures."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topicscope.report.page.folders import Found, Row, read_json, read_table
+from topicscope.report.page.images import Image, images_of
+from topicscope.report.page.probe_figures import MEASURES, SIGNIFICANT, model_name, probe_figures
+from topicscope.report.page.store import Store
+
+MOST_TOPICS = 300
+PLAIN = ("assignment", "embedding", "words", "topics")
+
+
+@dataclass(frozen=True)
+class ProbeSection:
+    """One probe folder."""
+
+    anchor: str
+    folder: str
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, str], ...]
+    topics: tuple[tuple[str, str], ...]
+    """A topic's name, and its words with what became of them."""
+    kept: str
+    """What the sign beside a word means."""
+    figures: tuple[dict[str, Any], ...]
+    images: tuple[Image, ...]
+
+
+def probe_section(folder: Path, number: int, store: Store, found: Found) -> ProbeSection | None:
+    """The probe in a folder; None, with a note, if it has no rows yet."""
+    rows = read_json(folder / "probe.json", found)
+    if not isinstance(rows, list) or not rows:
+        found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to go on.")
+        return None
+    anchor = f"probe-{number}"
+    topics, kept = _topics(folder, found)
+    words = folder / "words.json"
+    maps = (read_json(words, found) if words.exists() else None) or []
+    drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
+    return ProbeSection(
+        anchor=anchor,
+        folder=str(folder),
+        columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
+        rows=tuple(table_row(row) for row in rows),
+        topics=topics,
+        kept=kept,
+        figures=tuple(probe_figures(rows, maps, anchor)),
+        images=images_of(drawn, anchor, store, found),
+    )
+
+
+def table_row(row: Row) -> dict[str, str]:
+    """A row of probe.json in words."""
+    ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
+    fraction = row.get("fraction")
+    return {
+        **{name: str(row.get(name, "")) for name in PLAIN},
+        "model": model_name(row),
+        "fraction": "own topics" if fraction is None else f"{fraction:g}",
+        "centred": "yes" if row.get("centred") else "no",
+        **ratios,
+    }
+
+
+def ratio_text(measure: Any) -> str:
+    """Same- over different-topic average with its interval; the difference where the ratio is not defined."""
+    if not isinstance(measure, dict):
+        return "–"
+    star = " *" if measure.get("p") is not None and measure["p"] < SIGNIFICANT else ""
+    if measure.get("ratio") is None:
+        difference = measure.get("difference")
+        return "–" if difference is None else f"no ratio; difference {difference:.4g}{star}"
+    interval = f" [{measure['low']:.4g}, {measure['high']:.4g}]" if measure.get("low") is not None else ""
+    return f"{measure['ratio']:.4g}{interval}{star}"
+
+
+def _topics(folder: Path, found: Found) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Words of each topic at the widest threshold, those that the narrowest keeps too marked."""
+    path = folder / "topics.csv"
+    rows = read_table(path, found) if path.exists() else []
+    if not rows:
+        return (), ""
+    first = [row for row in rows if all(row.get(name) == rows[0].get(name) for name in ("seed", "assignment"))]
+    fractions = sorted({row.get("fraction") or "" for row in first}, key=lambda text: float(text) if text else 0.0)
+    narrow, wide = fractions[0], fractions[-1]
+    kept = {(row.get("topic"), row.get("word")) for row in first if (row.get("fraction") or "") == narrow}
+    words: dict[str, list[str]] = {}
+    for row in first:
+        if (row.get("fraction") or "") == wide:
+            sign = " ✓" if (row.get("topic"), row.get("word")) in kept else ""
+            words.setdefault(row.get("topic") or "", []).append((row.get("word") or "") + sign)
+    said = f"✓: kept at threshold {narrow} too; all at {wide}" if narrow != wide else "all kept"
+    return tuple((topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]), said

@@ -1,0 +1,57 @@
+"""A sweep: its table, and any measure against any setting."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from topicscope.report.page.folders import Found, read_table
+from topicscope.report.page.images import Image, images_of
+from topicscope.report.page.store import Store
+
+MOST_ROWS = 1_000
+MOST_IMAGES = 12
+
+
+@dataclass(frozen=True)
+class SweepSection:
+    """One sweep folder."""
+
+    anchor: str
+    folder: str
+    names: tuple[str, ...]
+    rows: tuple[Mapping[str, str], ...]
+    runs: int
+    images: tuple[Image, ...]
+    columns: dict[str, Any]
+    """For the script: numbers by column, to be drawn against each other."""
+
+
+def sweep_section(folder: Path, number: int, store: Store, found: Found) -> SweepSection | None:
+    """The sweep in a folder; None, with a note, if no run is finished."""
+    rows = read_table(folder / "sweep.csv", found)
+    if not rows:
+        found.notes.append(f"{folder}: no run of the sweep is finished yet.")
+        return None
+    names = tuple(name for name in rows[0] if len({row[name] for row in rows}) > 1)
+    columns = {name: [_number(row[name]) for row in rows] for name in names}
+    numeric = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    anchor = f"sweep-{number}"
+    return SweepSection(
+        anchor=anchor,
+        folder=str(folder),
+        names=names,
+        rows=tuple(rows[:MOST_ROWS]),
+        runs=len(rows),
+        images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
+        columns={"anchor": anchor, "numbers": numeric, "settings": [name for name in names if "." in name]},
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return None
+    return value if math.isfinite(value) else None

@@ -1,0 +1,11 @@
+"""Map a function over work items: in this process, in several, or on Ray; each result written once and found again.
+
+An item is fixed by its key, never by who computes it or when. Its result is a file named by the key's digest, written
+atomically beside a checksum; what is there and whole is not computed again, whichever engine wrote it. So an
+interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
+"""
+
+from topicscope.scale.items import Item, read_result, write_result
+from topicscope.scale.mapping import ENGINES, Report, check_engine, completed, map_items
+
+__all__ = ["ENGINES", "Item", "Report", "check_engine", "completed", "map_items", "read_result", "write_result"]

@@ -1,0 +1,115 @@
+"""Work items and their results on disk."""
+
+import contextlib
+import hashlib
+import json
+import re
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+from topicscope.files import write_atomically
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Item(Generic[T]):
+    """One piece of work."""
+
+    name: str
+    """For people: it begins the file's name."""
+
+    key: Mapping[str, Any]
+    """All that determines the result, as plain values: settings, version of the code, digests of inputs."""
+
+    argument: T
+    """What the function is called with; must be picklable."""
+
+    suffix: str = ".bin"
+    """Ending of the file's name."""
+
+    threads: int = 1
+    """Threads of linear algebra. Sums depend on them in the last bit, so they belong to the item, not to the worker."""
+
+    @property
+    def digest(self) -> str:
+        """The key's name: equal for equal keys, whatever their order."""
+        text = json.dumps([self.key, self.threads], sort_keys=True, ensure_ascii=False, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+    def path(self, folder: Path) -> Path:
+        """Where its result is kept."""
+        return result_paths([self], folder)[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a worker is sent: the function, its argument, and where the result goes."""
+
+    name: str
+    function: Callable[[Any], bytes]
+    argument: Any
+    path: Path
+    threads: int
+    timeout: float | None
+
+    def compute(self) -> None:
+        """Written where it is computed, so that it is kept whatever happens to the process that asked for it."""
+        with threadpool_limits(self.threads), _ending_after(self.timeout):
+            content = self.function(self.argument)
+            write_result(self.path, content)
+
+
+def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
+    """Where the items' results are kept.
+
+    The digest decides: equal work under another name, there or in this list, is not done again.
+    """
+    names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
+    there = {name.rpartition("-")[2]: name for name in names}
+    endings = [f"{item.digest}{item.suffix}" for item in items]
+    return [
+        folder / there.setdefault(ending, f"{_readable(item.name)}-{ending}")
+        for item, ending in zip(items, endings, strict=True)
+    ]
+
+
+def read_result(path: Path) -> bytes | None:
+    """A result that is there and whole; None if it is missing, truncated or otherwise not what was written."""
+    try:
+        content, checksum = path.read_bytes(), _checksum_path(path).read_text(encoding="utf-8").split()[0]
+    except (OSError, UnicodeDecodeError, IndexError):
+        return None
+    return content if hashlib.sha256(content).hexdigest() == checksum else None
+
+
+def write_result(path: Path, content: bytes) -> None:
+    """Write a result, then the checksum (as ``sha256sum`` prints it) that makes it whole."""
+    write_atomically(path, content)
+    write_atomically(_checksum_path(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n")
+
+
+@contextlib.contextmanager
+def _ending_after(seconds: float | None) -> Iterator[None]:
+    """Have the system end this process if it is still here after so long, whatever it is stuck in."""
+    if seconds is None:
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _readable(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80]
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")

@@ -1,0 +1,112 @@
+"""The map: what is there is taken, what is missing goes to an engine, results come in the items' order."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from topicscope.errors import InputError, LostWorkError
+from topicscope.scale import local, ray_engine
+from topicscope.scale.items import Item, Task, read_result, result_paths
+
+T = TypeVar("T")
+ENGINES = ("local", "ray")
+# Called with how many items are done, how many there are, and the name of the last.
+Report = Callable[[int, int, str], None]
+
+
+def map_items(
+    function: Callable[[T], bytes],
+    items: Sequence[Item[T]],
+    *,
+    folder: Path,
+    workers: int | None = 1,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+    report: Report | None = None,
+) -> list[bytes]:
+    """The results of all items, in their order; options as of ``completed``."""
+    found: dict[int, bytes] = {}
+    options = {"workers": workers, "engine": engine, "address": address, "timeout": timeout}
+    for place, content in completed(function, items, folder=folder, **options):  # type: ignore[arg-type]
+        found[place] = content
+        if report:
+            report(len(found), len(items), items[place].name)
+    return [found[place] for place in range(len(items))]
+
+
+def completed(
+    function: Callable[[T], bytes],
+    items: Sequence[Item[T]],
+    *,
+    folder: Path,
+    workers: int | None = 1,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """(Place, result) pairs: first of the items already there, then of each as it is finished.
+
+    Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
+    ``ray`` on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on a disk
+    that all its machines share. ``workers``: how many items at once, None for as many as there are cores. ``timeout``:
+    seconds that an item may take. An item whose worker is lost (killed, out of memory, out of time) is tried again,
+    three times in all.
+
+    Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
+    iterator stops what is under way and keeps what is finished.
+    """
+    check_engine(engine, address=address, workers=workers, timeout=timeout)
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = result_paths(items, folder)
+    places: dict[Path, list[int]] = {}
+    for place, path in enumerate(paths):
+        places.setdefault(path, []).append(place)
+    tasks = []
+    for path, (first, *_) in places.items():
+        content = read_result(path)
+        if content is None:
+            item = items[first]
+            tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
+        else:
+            yield from ((place, content) for place in places[path])
+    for task in _computed(tasks, engine, workers, address):
+        content = read_result(task.path)
+        if content is None:
+            raise LostWorkError(
+                f'The result of "{task.name}" was written by its worker but is not at {task.path}: '
+                "use a folder on a disk that all workers share."
+            )
+        yield from ((place, content) for place in places[task.path])
+
+
+def check_engine(
+    engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
+) -> None:
+    """Refuse options that do not go together."""
+    if engine not in ENGINES:
+        raise InputError(f'--engine "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
+    if address is not None and engine != "ray":
+        raise InputError(f'--address "{address}" is not allowed with --engine {engine}: add --engine ray.')
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers = {workers} is not allowed: give a whole number, 1 or more.")
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise InputError(f"--timeout = {timeout} is not allowed: give seconds, above 0.")
+
+
+def _computed(tasks: Sequence[Task], engine: str, workers: int | None, address: str | None) -> Iterator[Task]:
+    """The tasks, each when it is finished."""
+    if not tasks:
+        return
+    if engine == "ray":
+        yield from ray_engine.run(tasks, workers=workers, address=address)
+        return
+    count = min(len(tasks), workers or len(os.sched_getaffinity(0)))
+    if count > 1 or tasks[0].timeout is not None:
+        yield from local.run(tasks, workers=count)
+        return
+    for task in tasks:
+        task.compute()
+        yield task

@@ -1,0 +1,106 @@
+"""The Ray engine: tasks on a Ray of our own on this machine, or on a cluster that is there.
+
+Ray only runs them. What is finished is known from the files, so nothing depends on Ray's own state.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import socket
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.scale.items import Task
+from topicscope.scale.local import ATTEMPTS, lost, one_thread_each
+
+# Results go to disk, so the object store carries arguments only; this is close to the least that Ray accepts.
+OBJECT_STORE_BYTES = 100 * 2**20
+# Tasks that wait at Ray for each worker of ours, so that none is idle while the caller is busy.
+AHEAD = 4
+# How long a cluster may take to answer at all.
+KNOCK_SECONDS = 10.0
+
+
+def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> Iterator[Task]:
+    """The tasks, each when it is finished; on a cluster at most ``workers`` at once, if that is given."""
+    ray = _ray()
+    waiting, running = deque(tasks), dict[Any, Task]()
+    with _connected(ray, address, min(len(tasks), workers or len(os.sched_getaffinity(0)))):
+        remote = ray.remote(max_retries=ATTEMPTS - 1)(Task.compute)
+        most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    task = waiting.popleft()
+                    running[remote.options(num_cpus=task.threads, name=task.name).remote(task)] = task
+                done, _ = ray.wait(list(running), num_returns=1)
+                for reference in done:
+                    task = running.pop(reference)
+                    _check(ray, reference, task)
+                    yield task
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+def _check(ray: Any, reference: Any, task: Task) -> None:
+    """Raise what the function raised, as it raised it."""
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except ray.exceptions.RayError as error:
+        raise lost(task) from error
+
+
+@contextlib.contextmanager
+def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
+    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process has already."""
+    if ray.is_initialized():
+        yield
+        return
+    quietly = {"log_to_driver": False, "logging_level": logging.ERROR}
+    if address is None:
+        # Ray's own wishes: no report home, and no word about accelerators that nobody asked for.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        with one_thread_each():
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                **quietly,
+            )
+    else:
+        try:
+            _knock(address)
+            ray.init(address=address, **quietly)
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise InputError(
+                f'--address "{address}" cannot be reached ({reason}): give HOST:PORT of a Ray cluster, '
+                'or "auto" on one of its machines.'
+            ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Find out within seconds that nobody is there: Ray itself takes minutes."""
+    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):
+        socket.create_connection((found[1], int(found[2])), timeout=KNOCK_SECONDS).close()
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise InputError('--engine ray needs Ray: install it with `pip install "topicscope[scale]"`.') from None
+    return ray

@@ -1,0 +1,170 @@
+"""A sweep: settings over lists or ranges, all combinations or random ones, each with several seeds."""
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from topicscope.errors import InputError
+from topicscope.randomness import Purpose, generator
+from topicscope.settings import Settings
+from topicscope.settings.checks import check_at_least, check_one_of, refuse, shown
+from topicscope.settings.toml import flat, overlay, settings_from_table, to_table
+
+Method = Literal["grid", "random"]
+Spacing = Literal["linear", "log"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """Numbers between two ends, both included; whole numbers if both ends are."""
+
+    low: int | float
+    high: int | float
+
+    count: int = 0
+    """How many values of it a grid has; a random sweep needs none."""
+
+    spacing: Spacing = "linear"
+    """"linear", or "log": equal ratios between neighbours."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its values are whole numbers."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    def check(self, name: str, method: Method) -> None:
+        """Validate under the name that the user gave."""
+        check_one_of(f"{name}.spacing", self.spacing, get_args(Spacing))
+        if not np.isfinite([self.low, self.high]).all() or self.low >= self.high:
+            raise refuse(f"{name}.low", self.low, f"it must be below {name}.high = {self.high}, both finite")
+        if self.spacing == "log" and self.low <= 0:
+            raise refuse(f"{name}.low", self.low, 'spacing = "log" needs numbers above 0')
+        if method == "grid" and self.count < 2:
+            raise refuse(f"{name}.count", self.count, "a grid needs to know how many values, 2 or more")
+
+    def values(self) -> list[Any]:
+        """The values of a grid, rounded and each once if they are whole."""
+        space = np.geomspace if self.spacing == "log" else np.linspace
+        spaced = space(self.low, self.high, self.count)
+        return list(dict.fromkeys(spaced.round().astype(int).tolist())) if self.whole else spaced.tolist()
+
+    def draw(self, *, generator: np.random.Generator) -> Any:
+        """A value of a random sweep: uniform, or uniform in its logarithm."""
+        if self.spacing == "log":
+            # Half a step beyond both ends, so that the ends of whole numbers are as likely as they should be.
+            margin = 0.5 if self.whole else 0.0
+            drawn = np.exp(generator.uniform(np.log(self.low - margin), np.log(self.high + margin)))
+            drawn = np.clip(drawn, self.low, self.high)
+            return round(float(drawn)) if self.whole else float(drawn)
+        if self.whole:
+            return int(generator.integers(int(self.low), int(self.high), endpoint=True))
+        return float(generator.uniform(self.low, self.high))
+
+
+Axis = tuple[Any, ...] | Range
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination: the varied settings by name, and the whole."""
+
+    values: Mapping[str, Any]
+    settings: Settings
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """Which settings are tried."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """What all runs share, as nested tables; what it leaves out has its default."""
+
+    vary: Mapping[str, Axis]
+    """Settings by dotted name: a list of values, or a range."""
+
+    method: Method = "grid"
+    """All combinations, or ``samples`` random ones."""
+
+    samples: int = 0
+    """For "random": how many combinations."""
+
+    seed: int = 0
+    """For "random": another seed draws other combinations."""
+
+    seeds: tuple[int, ...] = (0,)
+    """Seeds of the runs of every combination."""
+
+    together: int = 8
+    """How many seeds are trained in one tensor. Numbers depend on it in the last bits, so it is a setting."""
+
+    def __post_init__(self) -> None:
+        check_one_of("method", self.method, get_args(Method))
+        check_at_least("together", self.together, 1)
+        check_at_least("seed", self.seed, 0)
+        if not self.vary:
+            raise InputError(
+                "vary is missing: name the settings to vary, such as training.learning_rate = [0.01, 0.1]."
+            )
+        for name, axis in self.vary.items():
+            self._check_axis(name, axis)
+        if "seed" in self.settings:
+            raise InputError("settings.seed is not allowed: a sweep has seeds = [0, 1, …] instead.")
+        if self.method == "random":
+            check_at_least("samples", self.samples, 1)
+        elif self.samples:
+            raise refuse("samples", self.samples, 'it is for method = "random"; leave it out')
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise refuse("seeds", self.seeds, "give each seed once, and at least one")
+        for seed in self.seeds:
+            check_at_least("seeds", seed, 0)
+
+    def points(self) -> list[Point]:
+        """The combinations in a fixed order, each once; the last setting varies fastest in a grid."""
+        points = [self._point(values) for values in self._combinations()]
+        different = {shown(tuple(point.values.values())): point for point in reversed(points)}
+        return list(reversed(different.values()))
+
+    def groups(self) -> list[tuple[int, ...]]:
+        """The seeds of every combination, as they are trained together."""
+        return [tuple(self.seeds[at : at + self.together]) for at in range(0, len(self.seeds), self.together)]
+
+    def _check_axis(self, name: str, axis: Axis) -> None:
+        if name == "seed":
+            raise InputError("vary.seed is not allowed: a sweep has seeds = [0, 1, …] instead.")
+        if isinstance(axis, Range):
+            axis.check(f"vary.{name}", self.method)
+        elif not axis or len({shown(_plain(value)) for value in axis}) < len(axis):
+            raise refuse(f"vary.{name}", _plain(axis), "give each value once, and at least one")
+
+    def _combinations(self) -> Iterator[tuple[Any, ...]]:
+        axes = self.vary.values()
+        if self.method == "grid":
+            yield from itertools.product(*(axis.values() if isinstance(axis, Range) else axis for axis in axes))
+            return
+        draw = generator(self.seed, Purpose.SWEEP)
+        for _ in range(self.samples):
+            yield tuple(
+                axis.draw(generator=draw) if isinstance(axis, Range) else axis[int(draw.integers(len(axis)))]
+                for axis in axes
+            )
+
+    def _point(self, values: tuple[Any, ...]) -> Point:
+        table = dict(self.settings)
+        for name, value in zip(self.vary, values, strict=True):
+            for key in reversed(name.split(".")):
+                value = {key: value}
+            table = overlay(table, value)
+        settings = settings_from_table(table)
+        complete = flat(to_table(settings))
+        for name in self.vary:
+            if name not in complete:
+                raise InputError(f"vary.{name} is a section, not a setting: name one setting, such as training.steps.")
+        return Point({name: complete[name] for name in self.vary}, settings)
+
+
+def _plain(value: Any) -> Any:
+    """Lists as tuples, all the way down."""
+    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value

@@ -1,0 +1,282 @@
+"""Settings of training on real text: passages of a corpus, a deeper transformer, and how it is trained.
+
+A settings file is one of these if it names a corpus (``data.corpus``); otherwise it is a ``Settings``, about documents
+drawn from a topic model.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from topicscope.settings.checks import check_at_least, check_not_negative, check_one_of, check_positive, refuse
+from topicscope.settings.data import Masking
+from topicscope.settings.model import Model, Part, Positions
+from topicscope.settings.training import Average, Decay, Loss, Optimizer, Training
+
+# [CLS] before a passage and [SEP] after it.
+SPECIAL_POSITIONS = 2
+# A passage of one token has nothing beside it to be predicted from.
+SHORTEST_PASSAGE = 2
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextData:
+    """The corpus, its tokenizer, and how articles are cut into passages."""
+
+    corpus: str = ""
+    """A text file or folder, a Wikipedia dump, "hf:NAME" for a Hugging Face dataset, or the name of a packaged corpus,
+    as for ``topicscope probe``."""
+
+    field: str = "text"
+    """The column that holds the text, where the corpus has columns."""
+
+    tokenizer: str = ""
+    """A folder or name of an existing tokenizer; empty: WordPiece, trained on the corpus."""
+
+    vocabulary: int = 8_000
+    """Size of the vocabulary that is trained, special tokens included; not for an existing tokenizer."""
+
+    lowercase: bool = True
+    """Whether the tokenizer that is trained makes letters small and drops accents, as BERT's uncased one."""
+
+    length: int = 126
+    """Tokens of a passage, without [CLS] and [SEP]; the last one of an article is shorter."""
+
+    every: int = 1
+    """Keep every so many passages of each article."""
+
+    held_out: float = 0.05
+    """The share of articles that is not trained on; the loss on it is the validation loss."""
+
+    def __post_init__(self) -> None:
+        if not self.corpus:
+            raise refuse("data.corpus", self.corpus, "name a corpus to train on")
+        if self.tokenizer and self.vocabulary != TextData.vocabulary:
+            raise refuse("data.vocabulary", self.vocabulary, "data.tokenizer has a vocabulary already; leave it out")
+        check_at_least("data.vocabulary", self.vocabulary, 1)
+        check_at_least("data.every", self.every, 1)
+        if not isinstance(self.length, int) or self.length < SHORTEST_PASSAGE:
+            raise refuse("data.length", self.length, f"give a whole number, {SHORTEST_PASSAGE} tokens or more")
+        if not 0 <= self.held_out < 1:
+            raise refuse("data.held_out", self.held_out, "give a share from 0 up to, but not including, 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """A transformer encoder: with everything on it is BERT exactly, and each part can be switched off."""
+
+    layers: int = 4
+    """Layers; Figure 5 has 4."""
+
+    heads: int = 4
+    """Attention heads a layer; they must divide the width. Figure 5 has 4."""
+
+    width: int = 256
+    """d, the width of embeddings and states."""
+
+    feed_forward: int = 1_024
+    """Width of the GELU feed-forward block after attention; 0 for none."""
+
+    positions: Positions = "learned"
+    """Positional information added to the embeddings."""
+
+    token_types: bool = True
+    """Add the embedding of the token type, which is the same for all tokens here."""
+
+    embedding_norm: bool = True
+    """LayerNorm after the embeddings."""
+
+    residual: bool = True
+    """Add each block's input to its output."""
+
+    layer_norm: bool = True
+    """LayerNorm after each block."""
+
+    output_projection: bool = True
+    """A linear map after attention, W^O with its bias."""
+
+    head_transform: bool = True
+    """BERT's dense, GELU and LayerNorm before prediction."""
+
+    tied: bool = True
+    """W^pred = W^E⊤; untied, W^pred is a matrix of its own."""
+
+    scale: float = 0.02
+    """Standard deviation of all weights at the start but W^K, W^Q and W^V; biases start at zero."""
+
+    attention_scale: float = 0.02
+    """Standard deviation of W^K, W^Q and W^V at the start; near zero in Figure 5."""
+
+    norm_epsilon: float = 1e-12
+    """What LayerNorm adds to the variance; BERT's."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("layers", 1), ("heads", 1), ("width", 1), ("feed_forward", 0)):
+            check_at_least(f"model.{name}", getattr(self, name), low)
+        check_one_of("model.positions", self.positions, get_args(Positions))
+        check_not_negative("model.scale", self.scale)
+        check_not_negative("model.attention_scale", self.attention_scale)
+        check_positive("model.norm_epsilon", self.norm_epsilon)
+        if self.width % self.heads:
+            raise refuse("model.heads", self.heads, f"it must divide model.width = {self.width}")
+
+    @property
+    def is_bert(self) -> bool:
+        """Whether every part of BERT is there, as it is in BERT."""
+        switches = (self.token_types, self.embedding_norm, self.residual, self.layer_norm, self.output_projection)
+        return (
+            all(switches)
+            and self.head_transform
+            and self.tied
+            and self.positions == "learned"
+            and self.feed_forward > 0
+        )
+
+    def sandbox(self) -> Model:
+        """The sandbox's model with the same parts; it has no token types and no LayerNorm after the embeddings."""
+        attention = Part(scale=self.attention_scale)
+        return Model(
+            dimension=self.width,
+            heads=self.heads,
+            layers=self.layers,
+            positions=self.positions,
+            residual=self.residual,
+            layer_norm=self.layer_norm,
+            output_projection=self.output_projection,
+            feed_forward=self.feed_forward,
+            head_transform=self.head_transform,
+            tied=self.tied,
+            embedding=Part(scale=self.scale),
+            value=attention,
+            key=attention,
+            query=attention,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTraining:
+    """How the encoder is trained, and what is recorded."""
+
+    loss: Loss = "cross_entropy"
+    """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
+
+    average: Average = "document"
+    """"document": each passage's mean over its own masked positions, then over passages (eq. 1); "batch": one mean over
+    all masked positions of a step, as BERT's training takes it."""
+
+    optimizer: Optimizer = "adam"
+    """Plain SGD, SGD with momentum, Adam or AdamW."""
+
+    learning_rate: float = 0.001
+    """Learning rate at the first step."""
+
+    momentum: float = 0.9
+    """For "momentum"."""
+
+    adam_betas: tuple[float, float] = (0.9, 0.999)
+    """For "adam" and "adamw"."""
+
+    adam_epsilon: float = 1e-8
+    """For "adam" and "adamw"."""
+
+    weight_decay: float = 0.01
+    """For "adamw"."""
+
+    decay: Decay = "constant"
+    """The learning rate over steps: constant, multiplied every so often, or down to zero along a cosine."""
+
+    decay_every: int = 500
+    """For "step": steps between multiplications."""
+
+    decay_factor: float = 0.1
+    """For "step": what the rate is multiplied by."""
+
+    batch: int = 32
+    """Passages a step."""
+
+    accumulate: int = 1
+    """Parts that a step's passages are computed in, one after another: memory falls, the gradient stays the same."""
+
+    steps: int = 1_000
+    """Training steps."""
+
+    threads: int = 0
+    """Threads; results repeat to the bit for the same number only. 0: all cores; the run folder records the number."""
+
+    log_every: int = 1
+    """Steps between rows of metrics.jsonl."""
+
+    validate_every: int = 100
+    """Steps between losses on held-out passages; 0 for never."""
+
+    validation_passages: int = 256
+    """How many held-out passages at most the validation loss is taken on."""
+
+    checkpoint_every: int = 100
+    """Steps between checkpoints; the last step has one too."""
+
+    measures: int = 16
+    """At how many steps, dense early and sparser later, topic structure is measured; 0 for never."""
+
+    def __post_init__(self) -> None:
+        for name in ("accumulate", "validation_passages"):
+            check_at_least(f"training.{name}", getattr(self, name), 1)
+        check_at_least("training.measures", self.measures, 0)
+        self.sandbox()
+        if self.accumulate > self.batch:
+            raise refuse(
+                "training.accumulate", self.accumulate, f"there are only training.batch = {self.batch} passages a step"
+            )
+
+    def sandbox(self) -> Training:
+        """The sandbox's settings of the same names, which check themselves."""
+        shared = {name: value for name, value in vars(self).items() if name in Training.__dataclass_fields__}
+        return Training(**shared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTopics:
+    """The topics that the structure of embeddings and attention is measured by, while training goes on."""
+
+    count: int = 20
+    """Topics that LDA fits, on one half of the articles; attention is measured on the other half."""
+
+    words: int = 20
+    """Words that each topic keeps at most; a word keeps the topic in which it is likeliest."""
+
+    iterations: int = 100
+    """Sweeps of LDA's sampler."""
+
+    passages: int = 200
+    """Passages, of the other half of the articles, that attention is measured on."""
+
+    replicates: int = 200
+    """Bootstrap replicates of each interval."""
+
+    def __post_init__(self) -> None:
+        for name, low in (("count", 2), ("words", 2), ("iterations", 1), ("passages", 1), ("replicates", 2)):
+            check_at_least(f"topics.{name}", getattr(self, name), low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """All that determines a training run on text."""
+
+    seed: int = 0
+    """Seed of the initial weights, the order of passages and their masks."""
+
+    data: TextData
+    masking: Masking = Masking()
+    model: Encoder = Encoder()
+    training: TextTraining = TextTraining()
+    topics: TextTopics = TextTopics()
+
+    def __post_init__(self) -> None:
+        check_at_least("seed", self.seed, 0)
+        if self.masking.fixed:
+            raise refuse("masking.fixed", True, "masks are drawn afresh for each use of a passage; leave it out")
+
+    @property
+    def positions(self) -> int:
+        """Positions of the longest passage, special tokens included."""
+        return self.data.length + SPECIAL_POSITIONS

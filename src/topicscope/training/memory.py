@@ -1,0 +1,89 @@
+"""What a training step on text needs of memory, and what to say when there is too little."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from topicscope.errors import InputError
+from topicscope.settings.text import TextSettings
+
+BYTES = 4
+# Copies of every weight: itself, its gradient, and Adam's two averages.
+WEIGHT_COPIES = 4
+# What is left to all else.
+SHARE = 0.9
+
+
+def step_bytes(settings: TextSettings, vocabulary: int, parameters: int) -> int:
+    """About how many bytes a step keeps at its height: weights, states of every layer, scores at masked positions."""
+    model, training = settings.model, settings.training
+    positions = math.ceil(training.batch / training.accumulate) * settings.positions
+    # Kept for the backward pass: queries, keys, values, what attention gives, and the ins and outs of the blocks.
+    layer = 10 * model.width + 2 * model.feed_forward
+    scores = 3 * settings.masking.mask * vocabulary
+    return int(BYTES * (WEIGHT_COPIES * parameters + positions * (model.layers * layer + scores)))
+
+
+def check_memory(settings: TextSettings, vocabulary: int, parameters: int, available: int | None = None) -> None:
+    """Refuse, before it starts, a step that cannot fit; the system would end the process without a word."""
+    available = available_bytes() if available is None else available
+    needed = step_bytes(settings, vocabulary, parameters)
+    if available is not None and needed > SHARE * available:
+        raise InputError(
+            f"a step needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free: "
+            f"{_remedy(settings, vocabulary, parameters, available)}."
+        )
+
+
+def _remedy(settings: TextSettings, vocabulary: int, parameters: int, available: int) -> str:
+    fixed = BYTES * WEIGHT_COPIES * parameters
+    step = step_bytes(settings, vocabulary, parameters) - fixed
+    left = SHARE * available - fixed
+    training = settings.training
+    most = training.batch // training.accumulate or 1
+    if left <= 0 or step / left > most:
+        factor = math.ceil(step_bytes(settings, vocabulary, parameters) / (SHARE * available))
+        return f"lower model.width = {settings.model.width} or model.layers = {settings.model.layers} {factor}-fold"
+    parts = training.accumulate * math.ceil(step / left)
+    return (
+        f"raise training.accumulate from {training.accumulate} to {parts}, which gives the same gradients, or lower "
+        f"training.batch from {training.batch} to {max(training.batch * training.accumulate // parts, 1)}"
+    )
+
+
+@contextmanager
+def out_of_memory_said(settings: TextSettings) -> Iterator[None]:
+    """Turn what PyTorch says when memory runs out into one sentence on what to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        training = settings.training
+        raise InputError(
+            f"memory ran out in a step of training.batch = {training.batch} passages of data.length = "
+            f"{settings.data.length} tokens: raise training.accumulate from {training.accumulate} to "
+            f"{min(2 * training.accumulate, training.batch)}, which gives the same gradients, or lower training.batch "
+            f"to {max(training.batch // 2, 1)}."
+        ) from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is about memory; on the CPU PyTorch has no type for it."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)
+
+
+def available_bytes() -> int | None:
+    """Memory that can be had without swapping; None where the system does not say."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        for line in meminfo.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (ValueError, OSError):
+        return None

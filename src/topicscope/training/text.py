@@ -1,0 +1,100 @@
+"""Train an encoder on a corpus into a run folder, or go on with the run that is in it."""
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from topicscope.errors import InputError
+from topicscope.settings.text import Device, TextSettings
+from topicscope.training.export import export
+from topicscope.training.machine import available_cores, torch_threads
+from topicscope.training.prepare import PreparedText, prepare_text
+from topicscope.training.runs import check_out
+from topicscope.training.text_loop import Measure, Report, Speed, TextTrainer
+from topicscope.training.text_runs import TextRun
+
+logger = logging.getLogger(__name__)
+
+# Makes what measures topic structure, once the passages are there; called only if measures are asked for.
+Measuring = Callable[[PreparedText, TextSettings], Measure]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrainedText:
+    """A finished run, and how fast it was."""
+
+    run: TextRun
+    speed: Speed
+
+
+def train_text(
+    settings: TextSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: Device = "auto",
+    measuring: Measuring | None = None,
+    report: Report | None = None,
+) -> TrainedText:
+    """Train into a new folder, or go on with the run that is in it; at the end save a Hugging Face folder.
+
+    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps.
+    """
+    run, place = TextRun(Path(out)), find_device(device)
+    settings = with_cores(settings)
+    _check(run, settings, place, resume)
+    with run.locked(), torch_threads(settings.training.threads):
+        # Once more, now that nobody else can write here.
+        _check(run, settings, place, resume)
+        prepared = prepare_text(settings.data, run.path)
+        facts = {"threads": settings.training.threads, "device": place.type, "passages": prepared.digest}
+        if run.settings_path.exists():
+            run.check_same_settings(settings, **facts)
+        run.begin(settings, **facts)
+        measure = measuring(prepared, settings) if measuring and settings.training.measures else None
+        trainer = TextTrainer(settings, prepared.text, device=place, measure=measure)
+        trainer.run(run, report)
+        if settings.model.is_bert:
+            specials = prepared.text.specials
+            export(trainer.encoder, specials, prepared.tokenizer_folder, run.export_path, longest=settings.positions)
+        else:
+            logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
+    return TrainedText(run, trainer.speed)
+
+
+def find_device(name: Device) -> torch.device:
+    """The device of that name; "auto" is the fastest that is there."""
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(each for each in present if present[each]))
+    if not present[name]:
+        raise InputError(f"--device {name} is not available here: give cpu, or auto.")
+    return torch.device(name)
+
+
+def with_cores(settings: TextSettings) -> TextSettings:
+    """The settings with the number of threads chosen, if it was left open."""
+    if settings.training.threads:
+        return settings
+    training = dataclasses.replace(settings.training, threads=available_cores())
+    return dataclasses.replace(settings, training=training)
+
+
+def _check(run: TextRun, settings: TextSettings, device: torch.device, resume: bool) -> None:
+    check_text_out(run, resume=resume)
+    if resume and run.settings_path.exists():
+        run.check_same_settings(settings, device=device.type)
+
+
+def check_text_out(run: TextRun, *, resume: bool) -> None:
+    """Refuse a folder that is not empty, unless the run in it is to be resumed.
+
+    A run killed before its settings were written has its tokenizer, perhaps its passages, and goes on from there.
+    """
+    ours = {run.tokenizer_path.name, run.passages_path.name, "topics", run.tokenizer_path.name + ".tmp"}
+    begun = run.path.is_dir() and not run.settings_path.exists() and {each.name for each in run.path.iterdir()} <= ours
+    if not (resume and begun):
+        check_out(run.path, resume=resume)

@@ -1,0 +1,66 @@
+"""Run folders of training on text: as those of the sandbox, with the tokenizer and the passages beside them."""
+
+import json
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+from topicscope.settings.text import TextSettings
+from topicscope.settings.toml import differences, dump_settings, load_any_settings
+from topicscope.training.runs import RECORDED_PACKAGES, Row, RunFolder, package_versions
+
+logger = logging.getLogger(__name__)
+
+
+class TextRun(RunFolder):
+    """A folder that holds one training run on text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.tokenizer_path = path / "tokenizer"
+        self.passages_path = path / "passages"
+        self.export_path = path / "huggingface"
+
+    def text_settings(self) -> TextSettings:
+        """The settings that the run was started with."""
+        settings = load_any_settings(self.settings_path)
+        if not isinstance(settings, TextSettings):
+            raise InputError(f"{self.path} holds a run on documents of a topic model: choose another --out.")
+        return settings
+
+    def begin(self, settings: TextSettings, **facts: Any) -> None:
+        """Write the settings and what the run is made with, unless they are there already."""
+        contents = {
+            self.settings_path: dump_settings(settings),
+            self.versions_path: json.dumps(package_versions() | {"seed": settings.seed} | facts, indent=2) + "\n",
+        }
+        for path, content in contents.items():
+            if not path.exists():
+                write_atomically(path, content)
+
+    def check_same_settings(self, settings: TextSettings, **facts: Any) -> None:
+        """Refuse to go on with other settings, another corpus, or on another device, and name what differs."""
+        found = differences(settings, self.text_settings())
+        if self.versions_path.exists():
+            before = json.loads(self.versions_path.read_text(encoding="utf-8"))
+            found += [
+                f"{name} ({before[name]} there, {value} here)"
+                for name, value in facts.items()
+                if before.get(name, value) != value
+            ]
+            for name in RECORDED_PACKAGES:
+                if before.get(name) != package_versions()[name]:
+                    logger.warning("%s was begun with another %s: it may not repeat to the bit.", self.path, name)
+        if found:
+            raise InputError(
+                f"{self.path} holds a run with other settings: {', '.join(found)}; leave the settings out to go on, "
+                "or choose another --out."
+            )
+
+    def rows_are_whole(self, expected: Sequence[int]) -> bool:
+        """Whether the metrics have a row for each of these steps first."""
+        rows: list[Row] = self.metrics()
+        return [row["step"] for row in rows][: len(expected)] == list(expected)

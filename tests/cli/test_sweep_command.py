@@ -1,0 +1,100 @@
+import csv
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from helpers import SMALL, start_program
+from topicscope.cli.main import main
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.toml"
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": SMALL, "vary": {"training.learning_rate": [0.01, 0.1]}}))
+    return path
+
+
+def test_sweep_prints_rows_as_json_alone_and_resumes_without_its_file(
+    tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["sweep", str(sweep_file), "--out", str(out), "--workers", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["training.learning_rate"] for row in rows] == [0.01, 0.01, 0.1, 0.1]
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
+    assert main(["sweep", "--out", str(out), "--resume", "--workers", "1", "--measures", "norm_value", "loss"]) == 0
+    assert "4 runs" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")} == before
+
+
+def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
+    tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", str(sweep_file), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert "4 runs: 2 combinations, trained in 2 groups. About" in capsys.readouterr().out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "OUT"], "SWEEP.toml is missing"),
+        (["SWEEP"], "--out is missing"),
+        (["SWEEP", "--out", "OUT", "--address", "auto"], "add --engine ray"),
+        (["SWEEP", "--out", "OUT", "--workers", "0"], "--workers = 0 is not allowed"),
+        (["SWEEP", "--out", "OUT", "--engine", "cloud"], "--engine cloud is not allowed"),
+        (["nowhere.toml", "--out", "OUT"], "nowhere.toml cannot be read"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_exit_code_2(
+    tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file)}
+    assert main(["sweep", *(places.get(word, word) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def untimed(out: Path) -> list[dict[str, Any]]:
+    with (out / "sweep.csv").open() as file:
+        return [{name: row[name] for name in row if not name.endswith("_seconds")} for row in csv.DictReader(file)]
+
+
+def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int) -> None:
+    path = tmp_path / "long.toml"
+    drawn = ["--quiet", "--measures", "loss"]
+    settings = SMALL | {"training": {"steps": 150, "checkpoint_every": 20, "batch": 5, "snapshots": 0}}
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": settings, "vary": {"data.topics": [3, 4, 5]}}))
+    assert main(["sweep", str(path), "--out", str(tmp_path / "whole"), "--workers", "1", *drawn]) == 0
+    out = tmp_path / "killed"
+    words = ["sweep", str(path), "--out", str(out), "--engine", engine, "--workers", "2", "--resume", *drawn]
+    for kill in range(kills):
+        program = start_program(*words)
+        end = time.monotonic() + 120
+        # Once a group more is finished.
+        while len(list((out / "work").glob("*.sha256"))) <= kill and program.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert program.poll() is None, program.communicate()
+        program.kill()
+        program.communicate()
+    assert len(list((out / "work").glob("*.sha256"))) < 3
+    finished = {path: path.stat().st_mtime_ns for path in (out / "work").glob("*")}
+    assert main(words) == 0
+    assert untimed(out) == untimed(tmp_path / "whole")
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+
+
+def test_a_killed_sweep_ends_with_the_table_of_one_that_was_not(tmp_path: Path) -> None:
+    check_killed_sweeps_end_alike(tmp_path, "local", kills=1)
+
+
+@pytest.mark.slow
+def test_a_sweep_killed_on_ray_ends_with_the_table_of_one_that_was_not(tmp_path: Path) -> None:
+    check_killed_sweeps_end_alike(tmp_path, "ray", kills=1)

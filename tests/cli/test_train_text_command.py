@@ -1,0 +1,64 @@
+"""``topicscope train`` with a corpus: parsing, the printed result, resuming, and bad input as one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from text_corpus import small_text_settings, write_corpus
+from topicscope.cli.main import main
+from topicscope.errors import InputError
+from topicscope.settings.toml import dump_settings, load_any_settings, load_settings
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("tomotopy")
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Path:
+    topics = {"count": 2, "words": 5, "iterations": 20, "passages": 20, "replicates": 10}
+    settings = small_text_settings(write_corpus(tmp_path), data={"vocabulary": 95}, topics=topics)
+    path = tmp_path / "text.toml"
+    path.write_text(dump_settings(settings))
+    return path
+
+
+def test_train_on_text_measures_topics_prints_its_speed_and_resumes(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["step"] == 14
+    assert printed["tokens_per_second"] > 0
+    assert printed["topics"]["attention"]["same"] > 0
+    assert len(printed["topics"]["attention_by_layer_head"]) == 2
+    assert (out / "huggingface" / "model.safetensors").exists()
+    assert main(["train", "--out", str(out), "--resume", "--device", "cpu"]) == 0
+    assert "tokens/s" in capsys.readouterr().out
+    assert main(["train", "--out", str(out), "--resume", "--model.width", "16", "--device", "cpu"]) == 2
+    assert "model.width (8 there, 16 here)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--data.corpus", "missing.txt"], "does not exist"),
+        (["--data.corpus", "wiki-sample", "--model.heads", "3"], "must divide model.width"),
+        (["--data.corpus", "wiki-sample", "--data.length", "1"], "2 tokens or more"),
+        (["--data.corpus", "wiki-sample", "--data.topics", "3"], "--data.topics"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_exit_code_2(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *words, "--out", str(tmp_path / "run")]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_settings_of_text_are_not_taken_for_others(settings_file: Path) -> None:
+    assert load_any_settings(settings_file).data.corpus.endswith("corpus.txt")  # type: ignore[union-attr]
+    with pytest.raises(InputError, match="not about a run on text"):
+        load_settings(settings_file)

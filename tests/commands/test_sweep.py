@@ -1,0 +1,222 @@
+"""The command's function on a small sweep: two combinations, three seeds, a second each."""
+
+import csv
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from helpers import SMALL, overlay, start_program
+from topicscope.commands import sweep as command
+from topicscope.commands import sweep_runs
+from topicscope.commands.sweep import SweepResult, sweep
+from topicscope.commands.sweep_estimate import estimate_sweep, packed
+from topicscope.errors import InputError
+from topicscope.settings.sweep import Axis, Sweep
+from topicscope.settings.sweep_toml import dump_sweep
+from topicscope.training.ensemble import Ensemble, train_ensemble
+from topicscope.training.runs import RunFolder
+
+# Whatever the machine, a row without its times is the same.
+VARY: dict[str, Axis] = {"training.learning_rate": (0.01, 0.1), "data.length": ((4, 9), (5, 9))}
+
+
+def small_sweep(**changes: Any) -> Sweep:
+    options: dict[str, Any] = {"settings": SMALL, "vary": VARY, "seeds": (0, 3, 4), "together": 2}
+    return Sweep(**(options | changes))
+
+
+def untimed(result: SweepResult) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in result.rows]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> SweepResult:
+    return sweep(small_sweep(), tmp_path_factory.mktemp("sweep") / "whole", workers=1)
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the groups that are trained from now on, in this process; without figures."""
+    names: list[str] = []
+    monkeypatch.setattr("topicscope.commands.sweep._draw", lambda *anything: [])
+    train = sweep_runs.train_group
+
+    def noted(group: sweep_runs.Group) -> bytes:
+        names.append(group.folder.name)
+        return train(group)
+
+    monkeypatch.setattr("topicscope.commands.sweep.train_group", noted)
+    return names
+
+
+def test_the_table_has_a_row_a_run_settings_then_measures_and_no_date_engine_or_worker(whole: SweepResult) -> None:
+    assert len(whole.rows) == 4 * 3
+    assert list(whole.rows[0])[:3] == ["training.learning_rate", "data.length", "seed"]
+    assert [row["data.length"] for row in whole.rows[::3]] == ["[4, 9]", "[5, 9]"] * 2
+    assert [row["seed"] for row in whole.rows] == [0, 3, 4] * 4
+    assert not {"date", "engine", "worker", "workers", "host"} & set(whole.rows[0])
+    assert [name for name in whole.rows[0] if "second" in name or "time" in name] == ["train_seconds"]
+    assert pq.read_table(whole.out / "sweep.parquet").to_pylist() == whole.rows
+    with (whole.out / "sweep.csv").open() as file:
+        read = list(csv.DictReader(file))
+    assert [row["loss"] for row in read] == [str(row["loss"]) for row in whole.rows]
+    names = {path.stem for path in whole.figures}
+    assert "map-training.learning_rate-data.length" in names
+    assert all(path.stat().st_size for path in whole.figures)
+
+
+def test_measures_are_those_of_the_run_folders(whole: SweepResult) -> None:
+    for row in whole.rows:
+        run = RunFolder(whole.out / row["run"])
+        last = run.metrics()[-1]
+        assert (row["loss"], row["validation_loss"]) == (last["loss"], last["validation_loss"])
+        assert row["excess_loss"] == pytest.approx(last["validation_loss"] - run.reference()["bayes_floor"]["loss"])
+        weights = load_file(run.path / "checkpoint-12.safetensors")
+        assert row["norm_value"] == pytest.approx(np.linalg.norm(weights["weights/value"]), rel=1e-6)
+        attention = run.snapshots()[12]["attention"]
+        assert row["attention_same_topic"] == pytest.approx(attention[1].mean(), rel=1e-6)
+        assert run.settings().seed == row["seed"]
+        assert run.settings().training.learning_rate == row["training.learning_rate"]
+    assert len({row["loss"] for row in whole.rows}) == len(whole.rows)
+    assert set(sweep_runs.MEASURES) <= set(whole.rows[0])
+
+
+def test_seeds_are_trained_together_as_the_sweep_says_and_like_an_ensemble(tmp_path: Path, whole: SweepResult) -> None:
+    point = small_sweep().points()[0]
+    folders = train_ensemble(Ensemble(settings=point.settings, seeds=(0, 3)), tmp_path / "pair")
+    for name, folder in folders.items():
+        row = next(row for row in whole.rows if row["run"].endswith(name))
+        assert folder.metrics() == RunFolder(whole.out / row["run"]).metrics()
+
+
+def test_two_processes_give_the_same_table_and_runs_to_the_bit(
+    tmp_path: Path, whole: SweepResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_draw", lambda *anything: [])
+    other = sweep(small_sweep(), tmp_path / "two", workers=2)
+    assert untimed(other) == untimed(whole)
+    for row in whole.rows:
+        files = {path.name for path in (whole.out / row["run"]).iterdir()}
+        assert files == {path.name for path in (other.out / row["run"]).iterdir()}
+        for name in files:
+            assert (whole.out / row["run"] / name).read_bytes() == (other.out / row["run"] / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_table(tmp_path: Path, whole: SweepResult, trained: list[str]) -> None:
+    (tmp_path / "sweep.toml").write_text(dump_sweep(small_sweep()))
+    words = ("--engine", "ray", "--workers", "2", "--quiet", "--measures", "loss")
+    program = start_program("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "ray"), *words)
+    _, errors = program.communicate(timeout=300)
+    assert program.returncode == 0, errors
+    # Nothing is left to train: this reads what Ray wrote.
+    again = sweep(small_sweep(), tmp_path / "ray", resume=True, workers=1)
+    assert trained == []
+    assert untimed(again) == untimed(whole)
+
+
+def test_a_stopped_sweep_goes_on_with_what_is_missing(
+    tmp_path: Path, whole: SweepResult, trained: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = command.train_group  # type: ignore[attr-defined]
+
+    def stopped(group: sweep_runs.Group) -> bytes:
+        if len(trained) == 2:
+            raise KeyboardInterrupt
+        return noted(group)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "train_group", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            sweep(small_sweep(), tmp_path / "out", workers=1)
+    assert len(trained) == 2
+    assert untimed(sweep(small_sweep(), tmp_path / "out", resume=True, workers=1)) == untimed(whole)
+    # Each of the eight groups once.
+    assert len(trained) == len(set(trained)) == 8
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("damage", "file"),
+    [
+        (truncate, "work/*.json"),
+        (truncate, "runs/*/seed-4/metrics.jsonl"),
+        (truncate, "runs/*/seed-4/checkpoint-12.safetensors"),
+        (Path.unlink, "runs/*/seed-4/settings.toml"),
+    ],
+)
+def test_a_group_with_a_damaged_or_missing_file_is_trained_again_and_no_other(
+    tmp_path: Path, trained: list[str], damage: Callable[[Path], None], file: str
+) -> None:
+    few = small_sweep(vary={"training.learning_rate": (0.01, 0.1)}, seeds=(4,))
+    before = sweep(few, tmp_path / "out", workers=1)
+    trained.clear()
+    victim = min((tmp_path / "out").glob(file))
+    damage(victim)
+    after = sweep(few, tmp_path / "out", resume=True, workers=1)
+    assert untimed(after) == untimed(before)
+    assert len(trained) == 1
+    assert trained[0] in str(victim)
+    trained.clear()
+    sweep(few, tmp_path / "out", resume=True, workers=1)
+    assert trained == []
+
+
+def test_a_run_that_diverges_has_no_measures_and_does_not_keep_others_from_theirs(tmp_path: Path) -> None:
+    settings = overlay(SMALL, {"training": {"optimizer": "sgd", "loss": "squared"}})
+    wild = small_sweep(settings=settings, vary={"training.learning_rate": (0.01, 1e12)}, seeds=(0,))
+    tame, diverged = sweep(wild, tmp_path / "out", workers=1).rows
+    assert not tame["diverged"]
+    assert tame["loss"] > 0
+    assert diverged["diverged"]
+    assert diverged["loss"] is None
+    assert list(tame) == list(diverged)
+
+
+def test_another_sweep_in_the_same_folder_is_refused_and_named(tmp_path: Path) -> None:
+    one = small_sweep(vary={"training.learning_rate": (0.1,)}, seeds=(0,))
+    sweep(one, tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match="is not empty"):
+        sweep(one, tmp_path / "out", workers=1)
+    with pytest.raises(InputError, match=r"it differs in seeds\)"):
+        sweep(small_sweep(vary=one.vary, seeds=(1,)), tmp_path / "out", resume=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(InputError, match="holds no sweep"):
+        sweep(one, tmp_path / "other", resume=True)
+
+
+def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_path: Path, trained: list[str]) -> None:
+    np.save(tmp_path / "words.npy", np.full((2, 3), 1 / 3))
+    settings = {"data": {"topic_words": str(tmp_path / "words.npy")}}
+    with pytest.raises(InputError, match=r"model\.heads = 3"):
+        sweep(Sweep(settings=settings, vary={"model.heads": (1, 3)}), tmp_path / "out")
+    with pytest.raises(InputError, match="did you mean contrast_value"):
+        sweep(small_sweep(), tmp_path / "out", workers=1, measures=["contrast_valu"])
+    assert not (tmp_path / "out").exists()
+    assert trained == []
+
+
+def test_an_estimate_counts_runs_and_trains_nothing_that_stays(tmp_path: Path) -> None:
+    found = estimate_sweep(small_sweep(), workers=2)
+    assert (found.combinations, found.runs, found.groups) == (4, 12, 8)
+    assert 0 < found.wall_seconds < found.compute_seconds
+    # The control: a thousand times the steps take much longer.
+    longer = small_sweep(
+        settings=overlay(SMALL, {"training": {"steps": 12_000}}), vary={"data.length": ((5, 9),)}, seeds=(0,)
+    )
+    assert estimate_sweep(longer, workers=2).compute_seconds > found.compute_seconds
+
+
+def test_packing_takes_the_longest_first() -> None:
+    assert packed([1.0, 1.0, 2.0, 4.0], workers=2) == 4
+    assert packed([1.0, 1.0, 2.0, 4.0], workers=1) == 8
+    assert packed([3.0, 3.0, 2.0, 2.0, 2.0], workers=2) == 7

@@ -1,0 +1,45 @@
+"""The tutorial's cells run, and what it says is so."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import pytest
+
+NOTEBOOK = Path(__file__).parents[2] / "docs" / "tutorial.ipynb"
+
+
+def code_cells() -> list[str]:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+
+
+def test_the_tutorial_runs_with_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mpl.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for cell in code_cells():
+        small = cell.replace("STEPS = 600", "STEPS = 40").replace("tempfile.mkdtemp()", f"{str(tmp_path)!r}")
+        exec(small, names)
+    assert (tmp_path / "report.html").stat().st_size > 1_000_000
+    assert names["best"].weighted_average > 1
+    averages = names["averages"]
+    assert averages.same_topic > averages.different_topic
+    assert {row["verdict"] for row in names["claims"].rows} <= {"holds", "fails"}
+
+
+def test_the_tutorial_is_kept_without_outputs() -> None:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    assert all(not cell.get("outputs") and not cell.get("execution_count") for cell in cells)
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_in_a_notebook_within_its_ten_minutes() -> None:
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbclient.NotebookClient(notebook, timeout=600, kernel_name="python3").execute()
+    last = notebook.cells[-1]["outputs"][-1]["data"]["text/html"]
+    assert last.startswith("<iframe srcdoc=")
+    assert "allow-same-origin" not in last

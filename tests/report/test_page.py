@@ -1,0 +1,250 @@
+"""The page without a browser: what is in it, what it may load, and what it says of folders that hold little."""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from page_material import NASTY, write_claims, write_everything, write_landscapes, write_probe, write_runs
+from topicscope.errors import InputError
+from topicscope.report.page import page_html, write_report
+from topicscope.report.page.claims import section_of
+from topicscope.report.page.folders import Found, find
+from topicscope.report.page.runs import evenly
+from topicscope.report.page.store import Store, script_json
+from topicscope.report.page.views import KEPT, classes_of, film, run_views
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return page_html(write_everything(tmp_path_factory.mktemp("everything")))
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_runs(tmp_path_factory.mktemp("page") / "runs")
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def arrays_of(page: str) -> bytes:
+    found = re.search(r'<script type="text/plain" id="arrays">(.*?)</script>', page, re.DOTALL)
+    assert found
+    return gzip.decompress(base64.b64decode(found[1]))
+
+
+def test_the_page_loads_nothing_and_its_policy_forbids_it(everything: str) -> None:
+    loads = re.compile(
+        r'(?:src|srcset|poster|data|action)\s*=\s*["\']?\s*(?:https?:)?//|@import|(?<![a-z])url\(', re.IGNORECASE
+    )
+    assert not loads.search(everything)
+    assert loads.search('<img src="https://example.org/x.png">')
+    assert not re.search(r"<link\b", everything)
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', everything)
+    assert policy
+    assert policy[1].startswith("default-src &#39;none&#39;")
+    assert "http" not in policy[1]
+    assert "unsafe-inline" not in policy[1].split("style-src")[0]
+
+
+def test_the_policy_allows_the_scripts_of_the_page_and_no_other(everything: str) -> None:
+    scripts = re.findall(r"<script>(.*?)</script>", everything, re.DOTALL)
+    assert len(scripts) == 1
+
+    def allowed(script: str) -> bool:
+        return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in everything
+
+    assert allowed(scripts[0])
+    assert not allowed(scripts[0] + " ")
+
+
+def test_words_from_outside_never_become_markup(everything: str) -> None:
+    assert NASTY not in everything
+    assert "alert(" in everything
+    assert "&lt;script&gt;alert" in everything
+
+
+def test_json_in_a_script_cannot_end_it() -> None:
+    text = script_json({"word": "</script><!--\u2028"})
+    assert "<" not in text
+    assert "\u2028" not in text
+    assert json.loads(text) == {"word": "</script><!--\u2028"}
+
+
+def test_frames_are_exact_to_half_a_step_of_their_own_range() -> None:
+    frames = np.random.default_rng(0).normal(size=(3, 5, 5)) * np.array([1e-3, 1.0, 50.0])[:, None, None]
+    store = Store()
+    entry = store.index[store.frames(frames)["$"]]
+    packed = np.frombuffer(store.chunks[0][: entry["bytes"]], dtype=np.uint8).reshape(3, 5, 5)
+    low, scale = (np.array(entry[name])[:, None, None] for name in ("low", "scale"))
+    error = abs(low + scale * packed - frames).max(axis=(1, 2))
+    np.testing.assert_array_less(error, 0.5001 * scale.ravel())
+    # One range for all would lose the first frame.
+    assert error[0] < 1e-5 < 50 / 255 / 2
+
+
+def test_halves_are_exact_to_a_two_thousandth_above_the_least() -> None:
+    values = np.random.default_rng(0).uniform(1e6, 2e6, size=100)
+    store = Store()
+    entry = store.index[store.halves(values)["$"]]
+    packed = np.frombuffer(store.chunks[0][: entry["bytes"]], dtype="<f2").astype(np.float64)
+    back = entry["low"] + entry["scale"] * packed
+    assert (abs(back - values) <= (values - values.min()) / 2000 + 1e-6 * entry["scale"]).all()
+    # As they are, float16 could not hold them.
+    assert values.min() > np.finfo(np.float16).max
+
+
+def test_arrays_begin_where_the_browser_can_read_them(everything: str) -> None:
+    content = arrays_of(everything)
+    for entry in data_of(everything)["arrays"]:
+        assert entry["at"] % 4 == 0
+        assert entry["at"] + entry["bytes"] <= len(content)
+
+
+def test_seeds_of_one_setting_are_one_run_with_frames_of_the_first(runs: Path) -> None:
+    found = find([runs])
+    (view,) = run_views(found.runs, found)
+    assert view.seeds == (0, 1)
+    (matrix,) = view.matrices
+    assert matrix.label == "W^V"
+    assert matrix.classes.shape == (2, len(view.frame_steps), 5)
+    np.testing.assert_allclose(matrix.classes[0], classes_of(matrix.frames, view.word_topics))
+    assert not np.allclose(matrix.classes[0], matrix.classes[1])
+    assert matrix.theory is not None
+    assert view.loss.shape == (2, len(view.steps))
+
+
+def test_a_kept_experiment_is_read_as_it_was_seen(runs: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    found = find([runs])
+    (view,) = run_views(found.runs, found)
+    (tmp_path / "kept").mkdir()
+    save_file(film(view), tmp_path / "kept" / KEPT)
+    again = find([tmp_path])
+    (kept,) = run_views(again.runs, again)
+    assert (kept.name, kept.seeds, kept.total, kept.done) == (view.name, view.seeds, view.total, view.done)
+    np.testing.assert_array_equal(kept.loss, view.loss)
+    np.testing.assert_array_equal(kept.matrices[0].frames, view.matrices[0].frames)
+    np.testing.assert_array_equal(kept.matrices[0].classes, view.matrices[0].classes)
+    assert kept.levels == view.levels
+
+
+def test_few_frames_are_kept_where_many_would_not_fit() -> None:
+    assert evenly(40, 3).tolist() == [0, 20, 39]
+    assert evenly(5, 100).tolist() == [0, 1, 2, 3, 4]
+    assert evenly(1, 10).tolist() == [0]
+
+
+def test_an_empty_folder_is_said_to_be_empty(tmp_path: Path) -> None:
+    page = page_html([tmp_path])
+    assert "is empty" in page
+    assert "There is nothing to show yet" in page
+
+
+def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        page_html([tmp_path / "nowhere"])
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="is a file"):
+        page_html([tmp_path / "file"])
+
+
+def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "seed-0", run)
+    whole = page_html([run])
+    assert "is not finished" not in whole
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(lines[:3]) + '\n{"step": 8, "lo')
+    (run / "snapshots.safetensors").write_bytes(b"cut")
+    page = page_html([run])
+    assert "is not finished: step 4 of 12" in page
+    assert "snapshots.safetensors cannot be read" in page
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(runs / "seed-0" / "settings.toml", begun)
+    assert "has logged nothing yet" in page_html([begun])
+
+
+def test_half_finished_claims_say_so(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    assert "is not finished" not in page_html([folder])
+    (folder / "progress.json").write_text('{"asked": 9, "measured": 3}')
+    (folder / "figures" / "figure2.svg").unlink()
+    page = page_html([folder])
+    assert "3 of 9 claims are measured" in page
+    assert "is not drawn yet" in page
+    (folder / "claims.json").write_text("[{")
+    assert "claims.json cannot be read" in page_html([folder])
+
+
+def test_claims_have_numbers_commands_and_places_in_the_paper(tmp_path: Path) -> None:
+    page = page_html([write_claims(tmp_path / "results")])
+    assert "✓ holds" in page
+    assert "✗ fails" in page
+    assert "– not run" in page
+    assert "[0.85159, 1.3484]" in page
+    assert "topicscope reproduce --only figure2/a --preset quick --seeds 3 --seed 0" in page
+    assert "1 holds" in page
+
+
+@pytest.mark.parametrize(
+    ("source", "section", "anchor"),
+    [
+        ("Theorem 2", "§5.2", "#S5.SS2"),
+        ("§8.1", "§8.1", "#S8.SS1"),
+        ("Lemma 1", "§A.1", "#A1.SS1"),
+        ("§4", "§4", "#S4"),
+    ],
+)
+def test_sources_lead_to_sections(source: str, section: str, anchor: str) -> None:
+    shown, link = section_of(source)
+    assert shown == section
+    assert link.endswith(anchor)
+
+
+def test_landscapes_are_in_the_page_at_each_setting_once(tmp_path: Path) -> None:
+    folder = write_landscapes(tmp_path / "one")
+    shutil.copytree(folder, tmp_path / "two")
+    entries = data_of(page_html([tmp_path / "one", tmp_path / "two"]))["landscapes"]
+    assert [(each["topics"], each["perDocument"]) for each in entries] == [(10, 2), (20, 2), (20, 4)]
+    assert entries[0]["loss"] == pytest.approx(0.94610274, abs=5e-9)
+
+
+def test_probes_have_ratios_heads_and_topics(tmp_path: Path) -> None:
+    page = page_html([write_probe(tmp_path / "probe")])
+    assert "2 [1.9, 2.1] *" in page
+    assert "no ratio; difference 0.5" in page
+    figures = data_of(page)["figures"]
+    heads = next(figure for figure in figures if "by layer and head" in figure["title"])
+    assert heads["traces"][0]["z"] == [[1.0, 1.01, 1.02], [1.1, 1.11, 1.12]]
+    assert heads["traces"][0]["text"] == [["*", "", ""], ["*", "", ""]]
+    words = next(figure for figure in figures if "Figure 3" in figure["title"])
+    assert words["traces"][0]["x"] == ["frog", "&lt;script&gt;"]
+
+
+def test_a_page_of_small_work_is_the_library_and_little_more(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    assert write_report([folder], tmp_path / "deep" / "report.html").stat().st_size < 2_500_000
+
+
+def test_folders_inside_are_found_but_work_is_not_looked_through(tmp_path: Path) -> None:
+    write_claims(tmp_path / "results")
+    write_claims(tmp_path / "results" / "work" / "old")
+    write_probe(tmp_path / "more" / "probe")
+    found = find([tmp_path / "results", tmp_path / "more"])
+    assert [path.name for path in found.claims] == ["results"]
+    assert [path.name for path in found.probes] == ["probe"]
+    assert not Found()

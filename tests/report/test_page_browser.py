@@ -1,0 +1,269 @@
+"""The page in a browser: nothing goes to the network, one slider moves every panel, keys are enough, all sizes fit."""
+
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from browser import Browser, browser, require_browser
+from page_material import write_everything
+from topicscope.report.page import page_html, write_report
+
+pytestmark = pytest.mark.slow
+PANELS = ("map-0-trained", "map-0-difference", "attention", "norms", "loss")
+# What a reader sees of each panel that the slider drives.
+SEEN = f"""Object.fromEntries({list(PANELS)}.map((id) => {{
+  const panel = document.getElementById(id);
+  const image = panel.querySelector(".heatmaplayer image"), line = panel.querySelector(".now");
+  return [id, image ? image.getAttribute("href") : line.style.left + panel.querySelector(".said").textContent];
+}}))"""
+# Every element with text of its own, and its contrast with what is behind it.
+CONTRASTS = r"""
+const linear = (share) => (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4);
+const luminance = (colour) => {
+  const [red, green, blue] = colour.match(/[\d.]+/g).slice(0, 3).map((each) => linear(each / 255));
+  return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+};
+const behind = (element) => {
+  for (let at = element; at; at = at.parentElement) {
+    const colour = getComputedStyle(at).backgroundColor;
+    if (!/rgba\(.*, 0\)|transparent/.test(colour)) return colour;
+  }
+  return "rgb(255, 255, 255)";
+};
+const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+const seen = [...document.querySelectorAll("body *:not(script):not(style)")].filter((element) =>
+  element.checkVisibility() && !element.closest("svg") && !element.disabled && written(element));
+return seen.map((element) => {
+  const pair = [luminance(getComputedStyle(element).color), luminance(behind(element))].sort((a, b) => b - a);
+  return [(pair[0] + 0.05) / (pair[1] + 0.05), element.tagName + ": " + element.textContent.trim().slice(0, 40)];
+});"""
+FILTER = """(() => {
+  const box = document.querySelector("[data-filter=verdict]");
+  box.value = "fails";
+  box.dispatchEvent(new Event("input"));
+})()"""
+CATCH = """(
+  window.saved = {},
+  window.download = (name, url) => { saved[name] = url; },
+  window.downloadText = (name, text) => { saved[name] = text; },
+  0
+)"""
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    require_browser()
+    folder = tmp_path_factory.mktemp("page")
+    return write_report(write_everything(folder), folder / "report.html")
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    require_browser()
+    with browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+def look_at_everything(chromium: Browser) -> None:
+    for section in chromium.value("[...document.querySelectorAll('section[id]')].map((each) => each.id)"):
+        chromium.scroll_to(section)
+        time.sleep(0.3)
+    chromium.value("[...WAITING.keys()].forEach(drawWaiting)")
+    chromium.wait("WAITING.size === 0 && document.querySelectorAll('.js-plotly-plot').length > 5")
+    time.sleep(0.5)
+
+
+def test_no_error_and_no_request(page: Path, chromium: Browser) -> None:
+    chromium.open(page)
+    chromium.console_errors()
+    look_at_everything(chromium)
+    assert chromium.console_errors() == []
+    assert chromium.requests() == []
+
+
+def test_a_page_that_asked_for_something_would_be_found_out(page: Path, chromium: Browser, tmp_path: Path) -> None:
+    spoilt = tmp_path / "spoilt.html"
+    text = page.read_text(encoding="utf-8")
+    spoilt.write_text(text.replace("<main", '<img src="https://example.invalid/x.png"><main', 1), encoding="utf-8")
+    chromium.open(spoilt)
+    assert any("Content Security Policy" in message for message in chromium.console_errors())
+    free = tmp_path / "free.html"
+    free.write_text(re.sub(r"<meta http-equiv[^>]*>", "", spoilt.read_text(encoding="utf-8")), encoding="utf-8")
+    chromium.open(free)
+    assert "https://example.invalid/x.png" in chromium.requests()
+
+
+def test_a_script_that_is_not_the_pages_does_not_run(page: Path, chromium: Browser, tmp_path: Path) -> None:
+    spoilt = tmp_path / "spoilt.html"
+    text = page.read_text(encoding="utf-8")
+    spoilt.write_text(text.replace("<main", "<script>window.broken = true</script><main", 1), encoding="utf-8")
+    chromium.open(spoilt)
+    assert chromium.value("window.broken === undefined")
+    chromium.console_errors()
+
+
+def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
+    chromium.open(page)
+    chromium.scroll_to("training")
+    chromium.wait("document.querySelector('.now') && document.querySelector('#map-0-trained .heatmaplayer image')")
+    before = chromium.value(SEEN)
+    chromium.value(
+        "(() => { const slider = $('frame'); slider.value = 0; slider.dispatchEvent(new Event('input')); })()"
+    )
+    chromium.wait("$('step').textContent.startsWith('0 of')")
+    after = chromium.value(SEEN)
+    assert [name for name in PANELS if before[name] == after[name]] == []
+    # Theory does not move, and the table of averages is that of step 0.
+    assert chromium.value("shown(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
+        "$('averages-0').textContent"
+    )
+    # What the library draws when the slider rests is what was painted.
+    chromium.run("await new Promise((done) => setTimeout(done, 1500));")
+    drawn = "document.querySelector('#map-0-trained .plot').data[0].z.map((line) => Array.from(line))"
+    assert chromium.value(drawn) == chromium.value(
+        "frame(DATA.runs[0].matrices[0].frames, 0).map((line) => Array.from(line))"
+    )
+
+
+def test_another_seed_is_shown_by_its_averages(page: Path, chromium: Browser) -> None:
+    chromium.open(page)
+    chromium.scroll_to("training")
+    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
+    chromium.value("(() => { const seed = $('seed'); seed.value = 1; seed.dispatchEvent(new Event('change')); })()")
+    z = chromium.value("SPECS.get($('map-0-trained')).traces[0].z.map((line) => Array.from(line))")
+    classes = chromium.value("Array.from(entry(DATA.runs[0].matrices[0].classes, 1, training.frame))")
+    assert (z[1][1], z[1][2], z[1][3], z[1][0], z[0][1]) == pytest.approx(tuple(classes))
+    assert "Averages" in chromium.value("document.querySelector('#map-0-trained .said').textContent")
+
+
+def test_play_goes_on_and_pause_stops(page: Path, chromium: Browser) -> None:
+    chromium.open(page)
+    chromium.scroll_to("training")
+    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
+    chromium.value("$('play').click()")
+    assert chromium.value("$('play').textContent") == "Pause"
+    chromium.wait("training.frame === 2")
+    chromium.value("$('play').click()")
+    assert chromium.value("training.timer === null && $('play').textContent === 'Play'")
+
+
+def test_keys_alone_reach_and_move_everything(page: Path, chromium: Browser) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    chromium.open(page)
+
+    def press(key: str) -> None:
+        ActionChains(chromium.driver).send_keys(key).perform()
+
+    reached: list[str] = []
+    for _ in range(400):
+        press(Keys.TAB)
+        name = chromium.value("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 30)")
+        reached.append(name)
+        if name == "frame":
+            break
+    assert reached[0] == "Skip to the results"
+    assert {"verdict", "figure2/a", "run", "seed", "play", "frame"} <= set(reached)
+    assert chromium.value("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
+    place = chromium.value("training.frame")
+    press(Keys.ARROW_LEFT)
+    chromium.wait(f"training.frame === {place - 1}")
+    chromium.value("document.querySelector('a[href=\"#claim-0-0\"]').focus()")
+    press(Keys.ENTER)
+    chromium.wait("document.getElementById('claim-0-0').open")
+    chromium.value("document.querySelector('.claims th button').focus()")
+    press(Keys.ENTER)
+    assert chromium.value("document.querySelector('.claims th').getAttribute('aria-sort')") == "ascending"
+    verdicts = "[...document.querySelectorAll('.claims tbody tr:not([hidden])')].map((row) => row.dataset.verdict)"
+    upwards = chromium.value(verdicts)
+    press(Keys.ENTER)
+    assert chromium.value(verdicts) == upwards[::-1] != upwards
+    chromium.value(FILTER)
+    assert chromium.value(verdicts) == ["fails"]
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [360, 1600])
+def test_nothing_is_wider_than_the_window_and_all_text_has_contrast(
+    page: Path, chromium: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    chromium.open(page, width=width, dark=dark)
+    look_at_everything(chromium)
+    assert chromium.value("document.documentElement.scrollWidth") <= width
+    low = [text for ratio, text in chromium.run(CONTRASTS) if ratio < 4.5]
+    assert low == []
+    paper = chromium.value("getComputedStyle(document.body).backgroundColor")
+    assert (paper == "rgb(255, 255, 255)") is not dark
+    chromium.scroll_to("training")
+    chromium.screenshot(tmp_path / f"{width}.png")
+    assert (tmp_path / f"{width}.png").stat().st_size > 5_000
+
+
+def test_words_that_look_like_scripts_are_shown_as_text(page: Path, chromium: Browser) -> None:
+    chromium.open(page)
+    look_at_everything(chromium)
+    assert "<script>alert" in chromium.value("document.querySelector('.topics').textContent")
+    assert "<script>alert" in chromium.value("document.querySelector('.claims tbody').textContent")
+    ticks = "[...document.querySelectorAll('#probe-0 .xtick text')].map((each) => each.textContent)"
+    assert "<script>" in chromium.value(ticks)
+    assert chromium.value("document.querySelectorAll('body script').length") == 2
+    assert chromium.console_errors() == []
+
+
+def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser) -> None:
+    chromium.open(page, dark=True)
+    look_at_everything(chromium)
+    chromium.value(CATCH)
+    for kind in ("svg", "png", "csv"):
+        chromium.value(f"(document.querySelector('#map-0-trained [data-save={kind}]').click(), 0)")
+        chromium.wait(f"saved['map-0-trained.{kind}'] !== undefined")
+    assert chromium.value("saved['map-0-trained.svg']").startswith("data:image/svg+xml")
+    assert chromium.value("saved['map-0-trained.png']").startswith("data:image/png")
+    lines = chromium.value("saved['map-0-trained.csv']").splitlines()
+    assert lines[0] == "trace,x,y,z"
+    assert len(lines) == 1 + 7 * 7
+    # On paper the ink is dark, whatever the reader's theme.
+    assert "rgb(230%2C%20237%2C%20243)" not in chromium.value("saved['map-0-trained.svg']")
+    chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
+    assert "figure2/a" in chromium.value("saved['figure2.csv']")
+    assert chromium.console_errors() == []
+
+
+def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
+    chromium.open(page)
+    chromium.scroll_to("landscape")
+    chromium.wait("SPECS.has($('contour'))")
+    first = chromium.value("$('landscape-said').textContent")
+    chromium.value("(() => { $('topics').value = 1; $('topics').dispatchEvent(new Event('input')); })()")
+    assert chromium.value("$('topics-shown').textContent") == "20"
+    assert chromium.value("$('landscape-said').textContent") != first
+    chromium.value("(() => { $('per-document').value = 1; $('per-document').dispatchEvent(new Event('input')); })()")
+    assert chromium.value("landscape.now.perDocument") == 4
+    # The drawn grid is the exact loss, packed: its least is near the optimum's.
+    assert chromium.value("Math.min(...numbers(landscape.now.grid)) - landscape.now.loss") == pytest.approx(0, abs=5e-3)
+
+
+def test_print_is_on_white_with_everything_drawn(page: Path, chromium: Browser) -> None:
+    chromium.open(page, dark=True)
+    pdf = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
+    assert len(pdf) > 50_000
+    assert chromium.value("WAITING.size") == 0
+    assert chromium.value("document.querySelector('.claim').open")
+
+
+@pytest.mark.parametrize("kind", ["empty", "nothing"])
+def test_pages_of_nothing_say_so_without_error(chromium: Browser, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    if kind == "nothing":
+        (folder / "claims.json").write_text("[]")
+    (tmp_path / "report.html").write_text(page_html([folder]), encoding="utf-8")
+    chromium.console_errors()
+    chromium.open(tmp_path / "report.html")
+    assert "nothing to show" in chromium.value("document.body.textContent")
+    assert chromium.console_errors() == []

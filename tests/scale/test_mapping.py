@@ -1,0 +1,134 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
+from topicscope.errors import InputError, LostWorkError
+from topicscope.scale import Item, completed, map_items, read_result, write_result
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_results_come_in_the_items_order_whoever_computes_them(tmp_path: Path, workers: int) -> None:
+    seen: list[tuple[int, int, str]] = []
+    results = map_items(
+        square,
+        items(tmp_path),
+        folder=tmp_path / "work",
+        workers=workers,
+        report=lambda done, total, name: seen.append((done, total, name)),
+    )
+    assert results == [b"0", b"1", b"4", b"9"]
+    assert [done for done, _, _ in seen] == [1, 2, 3, 4]
+    assert calls(tmp_path) == [0, 1, 2, 3]
+
+
+def test_what_is_there_and_whole_is_not_computed_again(tmp_path: Path) -> None:
+    four = items(tmp_path)
+    first = map_items(square, four[:2], folder=tmp_path / "work")
+    assert map_items(square, four, folder=tmp_path / "work")[:2] == first
+    assert calls(tmp_path) == [0, 1, 2, 3]
+
+
+def test_another_key_is_another_result(tmp_path: Path) -> None:
+    item = items(tmp_path)[2]
+    other = Item(item.name, {**item.key, "version": 2}, item.argument)
+    reordered = Item(item.name, dict(reversed(list(item.key.items()))), item.argument)
+    assert item.digest != other.digest
+    assert item.digest == reordered.digest
+    map_items(square, [item, other], folder=tmp_path / "work")
+    assert calls(tmp_path) == [2, 2]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "changed", "without checksum", "empty checksum"])
+def test_a_damaged_result_is_not_used_but_computed_again(tmp_path: Path, damage: str) -> None:
+    item = items(tmp_path)[3]
+    folder = tmp_path / "work"
+    map_items(square, [item], folder=folder)
+    path = item.path(folder)
+    checksum = path.with_name(path.name + ".sha256")
+    assert read_result(path) == b"9"
+    if damage == "without checksum":
+        checksum.unlink()
+    elif damage == "empty checksum":
+        checksum.write_text("")
+    else:
+        path.write_bytes(b"" if damage == "truncated" else b"8")
+    assert read_result(path) is None
+    assert map_items(square, [item], folder=folder) == [b"9"]
+    assert calls(tmp_path) == [3, 3]
+
+
+def test_ctrl_c_keeps_finished_items(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        map_items(interrupted, items(tmp_path), folder=tmp_path / "work")
+    assert calls(tmp_path) == [0, 1]
+    assert map_items(square, items(tmp_path), folder=tmp_path / "work") == [b"0", b"1", b"4", b"9"]
+    assert calls(tmp_path) == [0, 1, 2, 3]
+
+
+def test_the_work_of_a_killed_worker_is_taken_up_again(tmp_path: Path) -> None:
+    assert map_items(killed_once, items(tmp_path), folder=tmp_path / "work", workers=2) == [b"0", b"1", b"4", b"9"]
+    assert (tmp_path / "killed").exists()
+
+
+def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="give one of local, ray"):
+        list(completed(square, items(tmp_path), folder=tmp_path, engine="cloud"))
+
+
+def test_equal_work_under_two_names_is_done_once(tmp_path: Path) -> None:
+    first, second = (Item(name=name, key={"what": 1}, argument=1) for name in ("figure10/a", "figure4/b"))
+    write_result(first.path(tmp_path), b"done")
+    assert second.path(tmp_path) == first.path(tmp_path)
+    assert Item(name="figure10/a", key={"what": 2}, argument=1).path(tmp_path) != first.path(tmp_path)
+
+
+def test_work_that_appears_twice_in_a_map_is_done_once(tmp_path: Path) -> None:
+    item = items(tmp_path)[3]
+    again = Item("The same", item.key, item.argument)
+    assert map_items(square, [item, again], folder=tmp_path / "work", workers=2) == [b"9", b"9"]
+    assert calls(tmp_path) == [3]
+
+
+def test_an_item_that_takes_too_long_is_ended_tried_three_times_and_named(tmp_path: Path) -> None:
+    with pytest.raises(LostWorkError, match=r'"Square of 2" was lost .* over the 1 s allowed'):
+        map_items(stuck, items(tmp_path, 3), folder=tmp_path / "work", timeout=1.0)
+    assert calls(tmp_path) == [0, 1, 2, 2, 2]
+    # What was finished is kept, and the same work is not refused for ever.
+    assert map_items(square, items(tmp_path, 3), folder=tmp_path / "work") == [b"0", b"1", b"4"]
+    assert calls(tmp_path) == [0, 1, 2, 2, 2, 2]
+
+
+def test_what_the_function_raises_arrives_as_it_was_raised(tmp_path: Path) -> None:
+    with pytest.raises(LookupError, match="two is not there") as caught:
+        map_items(wrong, items(tmp_path), folder=tmp_path / "work", workers=2)
+    # Where it was raised, in the worker, is said too.
+    assert "scale_work.py" in caught.value.__notes__[0]
+    assert 2 not in calls(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_threads_belong_to_the_item_not_to_the_worker(tmp_path: Path, workers: int) -> None:
+    two = [Item(f"{count}", {}, (0, tmp_path), threads=count) for count in (1, 2)]
+    assert two[0].digest != two[1].digest
+    found = [json.loads(content) for content in map_items(threads, two, folder=tmp_path / "work", workers=workers)]
+    assert found == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"address": "auto"}, '--address "auto" is not allowed with --engine local'),
+        ({"workers": 0}, "--workers = 0 is not allowed"),
+        ({"timeout": 0.0}, r"--timeout = 0\.0 is not allowed"),
+        ({"engine": "ray", "address": "127.0.0.1:1"}, '--address "127.0.0.1:1" cannot be reached'),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_one_sentence(
+    tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        map_items(square, items(tmp_path), folder=tmp_path / "work", **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    assert calls(tmp_path) == []

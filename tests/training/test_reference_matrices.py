@@ -1,0 +1,103 @@
+"""Theory's matrices of a run are the optima of its own objective, and what has none says why."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from helpers import build_model, small_settings
+from topicscope.settings import Settings
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.population import moments, population_loss
+from topicscope.training.data import BatchStream
+from topicscope.training.dynamics import value_products
+from topicscope.training.loop import train
+from topicscope.training.reference_matrices import write_reference_matrices
+from topicscope.training.snapshots import SnapshotTaker
+
+FROZEN: dict[str, Any] = {"start": "zero", "train": False}
+STILL = dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), FROZEN)
+ONE_HOT = {"embedding": {"start": "identity", "train": False}, **STILL}
+EMBEDDING_ALONE = {**STILL, "value": {"start": "identity", "train": False}}
+
+
+def matrices(settings: Settings, folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    said = write_reference_matrices(folder, settings, TopicModel.from_settings(settings.data))
+    return load_file(folder / "reference.safetensors"), said
+
+
+def test_the_value_matrix_minimises_the_runs_own_objective(tmp_path: Path) -> None:
+    settings = small_settings(model=ONE_HOT, training={"loss": "squared", "l2": 1e-3})
+    arrays, _ = matrices(settings, tmp_path)
+    exact = moments(TopicModel.from_settings(settings.data), settings.masking)
+
+    def objective(matrix: np.ndarray, ridge: float) -> float:
+        return population_loss(matrix, exact, ridge=ridge)
+
+    matrix = arrays["value"].astype(np.float64)
+    draw = np.random.default_rng(0)
+    for _ in range(5):
+        nudge = 1e-2 * draw.normal(size=matrix.shape)
+        assert objective(matrix, 1e-3) < objective(matrix + nudge, 1e-3)
+        # A minimum at this λ alone: without L2 going on along the shrinkage lowers the loss.
+    assert objective(1.01 * matrix, 0.0) < objective(matrix, 0.0)
+    assert objective(1.01 * matrix, 1e-3) > objective(matrix, 1e-3)
+
+
+def test_the_embedding_matrix_is_the_best_positive_semi_definite_one(tmp_path: Path) -> None:
+    arrays, said = matrices(small_settings(model=EMBEDDING_ALONE, training={"loss": "squared"}), tmp_path)
+    assert "positive semi-definite" in said["embedding_products"]["what"]
+    matrix = arrays["embedding_products"].astype(np.float64)
+    assert np.linalg.eigvalsh(matrix).min() > -1e-6
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("model", "training", "said"),
+    [
+        ({}, {"loss": "cross_entropy"}, "Under cross-entropy"),
+        ({"masked_keys": "hidden"}, {"loss": "squared"}, "visible masked keys"),
+    ],
+)
+def test_what_has_no_matrix_says_why(
+    tmp_path: Path, model: dict[str, Any], training: dict[str, Any], said: str
+) -> None:
+    arrays, words = matrices(small_settings(model=model, training=training), tmp_path)
+    assert said in words["value"]["reason"]
+    assert "value" not in arrays
+    assert "embedding_products" not in arrays
+    np.testing.assert_array_equal(arrays["word_topics"], [0, 1, 1, 2, 2, 3, 3])
+
+
+def test_a_run_of_other_parts_says_that_patterns_alone_compare(tmp_path: Path) -> None:
+    run = train(small_settings(training={"loss": "squared"}), tmp_path / "run")
+    said = json.loads(run.reference_path.read_text())["matrices"]
+    assert "the pattern alone compares" in said["value"]["what"]
+
+
+def test_uniform_attention_is_the_same_in_all_classes_of_a_snapshot() -> None:
+    settings = small_settings(model=ONE_HOT, data={"length": [4, 40]})
+    stream = BatchStream(settings, TopicModel.from_settings(settings.data))
+    snapshot = SnapshotTaker(stream).take(build_model(settings))
+    np.testing.assert_allclose(snapshot["attention"], snapshot["attention"][0, 0, 0], rtol=1e-5)
+    large = {name: {"scale": 1.0} for name in ("embedding", "key", "query")}
+    free = small_settings(data={"length": [4, 40]}, model=large)
+    other = SnapshotTaker(BatchStream(free, TopicModel.from_settings(free.data))).take(build_model(free))
+    assert np.ptp(other["attention"]) > 1e-3
+
+
+def test_snapshots_keep_what_the_value_matrix_does_between_tokens() -> None:
+    settings = small_settings(model={"layers": 2})
+    model = build_model(settings)
+    table = model.parameter("embedding").detach().numpy()
+    value = model.parameter("value").detach().numpy()
+    slow = np.stack([table @ layer @ table.T for layer in value])
+    np.testing.assert_allclose(value_products(model), slow, rtol=1e-5)
+    stream = BatchStream(settings, TopicModel.from_settings(settings.data))
+    assert "value_products" in SnapshotTaker(stream).take(model)
+    one_hot = small_settings(model=ONE_HOT)
+    taken = SnapshotTaker(BatchStream(one_hot, TopicModel.from_settings(one_hot.data))).take(build_model(one_hot))
+    assert "value_products" not in taken
