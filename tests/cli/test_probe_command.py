@@ -42,7 +42,9 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     draw = np.random.default_rng(0)
     topics = np.array_split(np.array(WORDS), 3)
-    lines = [" ".join(draw.choice(topics[draw.integers(3)], size=60)) for _ in range(40)]
+    # Each document has words of two topics, so that passages have pairs of both kinds.
+    pools = [np.concatenate([topics[first], topics[first - 1]]) for first in draw.integers(3, size=40)]
+    lines = [" ".join(draw.choice(pool, size=60)) for pool in pools]
     (folder / "corpus.txt").write_text("\n".join(lines) + "\n")
     for kind in ("bert", "gpt2"):
         save_tiny(kind, folder / kind)

@@ -107,15 +107,14 @@ def _print(result: "Probed", out: Path) -> None:
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
     for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
         table.add_column(name, no_wrap=name != "model")
-    for row in result.rows:
-        if row["centred"]:
-            continue
+    shown_rows = [row for row in result.rows if not row["centred"]]
+    for row in shown_rows:
         model = f"{row['model']} {row['revision']}".strip()
         shown = [_ratio(row[name]) for name in ("cosine", "dot", "attention")]
         threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
         table.add_row(model, threshold, row["assignment"], row["embedding"], *shown)
     console().print(table)
-    if any(row[name]["ratio"] is None for row in result.rows for name in ("cosine", "dot", "attention")):
+    if any(row[name]["ratio"] is None for row in shown_rows for name in ("cosine", "dot", "attention")):
         console().print("–: the denominator may be zero, so the ratio may be any number; see the difference.")
     for note in result.notes:
         console().print(note)

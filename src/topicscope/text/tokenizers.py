@@ -75,7 +75,10 @@ class Tokenizer:
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The token of what is not in the vocabulary: a private-use character is in none."""
+        """The token of what is not in the vocabulary, by its name or by a private-use character, which is in none."""
+        name = getattr(self.engine.model, "unk_token", None)
+        if name is not None:
+            return self.engine.token_to_id(name)
         [encoded] = self.encode(["\U0010fffd"])
         return int(encoded.tokens[0]) if len(encoded.tokens) == 1 else None
 
