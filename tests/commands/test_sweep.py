@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 
 from helpers import SMALL, overlay, start_program
 from topicscope.commands import sweep as command
-from topicscope.commands import sweep_runs
+from topicscope.commands import sweep_estimate, sweep_runs
 from topicscope.commands.sweep import SweepResult, sweep
 from topicscope.commands.sweep_estimate import estimate_sweep, packed
 from topicscope.errors import InputError
@@ -205,15 +205,21 @@ def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_p
     assert trained == []
 
 
-def test_an_estimate_counts_runs_and_trains_nothing_that_stays(tmp_path: Path) -> None:
+def test_an_estimate_counts_runs_and_trains_nothing_that_stays() -> None:
     found = estimate_sweep(small_sweep(), workers=2)
     assert (found.combinations, found.runs, found.groups) == (4, 12, 8)
     assert 0 < found.wall_seconds < found.compute_seconds
-    # The control: a thousand times the steps take much longer.
-    longer = small_sweep(
-        settings=overlay(SMALL, {"training": {"steps": 12_000}}), vary={"data.length": ((5, 9),)}, seeds=(0,)
-    )
-    assert estimate_sweep(longer, workers=2).compute_seconds > found.compute_seconds
+
+
+def test_an_estimate_is_the_beginning_and_the_steps_of_every_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep_estimate, "_seconds", lambda item, folder, steps: 0.5 + 0.01 * steps)
+    steps = SMALL["training"]["steps"]
+    beginning = 0.5 + 0.01
+    assert estimate_sweep(small_sweep(), workers=1).compute_seconds == pytest.approx(8 * (beginning + 0.01 * steps))
+    # The control: more steps take longer, by their own share alone.
+    longer = small_sweep(settings=overlay(SMALL, {"training": {"steps": 1_000 * steps}}))
+    expected = 8 * (beginning + 0.01 * 1_000 * steps)
+    assert estimate_sweep(longer, workers=1).compute_seconds == pytest.approx(expected)
 
 
 def test_packing_takes_the_longest_first() -> None:
