@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,6 +20,9 @@ from topicscope.probe.plan import Plan
 from topicscope.probe.settings import MeasureSettings
 from topicscope.probe.shards import ShardResult
 from topicscope.randomness import Purpose, generator
+
+# Groups summed up at once: permutations wait for memory more than for a processor.
+THREADS = 2
 
 
 @dataclass(eq=False)
@@ -65,7 +69,9 @@ def groups(plan: Plan) -> list[tuple[int, ...]]:
 def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> dict[str, Any]:
     """Of each group of labellings, what rows of probe.json hold of attention; and what sinks into the first token."""
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
-    found = [_group(totals, plan, places, settings) for places in groups(plan)]
+    # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = list(pool.map(lambda places: _group(totals, plan, places, settings), groups(plan)))
     return plain({"sink": sink, "groups": found})
 
 
