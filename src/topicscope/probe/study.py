@@ -103,12 +103,10 @@ class Study:
             of_target = [*self._shards(target), *self._embeddings(target)]
             items += of_target
             owner += [number] * len(of_target)
-        finished = 0
         waiting = {number: owner.count(number) for number in range(len(targets))}
         done = scale.completed(run_task, items, folder=self.work, workers=workers, engine=self.machine.engine)
         # Contents stay on disk until they are summed up: their size grows with the corpus.
-        for place, _ in done:
-            finished += 1
+        for finished, (place, _) in enumerate(done, start=1):
             waiting[owner[place]] -= 1
             if report:
                 report(finished, len(items), items[place].name)

@@ -93,7 +93,7 @@ def decoded(content: bytes, problems: Problems) -> str:
 
 
 def _encodable(text: str, problems: Problems) -> str:
-    r"""JSON may escape half of a surrogate pair (``\ud800``), which is no character: it becomes U+FFFD and is counted."""
+    r"""JSON may escape half of a surrogate pair (``\ud800``), no character: it becomes U+FFFD and is counted."""
     replaced = LONE_SURROGATE.sub("\ufffd", text)
     problems.bad_encodings += replaced != text
     return replaced
