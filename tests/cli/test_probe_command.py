@@ -1,6 +1,7 @@
 """``topicscope probe`` on small models and a small corpus."""
 
 import csv
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,10 @@ def as_cached(tiny: Path, cache: Path, revisions: list[str]) -> None:
         (repository / "refs" / revision).write_text(commit)
 
 
+def revisions_of(found: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(row["revision"] for row in found))
+
+
 def test_revisions_of_one_model_give_topic_structure_over_training(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,9 +209,46 @@ def test_revisions_of_one_model_give_topic_structure_over_training(
     out = tmp_path / "out"
     assert run(tiny, out, "someone/bert", "--revision", "step20", "step1", "--fits", "1", "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert list(dict.fromkeys(row["revision"] for row in found)) == ["step20", "step1"]
+    assert revisions_of(found) == revisions_of(rows(out)) == ["step20", "step1"]
+    # A checkpoint that is measured already is finished first, but stays in its place.
+    as_cached(tiny, tmp_path / "cache", ["step1", "step20", "step300"])
+    assert run(tiny, out, "someone/bert", "--revision", "step300", "step20", "step1", "--fits", "1", "--json") == 0
+    assert (
+        revisions_of(json.loads(capsys.readouterr().out)) == revisions_of(rows(out)) == ["step300", "step20", "step1"]
+    )
     assert found[0]["cosine"]["same"] != found[len(found) // 2]["cosine"]["same"]
     assert (out / "figures" / "checkpoints.png").exists()
+
+
+def test_a_model_that_is_added_leaves_topics_words_and_figures_of_the_others(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save_tiny("bert", tmp_path / "other")
+    save_tokenizer(tmp_path / "other", WORDS[::-1])
+    tokenizers = []
+    for model in (tiny / "bert", tmp_path / "other"):
+        assert run(tiny, tmp_path / "out", str(model), "--fits", "1", "--json") == 0
+        with (tmp_path / "out" / "topics.csv").open() as file:
+            tokenizers.append({row["tokenizer"] for row in csv.DictReader(file)})
+    assert tokenizers[0] < tokenizers[1]
+    assert len(tokenizers[1]) == 2
+    models = [str(tiny / "bert"), str(tmp_path / "other")]
+    assert [each["model"] for each in json.loads((tmp_path / "out" / "words.json").read_text())] == models
+    table = (tmp_path / "out" / "figures" / "ratios-one-matrix.txt").read_text()
+    assert all(model in table for model in models)
+
+
+def test_what_could_not_be_read_of_the_corpus_is_said(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    packed = gzip.compress((tiny / "corpus.txt").read_bytes() * 2)
+    (tmp_path / "cut.txt.gz").write_bytes(packed[: len(packed) - 200])
+    given = [str(tiny / "bert"), "--fits", "1", *without(SMALL, {"--fits"}), "--corpus", str(tmp_path / "cut.txt.gz")]
+    # The second time passages are found, not read.
+    for _ in range(2):
+        assert main(["probe", *given, "--out", str(tmp_path / "out")]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert "what comes before is used" in said
 
 
 @pytest.mark.parametrize(
@@ -222,6 +264,8 @@ def test_revisions_of_one_model_give_topic_structure_over_training(
         (["BERT", "--device", "abacus"], "--device abacus is not allowed: give one of auto, cpu, cuda, mps"),
         (["BERT", "--engine", "cloud"], '--engine "cloud" is not allowed'),
         (["BERT", "--fractions", "2"], "fractions = [2.0] is not allowed"),
+        (["BERT", "--fractions", "0"], "fractions = [0.0] is not allowed: give numbers above 0 and below 1"),
+        (["BERT", "--fractions", "0.1", "1"], "fractions = [0.1, 1.0] is not allowed"),
         (["BERT", "--fractions", "0.1", "0.1"], "give each value once"),
         (["BERT", "--topics", "1000"], "topics = 1000 is not allowed with"),
         (["BERT", "--fits", "0"], "fits = 0 is not allowed"),

@@ -89,6 +89,21 @@ WORDS, TOPICS = 60, 6
 STRATUM = np.zeros(WORDS, dtype=np.int64)
 
 
+def test_a_permutation_without_a_number_takes_no_heads_p_away() -> None:
+    draw = np.random.default_rng(1)
+    observed, permuted = draw.normal(size=(2, 2)), draw.normal(size=(50, 2, 2))
+    broken = permuted.copy()
+    broken[7, 0, 1], broken[9, 1, 1] = np.nan, -np.inf
+    assert (maximum_p(observed, broken) == maximum_p(observed, np.delete(permuted, [7, 9], axis=0))).all()
+    # A head that has no number itself has no p, and costs the others no permutation.
+    observed[1, 1] = np.nan
+    permuted[:, 1, 1] = np.nan
+    found = maximum_p(observed, permuted)
+    three = maximum_p(observed.reshape(1, 4)[:, :3], permuted.reshape(50, 1, 4)[:, :, :3])
+    assert np.isnan(found[1, 1])
+    assert (found.ravel()[:3] == three[0]).all()
+
+
 def random_vectors(draw: np.random.Generator) -> np.ndarray:
     """A few directions dominate, as in real models."""
     return draw.normal(size=(WORDS, 8)) * np.array([5, 3, 1, 1, 1, 1, 1, 1]) + np.array([4, 0, 0, 0, 0, 0, 0, 0])

@@ -92,6 +92,40 @@ def test_every_claim_fails_when_it_is_broken() -> None:
     assert set(found.values()) == {"fails"}
 
 
+def without_number(found: Probed, name: str) -> Probed:
+    """The same with one number of every contrast and head missing."""
+    changed = []
+    for row in found.rows:
+        contrasts = {measure: row[measure] | {name: None} for measure in MEASURES}
+        heads = [[head | {name: None} for head in layer] for layer in row["attention_by_layer_head"]]
+        changed.append(row | contrasts | {"attention_by_layer_head": heads})
+    return replace(found, rows=tuple(changed))
+
+
+def test_nothing_is_decided_without_its_test_or_interval() -> None:
+    for name in ("p", "low", "high"):
+        found = verdicts(CLAIMS, without_number(fabricated(1.5), name), without_number(fabricated(1.0), name))
+        for claim, each in found.items():
+            # Heads are judged by p, untrained ratios by their interval, and three claims of Figure 3 by neither.
+            ratio = claim.startswith(("table1", "table5")) and not claim.endswith("heads")
+            trained = "/minilm" in claim
+            expected = (ratio and (trained or name != "p")) or (claim.endswith("heads") and name == "p")
+            expected |= claim.endswith("unambiguous") and name != "p"
+            assert each == ("undecided" if expected else "holds"), (name, claim)
+
+
+def test_words_that_differ_are_not_drawn_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    import topicscope.report.probe
+
+    drawn: list[list[str]] = []
+    monkeypatch.setattr(topicscope.report.probe, "word_maps", lambda panels, *_, **__: drawn.append(list(panels)))
+    first = fabricated(1.5)
+    others = {"same": first, "other": replace(first, words=NINE[::-1])}
+    needs = tuple(probing.probing(model, QUICK) for model in ("minilm", *others))
+    figure3._draw_words(needs, {"probe/minilm": first} | {f"probe/{name}": each for name, each in others.items()})
+    assert drawn == [["minilm", "same"]]
+
+
 def test_nothing_is_decided_by_a_number_that_is_not_clear_or_not_there() -> None:
     near = verdicts(of_model("minilm"), fabricated(1.002, top=(1.0, 0.0), matched=(1.0, 0.0)), fabricated(1.0))
     assert {name for name, each in near.items() if each != "undecided"} == {

@@ -149,6 +149,23 @@ def test_models_without_attention_between_all_positions_are_refused(kind: str, t
         HuggingFaceModel(find_model(f"random:{tmp_path}"), ([], []), Loading(device="cpu", length=9))
 
 
+@pytest.mark.parametrize("error", [NotImplementedError("no tokens here"), TypeError("pixel_values is missing")])
+def test_a_model_that_does_not_run_on_tokens_is_refused_in_one_sentence(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    folder = save_tiny("bert", tmp_path)
+    monkeypatch.setattr("topicscope.probe.models._forward", fail)
+    with pytest.raises(InputError, match=f"does not run on tokens of text .{error}.: give"):
+        HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
+    # Memory is another matter: fewer tokens at once may do.
+    error = torch.OutOfMemoryError("out of memory")
+    with pytest.raises(torch.OutOfMemoryError):
+        HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
+
+
 def test_files_that_lack_weights_are_refused(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 

@@ -34,6 +34,18 @@ def test_pickled_weights_are_used_only_if_allowed(tmp_path: Path) -> None:
     assert (load(folder, allow_bin=True).embedding_matrix() == safe).all()
 
 
+def test_the_digest_is_that_of_every_byte_of_the_weights(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(bytes(1_000_000))
+    before = find_model(str(tmp_path)).digest
+    assert find_model(str(tmp_path)).digest == before
+    content = bytearray(1_000_000)
+    content[10_000] = 1
+    weights.write_bytes(content)
+    assert find_model(str(tmp_path)).digest != before
+
+
 class Trap:
     """Runs code when it is unpickled."""
 

@@ -55,6 +55,15 @@ def test_broken_json_lines_are_counted_and_survived() -> None:
     assert problems.broken_lines == 4
 
 
+def test_half_a_surrogate_pair_in_json_is_replaced_and_counted() -> None:
+    problems = Problems()
+    content = rb'{"text": "a \ud83d b", "title": "\ud800"}' + b"\n" + rb'{"text": "whole: \ud83d\ude00"}'
+    found = list(formats.json_texts(pieces(content, 7), problems, "text"))
+    assert found == [("\ufffd", "a \ufffd b"), ("", "whole: 😀")]
+    assert problems.bad_encodings == 1
+    "".join(text for each in found for text in each).encode()
+
+
 def test_what_begins_like_an_object_is_json_and_prose_is_not() -> None:
     assert formats.is_json(b'{"text": "a"}\n{"text": "b"}')
     assert formats.is_json(b'{"text": "a line longer than what is seen')

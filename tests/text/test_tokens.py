@@ -59,9 +59,16 @@ def test_tokens_are_those_of_the_engine_whole_and_without_padding() -> None:
     spelled = [PIECES[token] for token in encoded.tokens]
     assert spelled == ["the", "frog", "##let", "##s", "in", "the", "pond", ".", "frog", "'", "[UNK]", "[UNK]"]
     assert [piece for piece, whole in zip(spelled, encoded.whole, strict=True) if whole] == [
-        "the", "in", "the", "pond", "frog", "[UNK]",
+        "the", "in", "the", "pond", "frog",
     ]  # fmt: skip
     assert np.flatnonzero(~encoded.starts).tolist() == [2, 3]
+
+
+def test_a_word_that_the_tokenizer_does_not_know_is_no_whole_word() -> None:
+    for tokenizer in (word_pieces(), metaspace("▁frog")):
+        [encoded] = tokenizer.encode(["лягушка frog жаба"])
+        assert encoded.whole.sum() == 1
+        assert tokenizer.words(encoded.tokens[encoded.whole]) == ["frog"]
 
 
 def test_whole_words_are_found_whatever_the_tokenizers_sign_for_a_space() -> None:

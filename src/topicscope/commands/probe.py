@@ -13,6 +13,7 @@ from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.topics import quality, save_topics
 from topicscope.report.page import write_report
+from topicscope.text.problems import Problems
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
@@ -58,7 +59,6 @@ def probe(
     folder = ProbeFolder(out)
     folder.open(settings.table())
     with folder.locked():
-        rows: list[Row] = []
         finished: list[Finished] = []
         for each in measure_models(
             models,
@@ -70,7 +70,9 @@ def probe(
             report=report,
         ):
             finished.append(each)
-            rows += each.rows
+            # In the order given, not of completion: checkpoints are in the order of training.
+            finished.sort(key=lambda one: _place(one, models, revisions))
+            rows = [row for one in finished for row in one.rows]
             # After every model: what is finished is kept if the next one fails.
             folder.write(rows)
         grounds = list({id(each.ground): each.ground for each in finished}.values())
@@ -80,10 +82,16 @@ def probe(
                 kept = out / f"topics-{ground.tokenizer.digest}"
                 kept.mkdir(exist_ok=True)
                 save_topics(ground.fits, kept)
-        figures = draw(rows, [each.shown for each in finished], folder.figures)
-        folder.write_words([_word_map(each) for each in finished if each.shown.words])
+        folder.write_words([_word_map(each) for each in finished])
+        # Of all models that the folder has, whenever they were probed.
+        figures = draw(folder.rows(), folder.words(), folder.figures)
         write_report([out], out / "report.html")
         return Probed(rows, figures, _notes(finished), out)
+
+
+def _place(finished: Finished, models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:
+    source = finished.target.source
+    return models.index(source.name), revisions.index(source.revision) if revisions else 0
 
 
 def _word_map(finished: Finished) -> Row:
@@ -104,6 +112,7 @@ def _notes(finished: Sequence[Finished]) -> list[str]:
             f"{about['source']}: {about['documents']:,} articles, {len(ground.passages):,} passages; measured on "
             f"{len(ground.chosen):,}."
         )
+        notes += [f"{about['source']}: {sentence}." for sentence in Problems(**about["problems"]).sentences()]
         if ground.fits:
             shown = {name: value for name, value in quality(ground.fits).items() if value is not None}
             notes.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in shown.items()) + ".")

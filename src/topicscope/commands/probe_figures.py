@@ -7,7 +7,6 @@ import numpy as np
 
 from topicscope.commands.probe_folder import Row
 from topicscope.files import write_atomically
-from topicscope.probe.run import WordMap
 from topicscope.report.figures import save_figure
 from topicscope.report.probe import (
     MEASURES,
@@ -24,7 +23,7 @@ from topicscope.report.probe import (
 SIGNIFICANT = 0.05
 
 
-def draw(rows: Sequence[Row], shown: Sequence[WordMap], folder: Path) -> list[Path]:
+def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints."""
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
@@ -37,8 +36,10 @@ def draw(rows: Sequence[Row], shown: Sequence[WordMap], folder: Path) -> list[Pa
             title = f"Same- over different-topic averages, {topics}, embedding: {embedding}"
             written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
     written += _heads(rows, folder)
-    written += _words(rows, shown, folder)
-    written += _checkpoints(rows, folder)
+    written += _words(maps, folder)
+    for number, model in enumerate(_trained_on(rows)):
+        of_model = [row for row in rows if row["model"] == model]
+        written += _checkpoints(of_model, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
     return written
 
 
@@ -60,22 +61,26 @@ def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
     return written
 
 
-def _words(rows: Sequence[Row], shown: Sequence[WordMap], folder: Path) -> list[Path]:
+def _words(maps: Sequence[Row], folder: Path) -> list[Path]:
     """One figure a list of words: tokenizers may keep different ones of the paper's nine."""
-    models = list(dict.fromkeys(_model(row) for row in rows))
     written = []
-    lists = list(dict.fromkeys(each.words for each in shown if each.words))
-    for number, words in enumerate(lists):
-        panels = {model: each.cosines for model, each in zip(models, shown, strict=True) if each.words == words}
+    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
+        panels = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
         figure = word_maps(panels, words, title="Cosine similarity of word embeddings (Figure 3)")
         written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
     return written
 
 
-def _checkpoints(rows: Sequence[Row], folder: Path) -> list[Path]:
+def _trained_on(rows: Sequence[Row]) -> list[str]:
+    """Models of which there are several checkpoints."""
+    pairs = dict.fromkeys((row["model"], row["revision"]) for row in rows)
+    models = [model for model, _ in pairs]
+    return [model for model in dict.fromkeys(models) if models.count(model) > 1]
+
+
+def _checkpoints(rows: Sequence[Row], path: Path) -> list[Path]:
+    """Of one model."""
     revisions = list(dict.fromkeys(row["revision"] for row in rows))
-    if len(revisions) < 2:
-        return []
     chosen = _chosen(rows, assignment=rows[0]["assignment"], embedding="matrix")
     fractions = dict.fromkeys(row["fraction"] for row in chosen)
     lines = {
@@ -91,7 +96,7 @@ def _checkpoints(rows: Sequence[Row], folder: Path) -> list[Path]:
         for measure in MEASURES
     }
     figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {rows[0]['model']}")
-    return save_figure(figure, folder / "checkpoints")
+    return save_figure(figure, path)
 
 
 def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row]:

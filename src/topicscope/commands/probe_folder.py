@@ -59,12 +59,27 @@ class ProbeFolder:
         self._write_table("probe.csv", [flat(row) for row in every])
 
     def write_topics(self, rows: Sequence[Row]) -> None:
-        """Write topics.csv."""
-        self._write_table("topics.csv", rows)
+        """Write topics.csv with these rows, and those of other tokenizers that are there."""
+        new = {row["tokenizer"] for row in rows}
+        try:
+            with (self.path / "topics.csv").open(encoding="utf-8", newline="") as file:
+                kept = [row for row in csv.DictReader(file) if row.get("tokenizer") not in {*new, None}]
+        except OSError:
+            kept = []
+        self._write_table("topics.csv", [*kept, *rows])
+
+    def words(self) -> list[Row]:
+        """What words.json holds; nothing if there is none, or a broken one."""
+        try:
+            return list(json.loads((self.path / "words.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return []
 
     def write_words(self, maps: Sequence[Row]) -> None:
-        """Write words.json: cosines of a few words in each model (Figure 3)."""
-        write_atomically(self.path / "words.json", json.dumps(maps, ensure_ascii=False, allow_nan=False) + "\n")
+        """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
+        new = {each["model"] for each in maps}
+        every = [each for each in self.words() if each["model"] not in new] + [each for each in maps if each["words"]]
+        write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
         table = io.StringIO()

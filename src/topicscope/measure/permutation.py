@@ -84,12 +84,16 @@ def maximum_p(
     """Two-sided p-values of all heads together: with probability 95 % none below 0.05 is wrong.
 
     Each head's numbers are standardised over the permutations and the observed one alike; a head's p is how often the
-    largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are left out.
+    largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are left out, and
+    so are permutations under which some other head has no finite number.
     """
-    every = np.concatenate([permuted, observed[None]])
-    spread = every.std(axis=0)
-    usable = np.isfinite(spread) & (spread > 0)
-    found = np.where(np.isfinite(spread), 1.0, np.nan)
+    there = np.isfinite(observed)
+    finite = np.isfinite(permuted[:, there]).all(axis=1)
+    every = np.concatenate([permuted[finite], observed[None]])
+    with np.errstate(invalid="ignore"):
+        spread = every.std(axis=0)
+    usable = there & (spread > 0)
+    found = np.where(there, 1.0, np.nan)
     if not usable.any():
         return found
     distance = np.abs((every - every.mean(axis=0))[:, usable] / spread[usable])

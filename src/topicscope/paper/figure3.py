@@ -117,7 +117,7 @@ def _word_margin(need: Probing, results: Results) -> Measurement:
 def _unambiguous(need: Probing, results: Results) -> Measurement:
     """The ends are those of the two intervals put together: too wide, as the two ratios share articles and words."""
     few, many = (results[need.name].row(fraction, "one")["cosine"] for fraction in (FRACTIONS[0], FRACTIONS[-1]))
-    if few["ratio"] is None or many["ratio"] is None:
+    if any(contrast[name] is None for contrast in (few, many) for name in ("ratio", "low", "high")):
         return interval_given(np.nan, np.nan, np.nan)
     value, low, high = few["ratio"] / many["ratio"], few["low"] / many["high"], few["high"] / many["low"]
     return interval_given(value, low, high, at_0_0005=few["ratio"], at_0_002=many["ratio"])
@@ -126,7 +126,8 @@ def _unambiguous(need: Probing, results: Results) -> Measurement:
 def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Figure":
     from topicscope.report.probe import word_maps
 
-    panels = {need.model: results[need.name].cosines for need in needs}
     words = results[needs[0].name].words
-    shown = {name: cosines for name, cosines in panels.items() if len(cosines) == len(words)}
+    # A tokenizer that keeps other words of the nine whole has a picture that cannot stand beside this one.
+    alike = [need for need in needs if results[need.name].words == words]
+    shown = {need.model: results[need.name].cosines for need in alike}
     return word_maps(shown, words, title="Figure 3: cosine of word embeddings (word-embedding matrix)")

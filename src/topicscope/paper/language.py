@@ -137,6 +137,9 @@ def _head_claim(need: Probing) -> Claim:
 
 def _significant_heads(need: Probing, results: Results) -> Measurement:
     ratio, significant = _heads(results[need.name])
+    if _untested(results[need.name]):
+        # Without a test nothing can be said of the head, neither that it is significant nor that it is not.
+        return exact(np.nan, heads=ratio.size, heads_without_a_test=_untested(results[need.name]))
     more, less = int((significant & (ratio > 0)).sum()), int((significant & (ratio < 0)).sum())
     return exact(more + less if untrained(need.model) else more, more=more, less=less, heads=ratio.size)
 
@@ -147,6 +150,12 @@ def _heads(found: Probed) -> tuple[Float[np.ndarray, "layer head"], Bool[np.ndar
     ratio = np.array([[np.nan if head["ratio"] is None else head["ratio"] for head in layer] for layer in heads])
     p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
     return np.log2(ratio), p < SIGNIFICANT
+
+
+def _untested(found: Probed) -> int:
+    """How many heads have no p-value."""
+    heads = found.row(FRACTIONS[0], "one")["attention_by_layer_head"]
+    return sum(head["p"] is None for layer in heads for head in layer)
 
 
 def _expected(model: str, fraction: float, measure: str, assignment: str) -> str:
@@ -166,8 +175,11 @@ def _ratio(need: Probing, fraction: float, assignment: str, measure: str, result
         matrix = found.row(fraction, assignment, "matrix")[measure]
         centred = found.row(fraction, assignment, centred=True)[measure]
         beside |= {"ratio_on_matrix": matrix["ratio"], "difference_centred": centred["difference"]}
-    test = None if untrained(need.model) else row[measure]["p"]
-    return replace(measured(row[measure], test=test), details=beside)
+    if untrained(need.model):
+        return replace(measured(row[measure]), details=beside)
+    # Without its test the claim is not decided, whatever the interval.
+    tested = row[measure] | ({"ratio": None} if row[measure]["p"] is None else {})
+    return replace(measured(tested, test=row[measure]["p"]), details=beside)
 
 
 def measured(
@@ -203,8 +215,10 @@ def _extreme_ratio(need: Probing, results: Results) -> Measurement:
     found: Probed = results[need.name]
     nine = [(fraction, measure) for fraction in FRACTIONS for measure in MEASURES]
     rows = [found.row(fraction, "one")[measure] for fraction, measure in nine]
-    if any(row["ratio"] is None for row in rows):
-        return measured(next(row for row in rows if row["ratio"] is None))
+    needed = ("ratio", "low", "high") if untrained(need.model) else ("ratio", "low", "high", "p")
+    undefined = [row for row in rows if any(row[name] is None for name in needed)]
+    if undefined:
+        return measured(undefined[0] | {"ratio": None})
     if untrained(need.model):
         worst = max(range(9), key=lambda place: max(abs(rows[place]["low"] - 1), abs(rows[place]["high"] - 1)))
         return measured(rows[worst], where=f"{nine[worst][1]} at {nine[worst][0]:g}")

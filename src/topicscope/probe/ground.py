@@ -137,6 +137,7 @@ def topic_rows(ground: Ground) -> list[dict[str, object]]:
     words = dict(zip(ground.plan.tokens.tolist(), ground.tokenizer.words(ground.plan.tokens), strict=True))
     return [
         {
+            "tokenizer": ground.tokenizer.digest,
             "seed": each.seed,
             "fraction": each.fraction,
             "assignment": each.assignment,

@@ -194,6 +194,19 @@ def _refuse_missing_weights(name: str, report: dict[str, Any]) -> None:
 
 
 def _try(network: Any, name: str, length: int) -> Shape:
+    """What a run of the model shows; a model that cannot be run on tokens alone is refused."""
+    try:
+        return _trial(network, name, length)
+    except (InputError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # models of images or sound raise whatever they miss
+        if "memory" in str(error):
+            raise
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        raise InputError(f"model {name} does not run on tokens of text ({reason}): give a model of text.") from None
+
+
+def _trial(network: Any, name: str, length: int) -> Shape:
     """Run the model once on as many tokens as asked for, or as it takes, and look at what comes out."""
     tokens = network.get_input_embeddings().num_embeddings
     limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)

@@ -100,4 +100,10 @@ def _workers(machine: Machine) -> int:
         return machine.workers
     from topicscope.probe.models import device_named
 
-    return len(os.sched_getaffinity(0)) if device_named(machine.device).type == "cpu" else 1
+    return _cores() if device_named(machine.device).type == "cpu" else 1
+
+
+def _cores() -> int:
+    """Cores that this process may use; macOS does not tell, so there all count."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -84,8 +84,8 @@ class TopicOptions:
         check_at_least("fits", self.fits, 1)
         check_at_least("iterations", self.iterations, 1)
         check_at_least("most_tokens", self.most_tokens, 1)
-        if not self.fractions or not all(math.isfinite(each) and 0 <= each <= 1 for each in self.fractions):
-            raise refuse("fractions", self.fractions, "give numbers from 0 to 1, such as 0.0005")
+        if not self.fractions or not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
+            raise refuse("fractions", self.fractions, "give numbers above 0 and below 1, such as 0.0005")
         for name in ("fractions", "assignments"):
             values = getattr(self, name)
             if len(set(values)) < len(values) or not values:

@@ -27,6 +27,7 @@ from topicscope.probe.shards import PASSAGES, Shard, load_model, measure_shard
 from topicscope.probe.sources import Source, check_architecture, special_tokens
 from topicscope.probe.summary import AttentionTotals, attention_summary, dump, groups
 from topicscope.randomness import Purpose, generator
+from topicscope.scale.items import result_paths
 from topicscope.text.tokens import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
@@ -102,19 +103,16 @@ class Study:
             of_target = [*self._shards(target), *self._embeddings(target)]
             items += of_target
             owner += [number] * len(of_target)
-        found: dict[int, bytes] = {}
         waiting = {number: owner.count(number) for number in range(len(targets))}
         done = scale.completed(run_task, items, folder=self.work, workers=workers, engine=self.machine.engine)
-        for place, content in done:
-            found[place] = content
+        # Contents stay on disk until they are summed up: their size grows with the corpus.
+        for finished, (place, _) in enumerate(done, start=1):
             waiting[owner[place]] -= 1
             if report:
-                report(len(found), len(items), items[place].name)
+                report(finished, len(items), items[place].name)
             if not waiting[owner[place]]:
-                mine = [at for at, number in enumerate(owner) if number == owner[place]]
-                target = targets[owner[place]]
-                yield target, self._rows(target, [items[at] for at in mine], [found.pop(at) for at in mine])
-                found.update(dict.fromkeys(mine, b""))
+                mine = [item for item, number in zip(items, owner, strict=True) if number == owner[place]]
+                yield targets[owner[place]], self._rows(targets[owner[place]], mine)
 
     def _shards(self, target: Target) -> list[scale.Item[Task]]:
         ground = self.ground
@@ -164,12 +162,12 @@ class Study:
         scale.map_items(take, [item], folder=self.work)
         return item.path(self.work)
 
-    def _rows(self, target: Target, items: Sequence[scale.Item[Task]], contents: Sequence[bytes]) -> list[Row]:
-        pairs = list(zip(items, contents, strict=True))
-        shards = [content for item, content in pairs if isinstance(item.argument.work, Shard)]
+    def _rows(self, target: Target, items: Sequence[scale.Item[Task]]) -> list[Row]:
+        paths = result_paths(items, self.work)
+        shards = [path for item, path in zip(items, paths, strict=True) if isinstance(item.argument.work, Shard)]
         embeddings = [
-            (item.argument.work, json.loads(content))
-            for item, content in pairs
+            (item.argument.work, json.loads(path.read_bytes()))
+            for item, path in zip(items, paths, strict=True)
             if isinstance(item.argument.work, EmbeddingTask)
         ]
         attention = self._attention(target, shards, [task for task, _ in embeddings])
@@ -179,12 +177,12 @@ class Study:
             for variant, found, top in zip(VARIANTS, of_variants, tops, strict=True)
         ]
 
-    def _attention(self, target: Target, shards: Sequence[bytes], tasks: Sequence[EmbeddingTask]) -> dict[str, Any]:
+    def _attention(self, target: Target, shards: Sequence[Path], tasks: Sequence[EmbeddingTask]) -> dict[str, Any]:
         """The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while."""
         measures, plan = self.settings.measures, self.ground.plan
 
-        def summarise(shards: Sequence[bytes]) -> bytes:
-            totals = AttentionTotals.of(shards, plan, measures)
+        def summarise(shards: Sequence[Path]) -> bytes:
+            totals = AttentionTotals.of((path.read_bytes() for path in shards), plan, measures)
             summary = attention_summary(totals, plan, measures)
             summary["top_pairs"] = [
                 [_top_pairs(totals.pairs, plan, task, variant) for variant in VARIANTS] for task in tasks

@@ -11,6 +11,8 @@ LONGEST = 1 << 24
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
 
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 
 def lines(chunks: Iterable[bytes], problems: Problems) -> Iterator[bytes]:
     """Lines without their end, of at most ``LONGEST`` bytes."""
@@ -78,7 +80,7 @@ def json_texts(chunks: Iterable[bytes], problems: Problems, field: str) -> Itera
         if not isinstance(row, dict) or not isinstance(row.get(field), str):
             problems.broken_lines += 1
             continue
-        yield str(row.get("title", "")), row[field]
+        yield _encodable(str(row.get("title", "")), Problems()), _encodable(row[field], problems)
 
 
 def decoded(content: bytes, problems: Problems) -> str:
@@ -88,6 +90,13 @@ def decoded(content: bytes, problems: Problems) -> str:
     except UnicodeDecodeError:
         problems.bad_encodings += 1
         return content.decode(errors="replace")
+
+
+def _encodable(text: str, problems: Problems) -> str:
+    r"""JSON may escape half of a surrogate pair (``\ud800``), no character: it becomes U+FFFD and is counted."""
+    replaced = LONE_SURROGATE.sub("\ufffd", text)
+    problems.bad_encodings += replaced != text
+    return replaced
 
 
 def has_paragraphs(start: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class Tokenizer:
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Each text as tokens."""
         found = self.engine.encode_batch(list(texts), add_special_tokens=False)
-        return [_encoded(text, encoding) for text, encoding in zip(texts, found, strict=True)]
+        return [_encoded(text, encoding, self._unknown) for text, encoding in zip(texts, found, strict=True)]
 
     def words(self, tokens: Int[np.ndarray, " word"]) -> list[str]:
         """Tokens as people write them: without the sign for a space or for the rest of a word."""
@@ -69,18 +70,17 @@ class Tokenizer:
         """The token that is this word in the middle of a sentence; None if the tokenizer splits or does not know it."""
         for text in (f" {word}", word):
             [encoded] = self.encode([text])
-            if len(encoded.tokens) == 1 and encoded.whole[0] and encoded.tokens[0] != self._unknown:
+            if len(encoded.tokens) == 1 and encoded.whole[0]:
                 return int(encoded.tokens[0])
         return None
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The token of what is not in the vocabulary, by its name or by a private-use character, which is in none."""
-        name = getattr(self.engine.model, "unk_token", None)
-        if name is not None:
-            return self.engine.token_to_id(name)
-        [encoded] = self.encode(["\U0010fffd"])
-        return int(encoded.tokens[0]) if len(encoded.tokens) == 1 else None
+        """The token of what is not in the vocabulary; None if there is none, as where bytes are tokens."""
+        model = json.loads(self.engine.to_str())["model"]
+        name = model.get("unk_token")
+        # Unigram models give its number in place of its name.
+        return model.get("unk_id") if name is None else self.engine.token_to_id(name)
 
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
@@ -137,13 +137,15 @@ def hub_is_needed(source: str) -> bool:
     return not Path(source).is_dir() and hub.reachable()
 
 
-def _encoded(text: str, encoding: Any) -> Encoded:
+def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
     tokens = np.array(encoding.ids, dtype=np.int32)
     spans = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)
     words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
     starts = np.ones(len(tokens), dtype=bool)
     starts[1:] = np.diff(words) != 0
-    return Encoded(tokens, whole_words(text, spans), starts)
+    # The unknown token stands for many words, and is none of them.
+    whole = whole_words(text, spans) & (tokens != (-1 if unknown is None else unknown))
+    return Encoded(tokens, whole, starts)
 
 
 @contextlib.contextmanager

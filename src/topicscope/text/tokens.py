@@ -28,6 +28,8 @@ SHORTEST = 2
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
 FILES = {"tokens": "<i4", "whole": "?", "offsets": "<i8", "articles": "<i4"}
 DESCRIPTION = "passages.json"
+# Raise it when the same corpus and tokenizer come to give other passages: old ones are then written anew.
+VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +113,7 @@ def write_passages(
     check_at_least("length", length, SHORTEST)
     check_at_least("every", every, 1)
     asked = {
+        "version": VERSION,
         "corpus": corpus.digest,
         "tokenizer": tokenizer.digest,
         "length": length,
