@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from page_material import NASTY, write_claims, write_everything, write_landscapes, write_probe, write_runs
+from page_material import (
+    NASTY,
+    write_claims,
+    write_everything,
+    write_landscapes,
+    write_probe,
+    write_runs,
+    write_text_run,
+)
 from topicscope.errors import InputError
 from topicscope.report.page import page_html, write_report
 from topicscope.report.page.claims import section_of
@@ -176,6 +184,45 @@ def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) 
     begun.mkdir()
     shutil.copy(runs / "seed-0" / "settings.toml", begun)
     assert "has logged nothing yet" in page_html([begun])
+
+
+def test_seeds_at_different_progress_are_grouped_by_what_they_have_recorded(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs", seeds=4)
+    # Seed 1 is behind, seed 2 was stopped before its first snapshot, and seed 3 has a row that is not whole.
+    for seed, rows in ((1, 3), (2, 2)):
+        metrics = runs / f"seed-{seed}" / "metrics.jsonl"
+        metrics.write_text("\n".join(metrics.read_text().splitlines()[:rows]) + "\n")
+    (runs / "seed-2" / "snapshots.safetensors").unlink()
+    (runs / "seed-3" / "metrics.jsonl").write_text('{"step": 0}\n')
+    found = find([runs])
+    together, *apart = run_views(found.runs, found)
+    assert together.seeds == (0, 1)
+    assert together.loss.shape == (2, 3)
+    assert {view.seeds for view in apart} == {(2,), (3,)}
+    said = " ".join(found.notes)
+    assert f"{runs / 'seed-1'} is not finished: step 4 of 12" in said
+    assert f"topicscope train --out {runs / 'seed-1'} --resume" in said
+    assert f"{runs / 'seed-2'} has not recorded what other seeds" in said
+    assert f"{runs / 'seed-3'} holds a run that has logged nothing yet" in said
+    assert len(data_of(page_html([runs]))["runs"]) == 2
+
+
+def test_a_run_on_text_has_loss_norms_by_layer_and_topic_structure(tmp_path: Path) -> None:
+    folder = write_text_run(tmp_path / "text")
+    page = page_html([folder])
+    figures = {figure["title"]: figure["traces"] for figure in data_of(page)["figures"]}
+    assert list(figures) == [
+        "Loss", "Norm of W^K by layer", "Norm of W^Q by layer", "Norm of W^V by layer", "Topic structure",
+    ]  # fmt: skip
+    assert [trace["name"] for trace in figures["Loss"]] == ["loss of the batch", "held-out loss"]
+    assert figures["Norm of W^V by layer"][1]["y"] == [2.0, 2.0, 4.0]
+    embedding, attention = figures["Topic structure"]
+    assert embedding["x"] == [0, 2]
+    assert embedding["y"] == [None, pytest.approx(np.log(3))]
+    assert attention["y"] == pytest.approx([0.0, np.log(2)])
+    assert "is not finished: step 2 of 14" in page
+    (folder / "metrics.jsonl").unlink()
+    assert "logged nothing yet" in page_html([folder])
 
 
 def test_half_finished_claims_say_so(tmp_path: Path) -> None:

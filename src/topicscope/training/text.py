@@ -29,6 +29,14 @@ class TrainedText:
     run: TextRun
     speed: Speed
 
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.run.path
+
+    def _repr_html_(self) -> str:
+        return self.run._repr_html_()
+
 
 def train_text(
     settings: TextSettings,
