@@ -1,6 +1,5 @@
 """From names to rows: find the models, cut the corpus, fit topics, measure; what is finished is found again."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,4 +99,4 @@ def _workers(machine: Machine) -> int:
         return machine.workers
     from topicscope.probe.models import device_named
 
-    return len(os.sched_getaffinity(0)) if device_named(machine.device).type == "cpu" else 1
+    return scale.available_cores() if device_named(machine.device).type == "cpu" else 1

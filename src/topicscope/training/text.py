@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from topicscope.errors import InputError
+from topicscope.scale import available_cores
 from topicscope.settings.text import Device, TextSettings
 from topicscope.training.export import export
-from topicscope.training.machine import available_cores, torch_threads
+from topicscope.training.machine import torch_threads
 from topicscope.training.prepare import PreparedText, prepare_text
 from topicscope.training.runs import check_out
 from topicscope.training.text_loop import Measure, Report, Speed, TextTrainer
