@@ -22,9 +22,10 @@ from page_material import (
     write_text_run,
 )
 from topicscope.errors import InputError
-from topicscope.report.page import page_html, write_report
+from topicscope.report.page import ASSETS, page_html, write_report
 from topicscope.report.page.claims import section_of
 from topicscope.report.page.folders import Found, find
+from topicscope.report.page.probe_figures import probe_figures
 from topicscope.report.page.runs import evenly
 from topicscope.report.page.store import Store, script_json
 from topicscope.report.page.views import KEPT, classes_of, film, run_views
@@ -235,6 +236,9 @@ def test_half_finished_claims_say_so(tmp_path: Path) -> None:
     assert "is not drawn yet" in page
     (folder / "claims.json").write_text("[{")
     assert "claims.json cannot be read" in page_html([folder])
+    for content in ('{"claims": []}', "[3]"):
+        (folder / "claims.json").write_text(content)
+        assert "claims.json is not a list of claims" in page_html([folder])
 
 
 def test_claims_have_numbers_commands_and_places_in_the_paper(tmp_path: Path) -> None:
@@ -245,6 +249,44 @@ def test_claims_have_numbers_commands_and_places_in_the_paper(tmp_path: Path) ->
     assert "[0.85159, 1.3484]" in page
     assert "topicscope reproduce --only figure2/a --preset quick --seeds 3 --seed 0" in page
     assert "1 holds" in page
+
+
+def test_the_command_of_a_claim_names_the_models_that_were_probed(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    settings = {"preset": "quick", "seeds": 3, "seed": 0, "models": ["minilm", "my model"]}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    assert "--seed 0 --models minilm &#39;my model&#39; --out" in page_html([folder])
+
+
+def test_colours_of_curves_have_three_to_one_contrast_with_both_papers() -> None:
+    found = re.search(r"const COLOURS = \[(.*?)\]", (ASSETS / "core.js").read_text())
+    assert found
+    colours = re.findall(r"#[0-9a-f]{6}", found[1])
+    papers = re.findall(r"--paper: (#[0-9a-f]{6})", (ASSETS / "page.css").read_text())
+    assert len(colours) == 6
+    assert len(papers) == 2
+    assert min(contrast(colour, paper) for colour in colours for paper in papers) >= 3
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#56b4e9", "#ffffff") < 3
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2: relative luminances, 0.05 added for stray light."""
+
+    def luminance(colour: str) -> float:
+        channels = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_checkpoint_without_a_measure_leaves_a_gap(tmp_path: Path) -> None:
+    rows = json.loads((write_probe(tmp_path / "probe") / "probe.json").read_text())
+    revisions = [{**rows[0], "revision": "first", "attention": None}, {**rows[0], "revision": "second"}]
+    (figure,) = (each for each in probe_figures(revisions, [], "probe") if "over checkpoints" in each["title"])
+    assert {trace["name"]: trace["y"] for trace in figure["traces"]}["attention"] == [None, 1.3]
 
 
 @pytest.mark.parametrize(
