@@ -103,7 +103,9 @@ def check_text_out(run: TextRun, *, resume: bool) -> None:
 
     A run killed before its settings were written has its tokenizer, perhaps its passages, and goes on from there.
     """
-    ours = {run.tokenizer_path.name, run.passages_path.name, "topics", run.tokenizer_path.name + ".tmp"}
-    begun = run.path.is_dir() and not run.settings_path.exists() and {each.name for each in run.path.iterdir()} <= ours
+    ours = {run.tokenizer_path.name, run.passages_path.name, "topics"}
+    begun = run.path.is_dir() and not run.settings_path.exists()
+    # A file that was being written when the run was killed has a name of its own.
+    begun = begun and all(each.name in ours or each.suffix == ".tmp" for each in run.path.iterdir())
     if not (resume and begun):
         check_out(run.path, resume=resume)
