@@ -193,7 +193,11 @@ def test_files_of_the_user_are_left_alone_and_cause_no_training(tmp_path: Path, 
 
 
 def test_the_table_has_every_column_of_any_row_in_order() -> None:
-    runs = [{"seed": 0, "loss": 1.0, "norm_key": 2.0}, {"seed": 1, "loss": 1.0, "norm_value": 3.0}, {"seed": 2}]
+    runs: list[dict[str, Any]] = [
+        {"seed": 0, "loss": 1.0, "norm_key": 2.0},
+        {"seed": 1, "loss": 1.0, "norm_value": 3.0},
+        {"seed": 2},
+    ]
     rows = table_rows([({"data.topics": 3}, [run | {"train_seconds": 1.0, "run": "here"} for run in runs])])
     columns = ["data.topics", "seed", "loss", "norm_key", "norm_value", "train_seconds", "run"]
     assert [list(row) for row in rows] == [columns] * 3

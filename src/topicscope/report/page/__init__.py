@@ -59,7 +59,10 @@ def page_html(folders: Sequence[Path]) -> str:
     data = {
         "runs": contents.runs,
         "landscapes": contents.landscapes,
-        "figures": [figure for section in (*contents.texts, *contents.probes) for figure in section.figures],
+        "figures": [
+            *(figure for section in contents.texts for figure in section.figures),
+            *(figure for section in contents.probes for figure in section.figures),
+        ],
         "images": {image.anchor: image.reference for image in _images(contents)},
         "sweeps": [section.columns for section in contents.sweeps],
         "arrays": store.index,
