@@ -2,10 +2,12 @@
 
     python benchmarks/page.py [FOLDER …]
 
-Without folders it makes its own: the quick preset of ``reproduce`` and a probe of two models, which takes a while.
+Without folders it makes its own: the quick preset of ``reproduce`` and a probe of three models, which takes a while.
 """
 
 import argparse
+import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -16,11 +18,14 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from browser import browser, missing
+from topicscope.probe.sources import FILES, find_model
 from topicscope.report.page import write_report
 
 REPEATS = 5
 MOVES = 40
 MODELS = ("minilm", "random:minilm")
+# A third, untrained, of another architecture: the first with half of its layers.
+HALF = "half"
 # Until the panels are painted: the browser's next frame after the one in which they were changed.
 SLIDE = """
 const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
@@ -51,9 +56,22 @@ def _own(folder: Path) -> dict[str, list[Path]]:
     subprocess.run(
         [*program, "reproduce", "--out", str(folder / "quick"), "--quiet"], check=True, stdout=subprocess.DEVNULL
     )
-    command = [*program, "probe", *MODELS, "--corpus", "wiki-sample", "--out", str(folder / "probe")]
+    models = [*MODELS, f"random:{_half(folder / HALF)}"]
+    command = [*program, "probe", *models, "--corpus", "wiki-sample", "--out", str(folder / "probe")]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return {"quick": [folder / "quick"], "probe": [folder / "probe"]}
+
+
+def _half(folder: Path) -> Path:
+    """Settings and tokenizer of a model with half the layers; its weights are drawn when it is probed."""
+    source = find_model(MODELS[0]).folder
+    folder.mkdir()
+    for path in (path for pattern in FILES for path in source.glob(pattern)):
+        shutil.copy(path, folder)
+    settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    settings["num_hidden_layers"] //= 2
+    (folder / "config.json").write_text(json.dumps(settings), encoding="utf-8")
+    return folder
 
 
 def _measure(title: str, folders: list[Path], file: Path) -> None:

@@ -9,7 +9,8 @@ import torch
 from topicscope.commands.bench import ENSEMBLE_SEEDS, Bench, bench
 from topicscope.commands.growth import Growth, Point, growth
 from topicscope.commands.thread_gain import ThreadGain, thread_gains
-from topicscope.training.machine import LARGE_STEP, available_cores
+from topicscope.scale import available_cores
+from topicscope.training.machine import LARGE_STEP
 
 DOCS = Path(__file__).parent.parent / "docs"
 TITLES = {

@@ -18,7 +18,7 @@ import numpy as np
 import ray
 
 from topicscope.commands.sweep import sweep
-from topicscope.scale import Item, map_items
+from topicscope.scale import Item, available_cores, map_items
 from topicscope.settings.sweep import Sweep
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -110,7 +110,7 @@ def page(found: dict[str, list[float]], turns: int, runs: int) -> str:
     lines = [
         "# Scaling, measured\n",
         "Written by `benchmarks/scaling.py`; do not edit. "
-        f"Python {platform.python_version()}, {platform.machine()}, {len(os.sched_getaffinity(0))} cores, "
+        f"Python {platform.python_version()}, {platform.machine()}, {available_cores()} cores, "
         f"Ray {ray.__version__}; load of the machine at the end {load:.1f}. "
         f"Medians over {turns} turns, least and most in brackets.\n",
         "| | local | Ray |",

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 
 from helpers import small_settings
+from text_corpus import small_text_settings
 from topicscope.paper.claims import Claim, above, exact, over_seeds, row
+from topicscope.settings.toml import dump_settings
 from topicscope.training.ensemble import Ensemble, train_ensemble
 
 NASTY = '<script>alert("x")</script>'
@@ -25,6 +27,23 @@ def write_runs(folder: Path, seeds: int = 2) -> Path:
     }
     settings = small_settings(model=model, training={"loss": "squared", "l2": 1e-3, "learning_rate": 0.05})
     train_ensemble(Ensemble(settings=settings, seeds=tuple(range(seeds))), folder)
+    return folder
+
+
+def write_text_run(folder: Path) -> Path:
+    """Three rows of a run on text that was to have more, of two layers."""
+    folder.mkdir(parents=True)
+    (folder / "settings.toml").write_text(dump_settings(small_text_settings()))
+
+    def topics(embedding: float, attention: float) -> dict[str, Any]:
+        return {"embedding_layer": {"ratio": embedding}, "attention": {"ratio": attention}}
+
+    rows = [
+        {"step": step, "loss": 5.0 - step, "validation_loss": None if step == 1 else 6.0 - step, "topics": measured}
+        | {"norm": {"key": [0.1, 0.2], "query": [0.1, 0.2], "value": [1.0, 2.0 * max(step, 1)]}}
+        for step, measured in enumerate([topics(-1.0, 1.0), None, topics(3.0, 2.0)])
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 

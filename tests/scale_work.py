@@ -83,8 +83,11 @@ def threads(argument: Argument) -> bytes:
     return json.dumps(sorted({pool["num_threads"] for pool in threadpool_info()})).encode()
 
 
-def items(folder: Path, count: int = 4) -> list[Item[Argument]]:
-    return [Item(f"Square of {number}", {"number": number, "version": 1}, (number, folder)) for number in range(count)]
+def items(folder: Path, count: int = 4, threads: int = 1) -> list[Item[Argument]]:
+    return [
+        Item(f"Square of {number}", {"number": number, "version": 1}, (number, folder), threads=threads)
+        for number in range(count)
+    ]
 
 
 def calls(folder: Path) -> list[int]:
@@ -101,9 +104,8 @@ def finished(folder: Path) -> list[int]:
 def main(function: str, engine: str, workers: str, folder: str, count: str, address: str | None = None) -> None:
     work: Callable[[Argument], bytes] = globals()[function]
     path = Path(folder)
-    results = map_items(
-        work, items(path, int(count)), folder=path / "work", workers=int(workers), engine=engine, address=address
-    )
+    work_items = items(path, int(count), threads=3 if function == "threads" else 1)
+    results = map_items(work, work_items, folder=path / "work", workers=int(workers), engine=engine, address=address)
     sys.stdout.write(f"{hashlib.sha256(b''.join(results)).hexdigest()} {len(results)}\n")
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tiny_models import SPECIAL, VOCABULARY, save_tiny, save_tokenizer
 from topicscope.cli import main
+from topicscope.commands import probe as command
 from topicscope.probe import study
 from topicscope.probe.models import HuggingFaceModel
 from topicscope.text import hub
@@ -106,6 +107,12 @@ def test_figures_are_written(finished: Path) -> None:
     assert "0.2" in (finished / "figures" / "ratios-one-matrix.txt").read_text()
 
 
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time of a small probe: they are drawn once, above."""
+    monkeypatch.setattr(command, "draw", lambda *_: [])
+
+
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
     attention = HuggingFaceModel.attention
@@ -119,6 +126,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_nothing_is_measured_twice(
     finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -131,6 +139,7 @@ def test_nothing_is_measured_twice(
     assert sorted(map(str, json.loads(before))) == sorted(map(str, rows(finished)))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_lost_shard_alone_is_measured_again(finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = count_calls(monkeypatch)
     measured = finished / "work" / "measured"
@@ -156,6 +165,7 @@ def test_other_settings_in_the_same_folder_are_refused(
     assert (finished / "probe.json").read_bytes() == before
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_topics_are_reused_and_own_topics_replace_them(
     finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

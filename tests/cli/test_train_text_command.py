@@ -34,6 +34,7 @@ def test_train_on_text_measures_topics_prints_its_speed_and_resumes(
     assert printed["topics"]["attention"]["same"] > 0
     assert len(printed["topics"]["attention_by_layer_head"]) == 2
     assert (out / "huggingface" / "model.safetensors").exists()
+    assert "Topic structure" in (out / "report.html").read_text()
     assert main(["train", "--out", str(out), "--resume", "--device", "cpu"]) == 0
     assert "tokens/s" in capsys.readouterr().out
     assert main(["train", "--out", str(out), "--resume", "--model.width", "16", "--device", "cpu"]) == 2

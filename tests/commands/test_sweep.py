@@ -15,6 +15,7 @@ from topicscope.commands import sweep as command
 from topicscope.commands import sweep_estimate, sweep_runs
 from topicscope.commands.sweep import SweepResult, sweep
 from topicscope.commands.sweep_estimate import estimate_sweep, packed
+from topicscope.commands.sweep_table import table_rows
 from topicscope.errors import InputError
 from topicscope.settings.sweep import Axis, Sweep
 from topicscope.settings.sweep_toml import dump_sweep
@@ -168,6 +169,39 @@ def test_a_group_with_a_damaged_or_missing_file_is_trained_again_and_no_other(
     trained.clear()
     sweep(few, tmp_path / "out", resume=True, workers=1)
     assert trained == []
+
+
+def test_files_of_the_user_are_left_alone_and_cause_no_training(tmp_path: Path, trained: list[str]) -> None:
+    one = small_sweep(vary={"training.learning_rate": (0.01,)}, seeds=(4,))
+    before = sweep(one, tmp_path / "out", workers=1)
+    (run,) = (tmp_path / "out").glob("runs/*/seed-4")
+    notes = [run / "notes.txt", run.parent / "plots" / "loss.png"]
+    for path in notes:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    trained.clear()
+    sweep(one, tmp_path / "out", resume=True, workers=1)
+    assert trained == []
+    truncate(run / "metrics.jsonl")
+    assert untimed(sweep(one, tmp_path / "out", resume=True, workers=1)) == untimed(before)
+    assert len(trained) == 1
+    assert [path.read_text() for path in notes] == ["mine", "mine"]
+    # Nor are they taken for the sweep's own after training.
+    notes[0].unlink()
+    sweep(one, tmp_path / "out", resume=True, workers=1)
+    assert len(trained) == 1
+
+
+def test_the_table_has_every_column_of_any_row_in_order() -> None:
+    runs: list[dict[str, Any]] = [
+        {"seed": 0, "loss": 1.0, "norm_key": 2.0},
+        {"seed": 1, "loss": 1.0, "norm_value": 3.0},
+        {"seed": 2},
+    ]
+    rows = table_rows([({"data.topics": 3}, [run | {"train_seconds": 1.0, "run": "here"} for run in runs])])
+    columns = ["data.topics", "seed", "loss", "norm_key", "norm_value", "train_seconds", "run"]
+    assert [list(row) for row in rows] == [columns] * 3
+    assert [row["norm_value"] for row in rows] == [None, 3.0, None]
 
 
 def test_a_run_that_diverges_has_no_measures_and_does_not_keep_others_from_theirs(tmp_path: Path) -> None:

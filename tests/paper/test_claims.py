@@ -121,6 +121,12 @@ def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
     assert set(wanted.split()) <= set(found)
 
 
+def test_a_row_counts_the_seeds_that_its_number_is_taken_over() -> None:
+    kinds = [over_seeds((1.0, 1.1, 0.9)), proportion((True, False)), exact(2.0), interval_given(1.4, 1.3, 1.6)]
+    assert [row(claim(), each, "holds", seeds=20)["seeds"] for each in kinds] == [3, 2, 20, 0]
+    assert row(claim(needs=False), kinds[0], "holds", seeds=20)["seeds"] == 0
+
+
 @pytest.mark.parametrize("measurement", [exact(2.0), over_seeds((2.0,)), over_seeds((np.nan, 1.0)), None])
 def test_low_and_high_are_null_where_there_is_no_interval(measurement: Measurement | None) -> None:
     found = row(claim(), measurement, "undecided")

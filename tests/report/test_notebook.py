@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from page_material import NASTY, write_claims, write_probe, write_runs
+from page_material import NASTY, write_claims, write_probe, write_runs, write_text_run
 from topicscope.commands.report import report, show
 from topicscope.errors import InputError
 from topicscope.report.notebook import claims_html, curve_svg, probe_html, run_html
 from topicscope.training.runs import RunFolder
+from topicscope.training.text import TrainedText
+from topicscope.training.text_loop import Speed
+from topicscope.training.text_runs import TextRun
 
 
 def test_a_run_shows_its_last_numbers_and_its_loss(tmp_path: Path) -> None:
@@ -21,6 +24,14 @@ def test_a_run_shows_its_last_numbers_and_its_loss(tmp_path: Path) -> None:
     assert f"{run.metrics()[-1]['loss']:.5g}" in shown
     assert "<polyline" in shown
     assert "nothing is logged yet" in run_html("somewhere", [], 12)
+
+
+def test_a_run_on_text_is_shown_like_any_other(tmp_path: Path) -> None:
+    run = TextRun(write_text_run(tmp_path / "text"))
+    trained = TrainedText(run, Speed(2, 10, 1.0))
+    assert "2 of 14" in run._repr_html_()
+    assert trained._repr_html_() == run._repr_html_()
+    assert "Norm of W^K by layer" in show(trained).page
 
 
 def test_claims_show_verdicts_and_escape_words() -> None:

@@ -12,11 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from page_material import NASTY, write_claims, write_everything, write_landscapes, write_probe, write_runs
+from page_material import (
+    NASTY,
+    write_claims,
+    write_everything,
+    write_landscapes,
+    write_probe,
+    write_runs,
+    write_text_run,
+)
 from topicscope.errors import InputError
-from topicscope.report.page import page_html, write_report
+from topicscope.report.page import ASSETS, page_html, write_report
 from topicscope.report.page.claims import section_of
 from topicscope.report.page.folders import Found, find
+from topicscope.report.page.probe_figures import probe_figures
 from topicscope.report.page.runs import evenly
 from topicscope.report.page.store import Store, script_json
 from topicscope.report.page.views import KEPT, classes_of, film, run_views
@@ -178,6 +187,45 @@ def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) 
     assert "has logged nothing yet" in page_html([begun])
 
 
+def test_seeds_at_different_progress_are_grouped_by_what_they_have_recorded(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs", seeds=4)
+    # Seed 1 is behind, seed 2 was stopped before its first snapshot, and seed 3 has a row that is not whole.
+    for seed, rows in ((1, 3), (2, 2)):
+        metrics = runs / f"seed-{seed}" / "metrics.jsonl"
+        metrics.write_text("\n".join(metrics.read_text().splitlines()[:rows]) + "\n")
+    (runs / "seed-2" / "snapshots.safetensors").unlink()
+    (runs / "seed-3" / "metrics.jsonl").write_text('{"step": 0}\n')
+    found = find([runs])
+    together, *apart = run_views(found.runs, found)
+    assert together.seeds == (0, 1)
+    assert together.loss.shape == (2, 3)
+    assert {view.seeds for view in apart} == {(2,), (3,)}
+    said = " ".join(found.notes)
+    assert f"{runs / 'seed-1'} is not finished: step 4 of 12" in said
+    assert f"topicscope train --out {runs / 'seed-1'} --resume" in said
+    assert f"{runs / 'seed-2'} has not recorded what other seeds" in said
+    assert f"{runs / 'seed-3'} holds a run that has logged nothing yet" in said
+    assert len(data_of(page_html([runs]))["runs"]) == 2
+
+
+def test_a_run_on_text_has_loss_norms_by_layer_and_topic_structure(tmp_path: Path) -> None:
+    folder = write_text_run(tmp_path / "text")
+    page = page_html([folder])
+    figures = {figure["title"]: figure["traces"] for figure in data_of(page)["figures"]}
+    assert list(figures) == [
+        "Loss", "Norm of W^K by layer", "Norm of W^Q by layer", "Norm of W^V by layer", "Topic structure",
+    ]  # fmt: skip
+    assert [trace["name"] for trace in figures["Loss"]] == ["loss of the batch", "held-out loss"]
+    assert figures["Norm of W^V by layer"][1]["y"] == [2.0, 2.0, 4.0]
+    embedding, attention = figures["Topic structure"]
+    assert embedding["x"] == [0, 2]
+    assert embedding["y"] == [None, pytest.approx(np.log(3))]
+    assert attention["y"] == pytest.approx([0.0, np.log(2)])
+    assert "is not finished: step 2 of 14" in page
+    (folder / "metrics.jsonl").unlink()
+    assert "logged nothing yet" in page_html([folder])
+
+
 def test_half_finished_claims_say_so(tmp_path: Path) -> None:
     folder = write_claims(tmp_path / "results")
     assert "is not finished" not in page_html([folder])
@@ -188,6 +236,9 @@ def test_half_finished_claims_say_so(tmp_path: Path) -> None:
     assert "is not drawn yet" in page
     (folder / "claims.json").write_text("[{")
     assert "claims.json cannot be read" in page_html([folder])
+    for content in ('{"claims": []}', "[3]"):
+        (folder / "claims.json").write_text(content)
+        assert "claims.json is not a list of claims" in page_html([folder])
 
 
 def test_claims_have_numbers_commands_and_places_in_the_paper(tmp_path: Path) -> None:
@@ -198,6 +249,44 @@ def test_claims_have_numbers_commands_and_places_in_the_paper(tmp_path: Path) ->
     assert "[0.85159, 1.3484]" in page
     assert "topicscope reproduce --only figure2/a --preset quick --seeds 3 --seed 0" in page
     assert "1 holds" in page
+
+
+def test_the_command_of_a_claim_names_the_models_that_were_probed(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    settings = {"preset": "quick", "seeds": 3, "seed": 0, "models": ["minilm", "my model"]}
+    (folder / "settings.json").write_text(json.dumps(settings))
+    assert "--seed 0 --models minilm &#39;my model&#39; --out" in page_html([folder])
+
+
+def test_colours_of_curves_have_three_to_one_contrast_with_both_papers() -> None:
+    found = re.search(r"const COLOURS = \[(.*?)\]", (ASSETS / "core.js").read_text())
+    assert found
+    colours = re.findall(r"#[0-9a-f]{6}", found[1])
+    papers = re.findall(r"--paper: (#[0-9a-f]{6})", (ASSETS / "page.css").read_text())
+    assert len(colours) == 6
+    assert len(papers) == 2
+    assert min(contrast(colour, paper) for colour in colours for paper in papers) >= 3
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#56b4e9", "#ffffff") < 3
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2: relative luminances, 0.05 added for stray light."""
+
+    def luminance(colour: str) -> float:
+        channels = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)]) / 255
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_checkpoint_without_a_measure_leaves_a_gap(tmp_path: Path) -> None:
+    rows = json.loads((write_probe(tmp_path / "probe") / "probe.json").read_text())
+    revisions = [{**rows[0], "revision": "first", "attention": None}, {**rows[0], "revision": "second"}]
+    (figure,) = (each for each in probe_figures(revisions, [], "probe") if "over checkpoints" in each["title"])
+    assert {trace["name"]: trace["y"] for trace in figure["traces"]}["attention"] == [None, 1.3]
 
 
 @pytest.mark.parametrize(

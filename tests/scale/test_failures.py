@@ -74,6 +74,12 @@ def test_a_small_ray_gives_the_bits_of_the_local_engine(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_items_with_more_threads_than_there_are_workers_are_computed_on_ray_too(tmp_path: Path) -> None:
+    on_ray = digest("threads", "ray", 1, tmp_path / "ray", 2)
+    assert on_ray == digest("threads", "local", 1, tmp_path / "local", 2)
+
+
+@pytest.mark.slow
 def test_both_engines_give_the_same_bits_for_1_2_and_4_workers(tmp_path: Path) -> None:
     found = {
         digest("products", engine, workers, tmp_path / f"{engine}-{workers}", 8)

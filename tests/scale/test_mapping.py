@@ -1,11 +1,12 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
 from topicscope.errors import InputError, LostWorkError
-from topicscope.scale import Item, completed, map_items, read_result, write_result
+from topicscope.scale import Item, available_cores, completed, map_items, read_result, write_result
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -132,3 +133,11 @@ def test_options_that_cannot_be_are_refused_in_one_sentence(
         map_items(square, items(tmp_path), folder=tmp_path / "work", **options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     assert calls(tmp_path) == []
+
+
+def test_cores_are_those_of_this_process_or_all_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert available_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert available_cores() == 7

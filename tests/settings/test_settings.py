@@ -47,6 +47,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": {"length": [9]}}, "data.length = [9]"),
     ({"data": {"dirichlet": [0.1, 0.2]}}, "data.dirichlet = [0.1, 0.2]"),
     ({"data": {"dirichlet": [-1.0]}}, "data.dirichlet = -1.0"),
+    ({"data": {"dirichlet": [1e308]}}, "data.dirichlet = [1e+308] is not allowed: its sum over all topics"),
     ({"data": {"dirichlet": []}}, "data.dirichlet = []"),
     ({"data": {"sampler": "lda"}}, 'data.sampler = "lda"'),
     ({"data": {"topcs": 3}}, "did you mean data.topics?"),

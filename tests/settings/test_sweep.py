@@ -141,6 +141,7 @@ def test_a_base_lies_below_the_sweeps_own_settings_and_files_are_found_from_wher
         ("together = 0\n[vary]\ntraining.steps = [5]\n", "together = 0 is not allowed"),
         ("seedz = 1\n[vary]\ntraining.steps = [5]\n", "seedz is not a key of a sweep"),
         ("[vary]\ndata.per_document = [2, 40]\n", "data.per_document = 40 is not allowed"),
+        ("[vary]\ndata.topics = [2, 3]\n[settings]\ndata = 3\n", "settings.data = 3 is not allowed: it is a table"),
         ("[vary", "is not valid TOML"),
     ],
 )

@@ -21,7 +21,7 @@ from topicscope.settings.toml import dump_settings
 from topicscope.training.checkpoints import checkpoint_steps, newest_checkpoint
 from topicscope.training.memory import check_memory, is_out_of_memory, out_of_memory_said, step_bytes
 from topicscope.training.passages import PassageStream
-from topicscope.training.text import train_text
+from topicscope.training.text import check_text_out, train_text
 from topicscope.training.text_loop import TextTrainer
 from topicscope.training.text_runs import TextRun
 
@@ -318,6 +318,13 @@ def test_memory_that_runs_out_is_said_with_what_to_lower() -> None:
         torch.empty(2**60, dtype=torch.uint8)
     with pytest.raises(RuntimeError, match="shape"), out_of_memory_said(settings):
         torch.ones(2).view(3)
+    single = small_text_settings(training={"batch": 6, "accumulate": 6})
+    with (
+        pytest.raises(InputError, match=r"so lower data.length or model.width = 8") as caught,
+        out_of_memory_said(single),
+    ):
+        raise MemoryError
+    assert "accumulate from" not in str(caught.value)
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("shape"))
 
@@ -343,6 +350,18 @@ def test_estimated_memory_is_about_what_a_step_keeps() -> None:
     longest = settings.training.batch * settings.positions
     estimate = (step_bytes(settings, 400, 0)) * positions / longest
     assert 0.6 < estimate / held < 1.7
+
+
+def test_a_run_killed_while_it_wrote_its_first_file_goes_on(tmp_path: Path) -> None:
+    run = TextRun(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / ".settings.toml.tmp").touch()
+    check_text_out(run, resume=True)
+    with pytest.raises(InputError, match="is not empty"):
+        check_text_out(run, resume=False)
+    (run.path / "notes.txt").touch()
+    with pytest.raises(InputError, match="holds no run to resume"):
+        check_text_out(run, resume=True)
 
 
 def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def _parse(words: list[str]) -> Options:
 
 def _print_estimate(options: Options) -> None:
     from topicscope.commands.sweep_estimate import estimate_sweep
-    from topicscope.training.machine import available_cores
+    from topicscope.scale import available_cores
 
     found = estimate_sweep(options.sweep or options.out / "sweep.toml", workers=options.workers or available_cores())
     if options.json:

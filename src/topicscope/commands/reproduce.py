@@ -5,7 +5,6 @@ What is finished is kept in the folder (``work/``, named by content): the same c
 
 import itertools
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -93,7 +92,7 @@ def reproduce(
     if address is not None and engine == "local":
         raise refuse("--address", address, "it belongs to --engine ray")
     if workers is None and engine == "local":
-        workers = _cores()
+        workers = scale.available_cores()
     if workers is not None:
         check_at_least("--workers", workers, 1)
     everything = registry(Preset(preset, count, tuple(models)))
@@ -110,12 +109,6 @@ def reproduce(
         rows = run.rows(selected)
         write_page(folder, rows)
         return Reproduction(rows, run.figures(), out)
-
-
-def _cores() -> int:
-    """Cores that this process may use; macOS does not say, and gives all."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 class _Reproducing:
@@ -163,7 +156,7 @@ class _Reproducing:
         """
         items, names = self._items()
         costs = {place: item.argument[0].cost for place, item in enumerate(items) if not self._there(item)}
-        clock = Clock(costs, workers or _cores())
+        clock = Clock(costs, workers or scale.available_cores())
         where: dict[str, Any] = {"engine": engine, "workers": workers} | ({"address": address} if address else {})
         for place, content in scale.completed(compute_need, items, folder=self._stored, **where):
             result = items[place].argument[0].restore(content)

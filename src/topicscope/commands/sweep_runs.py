@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import shutil
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,7 +16,7 @@ from topicscope.errors import DivergedError, InputError
 from topicscope.measure.stages import stages
 from topicscope.paper.storage import code_digest
 from topicscope.scale import Item, read_result
-from topicscope.settings import Settings
+from topicscope.settings import PARTS, Settings
 from topicscope.settings.sweep import Point, Sweep
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.training.runs import RunFolder
@@ -31,6 +30,11 @@ MEASURES = (
     "loss", "validation_loss", "bayes_floor", "excess_loss", "contrast_value", "contrast_embedding",
     "attention_same_word", "attention_same_topic", "attention_different_topic",
     "stage_1_end", "stage_1_growth", "two_stages",
+)  # fmt: skip
+# Files of a run folder, copies of those that settings name among them; all others are the user's.
+RUN_FILES = (
+    "settings.toml", "versions.json", "metrics.jsonl", "reference.json", "reference.safetensors",
+    "snapshots.safetensors", "checkpoint-*.safetensors", "topic_words.*", *(f"{part}.*" for part in PARTS),
 )  # fmt: skip
 Row = dict[str, Any]
 
@@ -46,10 +50,10 @@ class Group:
 
 @dataclass(frozen=True)
 class Found:
-    """What a group left: a row a seed, and the digest of every file of its run folders."""
+    """What a group left: a row a seed, and the digest of every file that training wrote."""
 
     rows: list[Row]
-    files: dict[str, str]
+    files: dict[str, str | None]
 
 
 def group_items(sweep: Sweep, out: Path) -> list[tuple[Point, Item[Group]]]:
@@ -76,7 +80,7 @@ def train_group(group: Group) -> bytes:
         | {"train_seconds": seconds, "run": f"runs/{group.folder.name}/{name}"}
         for seed, name in zip(group.seeds, ensemble.members(), strict=True)
     ]
-    return json.dumps({"rows": rows, "files": _digests(group.folder)}, allow_nan=False).encode()
+    return json.dumps({"rows": rows, "files": _run_files(group.folder)}, allow_nan=False).encode()
 
 
 def found(content: bytes) -> Found:
@@ -85,13 +89,23 @@ def found(content: bytes) -> Found:
 
 
 def forget_damaged(item: Item[Group], out: Path) -> bool:
-    """Remove a group whose run folders are not what they were when it was finished; whether it was so."""
+    """Remove a group of which a file is not what it was when it was finished; whether it was so.
+
+    Files that the user put into its run folders neither count nor are touched.
+    """
     path = item.path(work_folder(out))
     content = read_result(path)
-    if content is None or found(content).files == _digests(item.argument.folder):
+    if content is None:
+        return False
+    recorded = found(content).files
+    whole = {name for name, digest in recorded.items() if _digest(item.argument.folder / name) == digest}
+    if whole == set(recorded):
         return False
     path.unlink()
-    shutil.rmtree(item.argument.folder, ignore_errors=True)
+    for name in recorded:
+        # By its settings a folder that holds other files too is known as a run's.
+        if name not in whole or Path(name).name != "settings.toml":
+            (item.argument.folder / name).unlink(missing_ok=True)
     return True
 
 
@@ -154,9 +168,13 @@ def _by_content(settings: Settings) -> dict[str, Any]:
     return table | {"seed": None}
 
 
-def _digests(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+def _run_files(folder: Path) -> dict[str, str | None]:
+    files = sorted({path for pattern in RUN_FILES for path in folder.glob(f"*/{pattern}") if path.is_file()})
+    return {str(path.relative_to(folder)): _digest(path) for path in files}
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _stages(rows: list[Row]) -> Any:

@@ -17,10 +17,10 @@ Row = dict[str, Any]
 
 def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> list[Row]:
     """One row a run: the varied settings by dotted name, then the seed and the measures; all rows the same columns."""
-    rows = [{name: _cell(value) for name, value in values.items()} | run for values, found in points for run in found]
-    # A run that diverged has fewer measures than the others.
-    longest = max(rows, key=len)
-    columns = [name for name in longest if name not in ("train_seconds", "run")] + ["train_seconds", "run"]
+    rows = [{name: _cell(value) for name, value in values.items()} | run for values, runs in points for run in runs]
+    # A run that diverged has fewer measures than the others, and models of different kinds have different parts.
+    found = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in found if name not in ("train_seconds", "run")] + ["train_seconds", "run"]
     return [{name: row.get(name) for name in columns} for row in rows]
 
 

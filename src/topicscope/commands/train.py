@@ -31,5 +31,10 @@ def train_text(
     device: Device = "auto",
     report: TextReport | None = None,
 ) -> TrainedText:
-    """Train an encoder on a corpus, and measure its topic structure on the way (``training.measures`` steps)."""
-    return text.train_text(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)
+    """Train an encoder on a corpus, and measure its topic structure on the way (``training.measures`` steps).
+
+    report.html shows it.
+    """
+    trained = text.train_text(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)
+    write_report([trained.path], trained.path / "report.html")
+    return trained

@@ -286,8 +286,9 @@ def row(
 ) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``seeds`` is how many runs each experiment has; the row has 0 where the number is not taken over seeds. ``low`` and
-    ``high`` are null where the number is exact, and where a single seed leaves it without an interval.
+    ``seeds`` is how many runs were asked for, and stands for an exact number; a mean or a proportion knows its own,
+    which may be fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
+    number is exact, and where a single seed leaves it without an interval.
     """
     known = measurement if measurement is not None and measurement.finite else None
     interval = known.interval() if known else None
@@ -307,11 +308,15 @@ def row(
         "verdict_corrected": corrected if measurement else "not run",
         "ours": claim.ours,
         "rule": rule_text(claim.rule),
-        "seeds": seeds if measurement and claim.needs and measurement.kind != "given" else 0,
+        "seeds": _seeds(measurement, seeds) if measurement and claim.needs else 0,
         "seconds": round(seconds, 3),
         "figure": claim.figure,
         "details": details | ({"reason": claim.unavailable} if claim.unavailable else {}),
     }
+
+
+def _seeds(measurement: Measurement, asked: int) -> int:
+    return {"given": 0, "exact": asked}.get(measurement.kind, len(measurement.values))
 
 
 def rule_text(rule: Rule) -> str:

@@ -33,8 +33,9 @@ SOURCES = (
 LIBRARIES = ("torch", "numpy", "tokenizers", "tomotopy", "gensim")
 PARTS = ("key", "query", "value")
 STRUCTURES = ("embedding", "attention")
-# Seconds of a multiply-add of a step, forward and backward, and of reading text and fitting topics.
-SECONDS_PER_MULTIPLY = 4e-10
+# Seconds of a multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the
+# quick one's), and of reading text and fitting topics.
+SECONDS_PER_MULTIPLY = 6e-11
 PREPARING_SECONDS = 12.0
 
 

@@ -1,6 +1,5 @@
 """From names to rows: find the models, cut the corpus, fit topics, measure; what is finished is found again."""
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,10 +99,4 @@ def _workers(machine: Machine) -> int:
         return machine.workers
     from topicscope.probe.models import device_named
 
-    return _cores() if device_named(machine.device).type == "cpu" else 1
-
-
-def _cores() -> int:
-    """Cores that this process may use; macOS does not tell, so there all count."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    return scale.available_cores() if device_named(machine.device).type == "cpu" else 1

@@ -5,7 +5,18 @@ atomically beside a checksum; what is there and whole is not computed again, whi
 interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
 """
 
+from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Item, read_result, write_result
 from topicscope.scale.mapping import ENGINES, Report, check_engine, completed, map_items
 
-__all__ = ["ENGINES", "Item", "Report", "check_engine", "completed", "map_items", "read_result", "write_result"]
+__all__ = [
+    "ENGINES",
+    "Item",
+    "Report",
+    "available_cores",
+    "check_engine",
+    "completed",
+    "map_items",
+    "read_result",
+    "write_result",
+]

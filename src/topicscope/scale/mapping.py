@@ -1,12 +1,12 @@
 """The map: what is there is taken, what is missing goes to an engine, results come in the items' order."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from topicscope.errors import InputError, LostWorkError
 from topicscope.scale import local, ray_engine
+from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Item, Task, read_result, result_paths
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ def _computed(tasks: Sequence[Task], engine: str, workers: int | None, address: 
     if engine == "ray":
         yield from ray_engine.run(tasks, workers=workers, address=address)
         return
-    count = min(len(tasks), workers or len(os.sched_getaffinity(0)))
+    count = min(len(tasks), workers or available_cores())
     if count > 1 or tasks[0].timeout is not None:
         yield from local.run(tasks, workers=count)
         return

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from topicscope.errors import InputError
+from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Task
 from topicscope.scale.local import ATTEMPTS, lost, one_thread_each
 
@@ -28,14 +29,19 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
     """The tasks, each when it is finished; on a cluster at most ``workers`` at once, if that is given."""
     ray = _ray()
     waiting, running = deque(tasks), dict[Any, Task]()
-    with _connected(ray, address, min(len(tasks), workers or len(os.sched_getaffinity(0)))):
+    # A Ray of our own is told of cores enough for all workers, and each task takes its share, whatever there is: so as
+    # many run at once as were asked for, and none waits for ever for more cores than there are.
+    share = max(task.threads for task in tasks)
+    own = address is None and not ray.is_initialized()
+    with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
+        _check_threads(ray, tasks)
         remote = ray.remote(max_retries=ATTEMPTS - 1)(Task.compute)
         most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         try:
             while waiting or running:
                 while waiting and len(running) < most:
                     task = waiting.popleft()
-                    running[remote.options(num_cpus=task.threads, name=task.name).remote(task)] = task
+                    running[remote.options(num_cpus=share if own else task.threads, name=task.name).remote(task)] = task
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     task = running.pop(reference)
@@ -44,6 +50,17 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
+
+
+def _check_threads(ray: Any, tasks: Sequence[Task]) -> None:
+    """Refuse a task that fits on no machine: Ray would wait for one for ever."""
+    most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    for task in tasks:
+        if task.threads > most:
+            raise InputError(
+                f'"{task.name}" has threads = {task.threads}, and no machine of the Ray cluster has more than '
+                f"{most} cores: lower its threads, or add a machine."
+            )
 
 
 def _check(ray: Any, reference: Any, task: Task) -> None:

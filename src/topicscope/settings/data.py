@@ -16,6 +16,8 @@ Sampler = Literal["dirichlet", "topics"]
 LONGEST = 2**31 - 1
 # Sums of probabilities that differ from 1 by less than this are 1: 0.7 + 0.3 and the like are rounded.
 ROUNDING = 1e-12
+# Far above it the sum A swallows a word in A + 1, and at last overflows.
+LARGEST_DIRICHLET_SUM = 1e15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,12 @@ class Data:
         check_at_least("data.documents", self.documents, 1)
         for parameter in self.dirichlet:
             check_positive("data.dirichlet", parameter)
+        if sum(self.dirichlet) * (max(self.topics, 1) if len(self.dirichlet) == 1 else 1) > LARGEST_DIRICHLET_SUM:
+            raise refuse(
+                "data.dirichlet",
+                self.dirichlet,
+                f"its sum over all topics must be at most {LARGEST_DIRICHLET_SUM:g}; give smaller numbers",
+            )
         shortest, longest = self.length
         if not 1 <= shortest <= longest <= LONGEST:
             raise refuse(

@@ -134,6 +134,12 @@ class Sweep:
     def _check_axis(self, name: str, axis: Axis) -> None:
         if name == "seed":
             raise InputError("vary.seed is not allowed: a sweep has seeds = [0, 1, …] instead.")
+        section: Any = self.settings
+        for place, key in enumerate(name.split(".")[:-1], start=1):
+            section = section.get(key, {})
+            if not isinstance(section, Mapping):
+                path = ".".join(["settings", *name.split(".")[:place]])
+                raise refuse(path, section, f"it is a table, write [{path}]")
         if isinstance(axis, Range):
             axis.check(f"vary.{name}", self.method)
         elif not axis or len({shown(_plain(value)) for value in axis}) < len(axis):

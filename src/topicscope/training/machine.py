@@ -2,11 +2,11 @@
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 
 import torch
 
+from topicscope.scale import available_cores
 from topicscope.settings import Settings
 
 # Multiply-adds of a step from which several threads gain more than they cost: some tens of milliseconds on one.
@@ -44,10 +44,3 @@ def step_size(settings: Settings, vocabulary: int) -> int:
     rows = min(longest, vocabulary) if settings.engine == "bag" else longest
     layer = rows * (4 * dimension**2 + 2 * rows * dimension)
     return settings.training.batch * (settings.model.layers * layer + rows * dimension * vocabulary)
-
-
-def available_cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -61,13 +61,20 @@ def out_of_memory_said(settings: TextSettings) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        training = settings.training
         raise InputError(
-            f"memory ran out in a step of training.batch = {training.batch} passages of data.length = "
-            f"{settings.data.length} tokens: raise training.accumulate from {training.accumulate} to "
-            f"{min(2 * training.accumulate, training.batch)}, which gives the same gradients, or lower training.batch "
-            f"to {max(training.batch // 2, 1)}."
+            f"memory ran out in a step of training.batch = {settings.training.batch} passages of data.length = "
+            f"{settings.data.length} tokens: {_less_at_once(settings)}."
         ) from None
+
+
+def _less_at_once(settings: TextSettings) -> str:
+    training, model = settings.training, settings.model
+    if training.accumulate >= training.batch:
+        return f"a part is one passage already, so lower data.length or model.width = {model.width}"
+    return (
+        f"raise training.accumulate from {training.accumulate} to {min(2 * training.accumulate, training.batch)}, "
+        f"which gives the same gradients, or lower training.batch to {max(training.batch // 2, training.accumulate)}"
+    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:

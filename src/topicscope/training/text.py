@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 
 from topicscope.errors import InputError
+from topicscope.scale import available_cores
 from topicscope.settings.text import Device, TextSettings
 from topicscope.training.export import export
-from topicscope.training.machine import available_cores, torch_threads
+from topicscope.training.machine import torch_threads
 from topicscope.training.prepare import PreparedText, prepare_text
 from topicscope.training.runs import check_out
 from topicscope.training.text_loop import Measure, Report, Speed, TextTrainer
@@ -28,6 +29,14 @@ class TrainedText:
 
     run: TextRun
     speed: Speed
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self.run.path
+
+    def _repr_html_(self) -> str:
+        return self.run._repr_html_()
 
 
 def train_text(
@@ -94,7 +103,9 @@ def check_text_out(run: TextRun, *, resume: bool) -> None:
 
     A run killed before its settings were written has its tokenizer, perhaps its passages, and goes on from there.
     """
-    ours = {run.tokenizer_path.name, run.passages_path.name, "topics", run.tokenizer_path.name + ".tmp"}
-    begun = run.path.is_dir() and not run.settings_path.exists() and {each.name for each in run.path.iterdir()} <= ours
+    ours = {run.tokenizer_path.name, run.passages_path.name, "topics"}
+    begun = run.path.is_dir() and not run.settings_path.exists()
+    # A file that was being written when the run was killed has a name of its own.
+    begun = begun and all(each.name in ours or each.suffix == ".tmp" for each in run.path.iterdir())
     if not (resume and begun):
         check_out(run.path, resume=resume)

@@ -24,6 +24,11 @@ class TextRun(RunFolder):
         self.passages_path = path / "passages"
         self.export_path = path / "huggingface"
 
+    def _repr_html_(self) -> str:
+        from topicscope.report.notebook import run_html
+
+        return run_html(str(self.path), self.metrics(), self.text_settings().training.steps)
+
     def text_settings(self) -> TextSettings:
         """The settings that the run was started with."""
         settings = load_any_settings(self.settings_path)

@@ -25,7 +25,8 @@ from topicscope.report.page.probes import ProbeSection, probe_section
 from topicscope.report.page.runs import run_sections
 from topicscope.report.page.store import Store, packed, script_json
 from topicscope.report.page.sweeps import SweepSection, sweep_section
-from topicscope.report.page.views import RunView, run_views
+from topicscope.report.page.texts import TextSection, text_section
+from topicscope.report.page.views import run_views
 
 ASSETS = Path(__file__).parent / "assets"
 SCRIPTS = ("core.js", "figures.js", "claims.js", "runs.js", "landscapes.js", "start.js")
@@ -37,6 +38,7 @@ class Contents:
 
     claims: tuple[ClaimsSection, ...]
     runs: tuple[dict[str, Any], ...]
+    texts: tuple[TextSection, ...]
     landscapes: tuple[dict[str, Any], ...]
     probes: tuple[ProbeSection, ...]
     sweeps: tuple[SweepSection, ...]
@@ -57,7 +59,10 @@ def page_html(folders: Sequence[Path]) -> str:
     data = {
         "runs": contents.runs,
         "landscapes": contents.landscapes,
-        "figures": [figure for section in contents.probes for figure in section.figures],
+        "figures": [
+            *(figure for section in contents.texts for figure in section.figures),
+            *(figure for section in contents.probes for figure in section.figures),
+        ],
         "images": {image.anchor: image.reference for image in _images(contents)},
         "sweeps": [section.columns for section in contents.sweeps],
         "arrays": store.index,
@@ -88,13 +93,13 @@ def _library() -> str:
 def _contents(store: Store, found: Found) -> Contents:
     claims = [claims_section(folder, number, store, found) for number, folder in enumerate(found.claims)]
     views = run_views(found.runs, found)
-    for view in views:
-        _say_how_far(view, found)
+    texts = [text_section(folder, number, found) for number, folder in enumerate(found.texts)]
     probes = [probe_section(folder, number, store, found) for number, folder in enumerate(found.probes)]
     sweeps = [sweep_section(folder, number, store, found) for number, folder in enumerate(found.sweeps)]
     return Contents(
         claims=tuple(section for section in claims if section),
         runs=tuple(run_sections(views, store)),
+        texts=tuple(section for section in texts if section),
         landscapes=tuple(landscape_sections(found.landscapes, store, found)),
         probes=tuple(section for section in probes if section),
         sweeps=tuple(section for section in sweeps if section),
@@ -107,16 +112,6 @@ def _images(contents: Contents) -> list[Image]:
     probed = [image for section in contents.probes for image in section.images]
     swept = [image for section in contents.sweeps for image in section.images]
     return [*drawn, *probed, *swept]
-
-
-def _say_how_far(view: RunView, found: Found) -> None:
-    if not len(view.steps):
-        found.notes.append(f"{view.name} holds a run that has logged nothing yet.")
-    elif view.done < view.total:
-        found.notes.append(
-            f"{view.name} is not finished: step {view.done:,} of {view.total:,}; "
-            f"topicscope train --out {view.name} --resume goes on."
-        )
 
 
 def _title(folders: Sequence[Path]) -> str:

@@ -100,6 +100,9 @@ def claims_section(folder: Path, number: int, store: Store, found: Found) -> Cla
     content = read_json(folder / "claims.json", found)
     if content is None:
         return None
+    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
+        found.notes.append(f"{folder / 'claims.json'} is not a list of claims; it is left out.")
+        return None
     if not content:
         found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to go on.")
         return None
@@ -177,6 +180,8 @@ def _command(identifier: str, folder: Path, settings: dict[str, Any]) -> str:
     for name in ("preset", "seeds", "seed"):
         if name in settings:
             words += [f"--{name}", str(settings[name])]
+    if settings.get("models"):
+        words += ["--models", *map(str, settings["models"])]
     return shlex.join([*words, "--out", f"{folder}-again"])
 
 

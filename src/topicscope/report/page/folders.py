@@ -1,17 +1,19 @@
 """What a folder holds, told by its files; everything on the page is read from disk.
 
-``claims.json`` → claims, ``settings.toml`` → a run, ``landscape.npz`` or ``landscapes.npz`` → landscapes,
-``probe.json`` → a probe, ``sweep.csv`` → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its
-parts. What cannot be read is said on the page instead of failing.
+``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
+``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv`` → a sweep. A folder of run folders (``seed-0``,
+``seed-1``, …) is taken as its parts. What cannot be read is said on the page instead of failing.
 """
 
 import csv
 import json
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
+from topicscope.settings.toml import names_a_corpus
 
 Row = dict[str, Any]
 # How deep run folders may lie inside a folder that is given: results/runs/figure2/squared-adam/seed-0.
@@ -24,13 +26,14 @@ class Found:
 
     claims: list[Path] = field(default_factory=list)
     runs: list[Path] = field(default_factory=list)
+    texts: list[Path] = field(default_factory=list)
     landscapes: list[Path] = field(default_factory=list)
     probes: list[Path] = field(default_factory=list)
     sweeps: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.claims or self.runs or self.landscapes or self.probes or self.sweeps)
+        return _count(self) > 0
 
 
 # A file's name → what the folder that holds it is.
@@ -62,18 +65,25 @@ def find(folders: list[Path]) -> Found:
 
 
 def _count(found: Found) -> int:
-    return sum(map(len, (found.claims, found.runs, found.landscapes, found.probes, found.sweeps)))
+    return sum(map(len, (found.claims, found.runs, found.texts, found.landscapes, found.probes, found.sweeps)))
 
 
 def _look(folder: Path, found: Found, depth: int) -> None:
     names = {path.name for path in folder.iterdir()}
     for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
-        getattr(found, kind).append(folder)
+        getattr(found, "texts" if kind == "runs" and _is_on_text(folder) else kind).append(folder)
     # A sweep shows its table; its hundreds of runs would fill the page.
     if depth and "sweep.csv" not in names:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
             if inner.name not in ("work", "figures"):
                 _look(inner, found, depth - 1)
+
+
+def _is_on_text(folder: Path) -> bool:
+    try:
+        return names_a_corpus(tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False
 
 
 def read_json(path: Path, found: Found) -> Any:

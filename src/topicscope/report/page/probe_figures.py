@@ -196,7 +196,7 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
                 "mode": "lines+markers",
                 "name": label,
                 "x": [plotted(row.get("revision")) for row in alike],
-                "y": [row[name]["ratio"] for row in alike],
+                "y": [(row.get(name) or {}).get("ratio") for row in alike],
             }
             for name, label in MEASURES.items()
         ]

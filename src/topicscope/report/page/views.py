@@ -1,5 +1,6 @@
 """Training runs as the page shows them: one setting, its seeds, curves over steps and matrices at a few steps."""
 
+import itertools
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -62,15 +63,19 @@ class RunView:
 
 
 def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
-    """Run folders with equal settings but for the seed are one view; kept experiments are one each."""
+    """Run folders with equal settings but for the seed are one view; kept experiments are one each.
+
+    Seeds that have recorded different things so far, such as one without snapshots, are shown apart.
+    """
     groups: dict[str, list[RunView]] = {}
     for folder in folders:
         kept = (folder / KEPT).exists()
         view = _kept(folder, found) if kept else _run_folder(folder, found)
         if view is not None:
+            _say_how_far(view, found)
             key = json.dumps({**view.settings, "seed": None}, sort_keys=True, default=str)
             groups.setdefault(key, []).append(view)
-    return [_together(views) for views in groups.values()]
+    return [_together(views) for alike in groups.values() for views in _with_the_same_records(alike, found)]
 
 
 def classes_of(
@@ -82,6 +87,32 @@ def classes_of(
     return np.array(rows, dtype=np.float64).reshape(len(averages), len(CLASSES))
 
 
+def _say_how_far(view: RunView, found: Found) -> None:
+    if not len(view.steps):
+        found.notes.append(f"{view.name} holds a run that has logged nothing yet.")
+    elif view.done < view.total:
+        found.notes.append(
+            f"{view.name} is not finished: step {view.done:,} of {view.total:,}; "
+            f"topicscope train --out {view.name} --resume goes on."
+        )
+
+
+def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunView]]:
+    """The largest part of the seeds that have the same matrices and norms first; a note on each of the others."""
+    parts: dict[Any, list[RunView]] = {}
+    for view in views:
+        matrices = tuple((matrix.label, matrix.frames.shape[1:]) for matrix in view.matrices)
+        parts.setdefault((matrices, tuple(view.norms), len(view.frame_steps) > 0), []).append(view)
+    ordered = sorted(parts.values(), key=len, reverse=True)
+    found.notes.extend(
+        f"{view.name} has not recorded what other seeds of its setting have, so it is shown apart."
+        for part in ordered[1:]
+        for view in part
+        if len(view.steps)
+    )
+    return ordered
+
+
 def _run_folder(folder: Path, found: Found) -> RunView | None:
     try:
         settings = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
@@ -89,7 +120,7 @@ def _run_folder(folder: Path, found: Found) -> RunView | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         found.notes.append(f"{folder}: settings.toml cannot be read ({str(error).splitlines()[0]}); it is left out.")
         return None
-    rows = read_rows(folder / "metrics.jsonl")
+    rows = _whole(read_rows(folder / "metrics.jsonl"))
     reference = folder / "reference.json"
     levels = (read_json(reference, found) if reference.exists() else None) or {}
     arrays = _tensors(folder / "reference.safetensors", found)
@@ -101,7 +132,7 @@ def _run_folder(folder: Path, found: Found) -> RunView | None:
         seeds=(int(settings.get("seed", 0)),),
         steps=np.array([row["step"] for row in rows], dtype=np.int64),
         loss=_column(rows, lambda row: row["loss"]),
-        held_out=_column(rows, lambda row: row["validation_loss"]),
+        held_out=_column(rows, lambda row: row.get("validation_loss")),
         norms={
             name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name]))
             for name in (rows[0]["norm"] if rows else ())
@@ -113,6 +144,15 @@ def _run_folder(folder: Path, found: Found) -> RunView | None:
         levels=levels,
         total=total,
     )
+
+
+def _whole(rows: list[Row]) -> list[Row]:
+    """Rows up to the first without a loss or with other norms than the first."""
+
+    def complete(row: Row) -> bool:
+        return "loss" in row and isinstance(row.get("norm"), dict) and row["norm"].keys() == rows[0]["norm"].keys()
+
+    return list(itertools.takewhile(complete, rows))
 
 
 def film(view: RunView) -> dict[str, np.ndarray]:

@@ -5,8 +5,8 @@ const $ = (id) => document.getElementById(id);
 const DATA = JSON.parse($("data").textContent);
 const DARK = matchMedia("(prefers-color-scheme: dark)");
 const PRINT = matchMedia("print");
-// Okabe and Ito's colours, told apart by colour-blind eyes; each has 3:1 contrast with both papers.
-const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#56b4e9"];
+// Okabe and Ito's colours, told apart by colour-blind eyes, yellow and sky blue darker than theirs: each has 3:1 contrast with both papers.
+const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#3a96cc"];
 let BUFFER = null;
 
 async function unpacked(id) {
