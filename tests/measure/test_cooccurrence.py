@@ -6,16 +6,21 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, PassagePairs
+from topicscope.measure.bootstrap import AttentionReplicates
+from topicscope.measure.contrast import contrast
 from topicscope.measure.cooccurrence import (
     compare_top_pairs,
     count_pairs,
     jackknife_interval,
+    matched_co_occurrence,
     matched_similarity,
+    matched_word_co_occurrence,
     top_pairs,
     weighted_average,
 )
 from topicscope.measure.labelling import Labelling
-from topicscope.measure.matching import Strata, doubling_bins, matched_averages, word_strata
+from topicscope.measure.matching import Strata, matched_averages, quarter_doubling_bins, word_strata
 from topicscope.measure.pair_table import PairTable
 
 WORDS = 12
@@ -87,24 +92,84 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
     assert len(top_pairs(table, 10**6)) == len(rows)
 
 
-def test_bins_double_and_strata_hold_like_pairs() -> None:
-    assert doubling_bins(np.array([0.0, 1, 2, 3, 4, 7, 8, 1000]), 4).tolist() == [0, 1, 2, 2, 3, 3, 4, 4]
+def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
+    counts = np.array([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 19, 20, 22, 23, 1024, 1500])
+    assert quarter_doubling_bins(counts).tolist() == [0, 1, 5, 7, 9, 10, 11, 12, 13, 17, 17, 18, 18, 19, 41, 43]
     draw = np.random.default_rng(3)
     words, offsets = random_words(draw)
     table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
-    strata = word_strata(table, frequency, co_occurrence_bins=3, frequency_bins=3)
+    strata = word_strata(table, frequency, frequency_bins=3)
     assert (strata.stratum == strata.stratum.T).all()
-    assert strata.stratum.max() < strata.strata == 4 * 6
+    assert strata.stratum.max() < strata.strata == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
     level = np.argsort(np.argsort(frequency)) * 3 // WORDS
     counts = np.zeros((WORDS, WORDS))
-    counts[table.first, table.second] = counts[table.second, table.first] = table.counts
+    counts[table.first, table.second] = counts[table.second, table.first] = table.counts / 2
     seen: dict[int, set[tuple[int, ...]]] = {}
     for i in range(WORDS):
         for j in range(WORDS):
-            key = (int(doubling_bins(counts[[i], j], 3)[0]), *sorted((int(level[i]), int(level[j]))))
+            key = (int(quarter_doubling_bins(counts[[i], j])[0]), *sorted((int(level[i]), int(level[j]))))
             seen.setdefault(int(strata.stratum[i, j]), set()).add(key)
     assert all(len(keys) == 1 for keys in seen.values())
     assert len({next(iter(keys)) for keys in seen.values()}) == len(seen)
+
+
+def topical_passages(draw: np.random.Generator, articles: int) -> tuple[np.ndarray, Labelling]:
+    """Passages of 30 words, mostly of one or two of 6 topics of 20 words, the first of each far commoner."""
+    weights = 1 / np.arange(1, 21)
+    topics = np.stack([draw.choice(6, articles), draw.choice(6, articles)])
+    # Two thirds of the words are of the article's topics, the others of any.
+    chosen = topics[draw.integers(2, size=(articles, 30)), np.arange(articles)[:, None]]
+    chosen = np.where(draw.random((articles, 30)) < 2 / 3, chosen, draw.integers(6, size=(articles, 30)))
+    words = 20 * chosen + draw.choice(20, size=(articles, 30), p=weights / weights.sum())
+    return words, Labelling(np.repeat(np.arange(6), 20)[:, None] == np.arange(6))
+
+
+def matched_ratio(
+    words: np.ndarray, attention: np.ndarray, labelling: Labelling, strata: Strata
+) -> tuple[float | None, float | None]:
+    """The interval of the matched ratio, from passages' words and the attention of their pairs of positions."""
+    adding = PairAccumulator(PairPlan((labelling,), strata=strata, matched=(0,)), 1, 1)
+    early, late = np.triu_indices(words.shape[1], k=1)
+    for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
+        both = directed.sum(axis=0)[:, None, None]
+        adding.add(PassagePairs(passage[early], passage[late], late - early, both, directed), article)
+    replicates = AttentionReplicates(200, seed=0)
+    replicates.add(adding.result().articles)
+    found = contrast(replicates.matched(0).same, replicates.matched(0).different)
+    return found.low, found.high
+
+
+def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matched() -> None:
+    draw = np.random.default_rng(9)
+    words, labelling = topical_passages(draw, 100)
+    table = count_pairs(words.ravel(), np.arange(0, words.size + 1, 30), 120)
+    counts = np.zeros((120, 120))
+    counts[table.first, table.second] = counts[table.second, table.first] = table.counts / 2
+    early, late = np.triu_indices(30, k=1)
+    expected = 0.01 * np.log2(1 + counts[words[:, early], words[:, late]])
+    attention = expected[:, None] * draw.exponential(size=(100, 2, len(early)))
+    frequency = np.bincount(words.ravel(), minlength=120).astype(np.float64)
+    fine = word_strata(table, frequency, frequency_bins=3)
+    low, high = matched_ratio(words, attention, labelling, fine)
+    assert low is not None
+    assert high is not None
+    assert low < 1 < high
+    balance = matched_co_occurrence(table, labelling, fine)
+    assert abs(balance.same / balance.different - 1) < 0.1
+    of_words = matched_word_co_occurrence(table, labelling, fine)
+    assert abs(of_words.same / of_words.different - 1) < 0.1
+    # The control: with all pairs of 16 co-occurrences and more in one bin, what is left of them looks like topics.
+    capped = Strata(np.where(counts > 0, np.clip(np.floor(np.log2(np.maximum(counts, 1))) + 2, 0, 6), 0).astype(int), 7)
+    low, _ = matched_ratio(words, attention, labelling, capped)
+    assert low is not None
+    assert low > 1
+    coarse = matched_co_occurrence(table, labelling, capped)
+    assert coarse.same / coarse.different > 1.2
+    # And what topics have beside is not matched away.
+    same = labelling.shares(words[:, early].ravel(), words[:, late].ravel()).reshape(100, 1, -1)
+    low, _ = matched_ratio(words, attention * np.where(same, 1.2, 1.0), labelling, fine)
+    assert low is not None
+    assert low > 1.1
 
 
 def test_distance_is_part_of_a_cell() -> None:

@@ -18,6 +18,7 @@ from topicscope.probe.settings import CorpusSettings, MeasureSettings, ProbeSett
 
 QUICK = PRESETS["quick"]
 CLAIMS = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(QUICK)}
+MATCH = {"share": 0.9, "co_occurrence": {"same": 20.1, "different": 20.0}}
 NINE = tuple(word for words in FIGURE_3.values() for word in words)
 
 
@@ -59,8 +60,8 @@ def fabricated(
                                 "cosine": numbers(0.3 + top[1], 0.3),
                             },
                             "matched": {
-                                "attention": numbers(0.01 * matched[0], 0.01) | {"share": 0.9},
-                                "cosine": numbers(0.3 + matched[1], 0.3) | {"share": 0.9},
+                                "attention": numbers(0.01 * matched[0], 0.01) | MATCH,
+                                "cosine": numbers(0.3 + matched[1], 0.3) | MATCH,
                             },
                         }
                     )

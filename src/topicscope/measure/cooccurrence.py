@@ -160,6 +160,37 @@ def matched_similarity(
     )
 
 
+@dataclass(frozen=True)
+class Balance:
+    """How often matched pairs co-occur: equal numbers mean that nothing of co-occurrence is left to compare."""
+
+    same: float
+    different: float
+
+
+def matched_word_co_occurrence(table: PairTable, labelling: Labelling, strata: Strata) -> Balance:
+    """Average co-occurrence over matched pairs of words, as similarity is averaged."""
+    counts = np.zeros((table.vocabulary, table.vocabulary))
+    counts[table.first, table.second] = counts[table.second, table.first] = table.counts / 2
+    found = matched_similarity(counts, labelling, strata)
+    return Balance(found.same, found.different)
+
+
+def matched_co_occurrence(table: PairTable, labelling: Labelling, strata: Strata) -> Balance:
+    """Average co-occurrence of the words at two positions, over matched pairs of positions (whatever their distance).
+
+    ``table`` counts each pair of positions in both directions.
+    """
+    usable = (table.first != table.second) & labelling.kept[table.first] & labelling.kept[table.second]
+    first, second, counts = table.first[usable], table.second[usable], table.counts[usable] / 2
+    same, stratum = labelling.shares(first, second), strata.stratum[first, second].astype(np.int64)
+    groups = [(same, counts**2), (same, counts), (~same, counts**2), (~same, counts)]
+    sums = [np.bincount(stratum[chosen], values[chosen], strata.strata) for chosen, values in groups]
+    # NumPy counts nothing in whole numbers.
+    found = matched_averages(*(each[None].astype(np.float64) for each in sums))
+    return Balance(float(found.same[0]), float(found.different[0]))
+
+
 def _by_topic(
     ends: Int[np.ndarray, "two pair"],
     stratum: Int[np.ndarray, " pair"],

@@ -42,30 +42,33 @@ class Strata:
         return self.stratum[first, second].astype(np.int64) * (len(self.distances) + 1) + bins
 
 
-def doubling_bins(counts: Float[np.ndarray, "*shape"], most: int) -> Int[np.ndarray, "*shape"]:
-    """0 for nothing, then 1, 2–3, 4–7, …; all from 2^(most − 1) on in one bin."""
+def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+    """0 for nothing, then four bins a doubling: small counts have one each, larger ones in one differ by 19 % at most.
+
+    There is no last bin for all that is more: it would hold the pairs that topics have most of.
+    """
     with np.errstate(divide="ignore"):
-        return np.clip(np.floor(np.log2(counts)) + 1, 0, most).astype(np.int64)
+        return np.maximum(np.floor(4 * np.log2(counts)) + 1, 0).astype(np.int64)
 
 
-def word_strata(
-    table: PairTable, frequency: Float[np.ndarray, " word"], *, co_occurrence_bins: int = 6, frequency_bins: int = 3
-) -> Strata:
-    """Strata of equal co-occurrence (by doublings) and of equal frequency of the rarer and of the commoner word.
+def word_strata(table: PairTable, frequency: Float[np.ndarray, " word"], *, frequency_bins: int = 10) -> Strata:
+    """Strata of like co-occurrence (by quarter doublings) and of like frequency of the rarer and of the commoner word.
 
-    Co-occurrence is the number of pairs of positions in passages; frequency bins hold equally many words each.
+    Co-occurrence is the number of pairs of positions in passages, where the table has each in both directions;
+    frequency bins hold equally many words each.
     """
     words = table.vocabulary
     co_occurrence = np.zeros((words, words), dtype=np.uint16)
-    bins = doubling_bins(table.counts, co_occurrence_bins)
-    co_occurrence[table.first, table.second] = co_occurrence[table.second, table.first] = bins
+    # Bins that no pair is in have no number: cells are kept for each article and replicate.
+    occupied, bins = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
+    co_occurrence[table.first, table.second] = co_occurrence[table.second, table.first] = bins + 1
     rank = np.argsort(np.argsort(frequency, kind="stable"), kind="stable")
     level = (rank * frequency_bins // max(words, 1)).astype(np.uint16)
     rarer, commoner = np.minimum.outer(level, level), np.maximum.outer(level, level)
     # Numbers the pairs (rarer, commoner) with rarer ≤ commoner: (0, 0), (0, 1), (1, 1), (0, 2), …
     levels = np.uint16(frequency_bins * (frequency_bins + 1) // 2)
     stratum = co_occurrence * levels + commoner * (commoner + np.uint16(1)) // np.uint16(2) + rarer
-    return Strata(stratum, int(levels) * (co_occurrence_bins + 1))
+    return Strata(stratum, int(levels) * (len(occupied) + 1))
 
 
 @dataclass(frozen=True, eq=False)

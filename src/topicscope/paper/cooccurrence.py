@@ -108,4 +108,6 @@ def _matched(need: Probing, fraction: float, measure: str, results: Results) -> 
     row = results[need.name].row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
-    return measured(matched, number=number, unmatched=plain[number], share_of_pairs_matched=matched["share"])
+    # How often the matched pairs still co-occur: what matching leaves of the difference that it is to remove.
+    left = {f"co_occurrence_{name}": matched["co_occurrence"][name] for name in ("same", "different")}
+    return measured(matched, number=number, unmatched=plain[number], share_of_pairs_matched=matched["share"], **left)

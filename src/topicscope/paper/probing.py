@@ -96,7 +96,7 @@ class Probing:
     def restore(self, content: bytes) -> Probed:
         """What ``compute`` wrote."""
         found = json.loads(content)
-        cosines = np.array(found["cosines"], dtype=np.float64).reshape(len(found["words"]), -1)
+        cosines = np.array(found["cosines"], dtype=np.float64).reshape(len(found["words"]), len(found["words"]))
         return Probed(tuple(found["rows"]), tuple(found["words"]), cosines, found["seconds"])
 
     def _settings(self, seeds: Seeds) -> ProbeSettings:

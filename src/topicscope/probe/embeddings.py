@@ -11,7 +11,7 @@ from jaxtyping import Float
 from safetensors.numpy import load_file
 
 from topicscope.measure.contrast import Contrast, contrast, over_seeds
-from topicscope.measure.cooccurrence import matched_similarity
+from topicscope.measure.cooccurrence import matched_similarity, matched_word_co_occurrence
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.matching import Strata, word_strata
 from topicscope.measure.permutation import permutation_p, permuted_same_topic_sums
@@ -59,6 +59,7 @@ def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
     labellings = [plan.labellings[place] for place in task.labellings]
     weights = [_weights(labelling, task, number) for number, labelling in enumerate(labellings)]
     p_values = _p_values(vectors, labellings[0], plan, task)
+    balance = asdict(matched_word_co_occurrence(plan.co_occurrence, labellings[0], strata))
     found = []
     for variant in VARIANTS:
         row: dict[str, Any] = {}
@@ -70,7 +71,7 @@ def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
             draw = generator(task.seed, Purpose.MEASURE, task.labellings[0])
             row[kind] = asdict(seed_contrast(numbers, p_values[variant, kind], generator=draw))
         ready = prepared(vectors[variant.embedding], "cosine", centred=variant.centred)
-        row["matched"] = asdict(matched_similarity(ready @ ready.T, labellings[0], strata))
+        row["matched"] = asdict(matched_similarity(ready @ ready.T, labellings[0], strata)) | {"co_occurrence": balance}
         found.append(row)
     return found
 

@@ -14,12 +14,15 @@ from safetensors.numpy import load, save
 from topicscope.files import write_atomically
 from topicscope.measure.attention_pairs import PairPlan
 from topicscope.measure.labelling import Labelling
-from topicscope.measure.matching import word_strata
+from topicscope.measure.matching import Strata, word_strata
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permutation import frequency_strata, stratified_orders
 from topicscope.measure.permuted_pairs import PermutedLabels
 from topicscope.probe.labels import Labels
 from topicscope.randomness import Purpose, generator
+
+# Fewer than embeddings have: attention's cells are also by distance, and kept for each article and replicate.
+ATTENTION_FREQUENCY_BINS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +59,11 @@ class Plan:
         """Words of like frequency."""
         return frequency_strata(self.frequency)
 
+    @cached_property
+    def attention_strata(self) -> Strata:
+        """What attention is matched on beside distance."""
+        return word_strata(self.co_occurrence, self.frequency, frequency_bins=ATTENTION_FREQUENCY_BINS)
+
     def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
         """Permutations of a labelling's words within strata of frequency, always the same."""
         draw = generator(self.seed, Purpose.MEASURE, labelling, permutations)
@@ -69,7 +77,7 @@ class Plan:
         return PairPlan(
             self.labellings,
             tuple(permuted) if self.permutations else (),
-            word_strata(self.co_occurrence, self.frequency),
+            self.attention_strata,
             self.tested,
         )
 

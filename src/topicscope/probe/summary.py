@@ -13,6 +13,7 @@ from jaxtyping import Float
 from topicscope.measure.attention_tests import head_tests, model_test
 from topicscope.measure.bootstrap import AttentionReplicates
 from topicscope.measure.contrast import contrast, over_seeds
+from topicscope.measure.cooccurrence import matched_co_occurrence
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permuted_pairs import PermutedSums
@@ -99,7 +100,11 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
             "pairs": dict(zip(("same_word", "same", "different"), replicates.pairs(first).tolist(), strict=True)),
         },
         "attention_by_layer_head": _heads(totals, averages, seeds, first, tested),
-        "matched": {**asdict(contrast(matched.same, matched.different)), "share": float(matched.share[0])},
+        "matched": {
+            **asdict(contrast(matched.same, matched.different)),
+            "share": float(matched.share[0]),
+            "co_occurrence": asdict(matched_co_occurrence(plan.co_occurrence, labelling, plan.attention_strata)),
+        },
     }
 
 
