@@ -134,6 +134,7 @@ def write_everything(folder: Path) -> list[Path]:
     return [
         write_claims(folder / "results"),
         write_runs(folder / "runs"),
+        write_text_run(folder / "text"),
         write_landscapes(folder / "landscapes"),
         write_probe(folder / "probe"),
         write_sweep(folder / "sweep"),

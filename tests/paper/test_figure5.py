@@ -20,6 +20,9 @@ from topicscope.paper.figure5 import (
     turning_ratios,
 )
 from topicscope.paper.text_experiments import TextExperiment, TextRuns
+from topicscope.paper.work import compute_need, need_item
+from topicscope.scale import map_items
+from topicscope.training.text_loop import TextTrainer
 
 STEPS = np.arange(0, 401, 5)
 MEASURED = np.array([0, 50, 100, 200, 400])
@@ -156,3 +159,30 @@ def test_a_small_experiment_trains_every_seed_and_measures(tmp_path: Path) -> No
     assert (runs.norms["value"][0] != runs.norms["value"][1]).all()
     assert np.isfinite(runs.log_ratios["attention"]).all()
     assert runs.layer_log_ratios.shape == (2, 4, 2)
+
+
+def test_a_stopped_experiment_goes_on_with_the_seed_and_the_step_it_was_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tokenizers")
+    settings = small_text_settings(write_corpus(tmp_path), training={"measures": 0})
+    experiment = TextExperiment(name="small", settings=settings, seeds=2)
+    updates: list[tuple[int, int]] = []
+    update = TextTrainer.update
+
+    def noted(trainer: TextTrainer, gradients: Any) -> None:
+        updates.append((trainer.settings.seed, trainer.step))
+        if len(updates) == 24:
+            raise KeyboardInterrupt
+        update(trainer, gradients)
+
+    monkeypatch.setattr(TextTrainer, "update", noted)
+    item, work = need_item(experiment, (0, 1)), tmp_path / "work"
+    with pytest.raises(KeyboardInterrupt):
+        map_items(compute_need, [item], folder=work)
+    assert updates[-1] == (1, 9)
+    (content,) = map_items(compute_need, [item], folder=work)
+    # From the checkpoint of step 8 on.
+    assert updates[24:] == [(1, step) for step in range(8, 14)]
+    np.testing.assert_array_equal(experiment.restore(content).loss, experiment.restore(experiment.compute((0, 1))).loss)
+    assert not list(work.glob("*.partial"))

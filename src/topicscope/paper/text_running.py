@@ -2,10 +2,8 @@
 
 import contextlib
 import dataclasses
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from topicscope.errors import DivergedError
 from topicscope.paper.emergence import measuring
 from topicscope.paper.needs import Seeds
 from topicscope.paper.text_experiments import PARTS, STRUCTURES, TextExperiment, TextRuns
+from topicscope.scale import scratch_folder
 from topicscope.training.machine import torch_threads
 from topicscope.training.prepare import prepare_text
 from topicscope.training.runs import Row
@@ -27,17 +26,19 @@ MEASURES = {"embedding": "embedding_layer", "attention": "attention"}
 
 
 def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
-    """Train every seed; one that diverges does not keep the others from finishing."""
+    """Train every seed; one that diverges does not keep the others from finishing.
+
+    Stopped and taken up again as a work item, it goes on from the last checkpoint.
+    """
     began = time.perf_counter()
     settings = experiment.settings
-    with tempfile.TemporaryDirectory() as name, torch_threads(1):
-        folder = Path(name)
+    with scratch_folder() as folder, torch_threads(1):
         prepared = prepare_text(settings.data, folder)
         measure = measuring(folder)(prepared, settings) if settings.training.measures else None
         members = []
         for seed in seeds:
             run = TextRun(folder / f"seed-{seed}")
-            run.path.mkdir()
+            run.path.mkdir(exist_ok=True)
             trainer = TextTrainer(dataclasses.replace(settings, seed=seed), prepared.text, measure=measure)
             with contextlib.suppress(DivergedError):
                 trainer.run(run)

@@ -4,8 +4,11 @@ import contextlib
 import hashlib
 import json
 import re
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -47,6 +50,10 @@ class Item(Generic[T]):
         return result_paths([self], folder)[0]
 
 
+# Of the item that is being computed.
+_HALF_DONE: ContextVar[Path | None] = ContextVar("half_done", default=None)
+
+
 @dataclass(frozen=True, eq=False)
 class Task:
     """What a worker is sent: the function, its argument, and where the result goes."""
@@ -61,8 +68,29 @@ class Task:
     def compute(self) -> None:
         """Written where it is computed, so that it is kept whatever happens to the process that asked for it."""
         with threadpool_limits(self.threads), _ending_after(self.timeout):
-            content = self.function(self.argument)
+            half_done = self.path.with_name(self.path.name + ".partial")
+            token = _HALF_DONE.set(half_done)
+            try:
+                content = self.function(self.argument)
+            finally:
+                _HALF_DONE.reset(token)
             write_result(self.path, content)
+            shutil.rmtree(half_done, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what is half done.
+
+    While an item is computed it is the item's own: it stays if the work is stopped, is there again when the work is
+    taken up, and goes when the result is written. Else it is a temporary one.
+    """
+    if half_done := _HALF_DONE.get():
+        half_done.mkdir(exist_ok=True)
+        yield half_done
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
 
 
 def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
