@@ -59,7 +59,7 @@ class TopicOptions:
     assignments: tuple[Assignment, ...] = ("one", "several")
     """"one": a word keeps the topic where it is likeliest (Table 1). "several": all that it is kept in (Table 5)."""
 
-    fits: int = 3
+    fits: int = 2
     """LDA seeds."""
 
     iterations: int = 200
