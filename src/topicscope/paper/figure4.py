@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, plateau, stages, turning
+from topicscope.measure.stages import LEAST_GROWTH, Stages, plateau, stages, turning
 from topicscope.paper.claims import (
     Claim,
     Drawing,
@@ -19,6 +19,7 @@ from topicscope.paper.claims import (
 )
 from topicscope.paper.experiments import Experiment, Trained
 from topicscope.paper.setups import FRAMES, LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
+from topicscope.paper.two_stages import growth, stage_claims
 from topicscope.settings import Part
 from topicscope.settings.training import Loss, Optimizer
 
@@ -127,49 +128,15 @@ def two_stage_share(trained: Trained) -> float:
 
 
 def _two_stages(cell: Cell) -> list[Claim]:
-    """The two conditions of the rule, each a number; a run whose keys and queries never move has neither."""
     experiment = cell.experiment()
-    return [
-        Claim(
-            id=f"{experiment.name}/growth",
-            source="Figure 4",
-            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
-            f"{STEPS:,} steps ({cell.words}).",
-            expected="> 1/3",
-            unit="of the growth",
-            rule=above(LEAST_GROWTH),
-            needs=(experiment,),
-            measure=lambda trained: _growth(trained[experiment.name]),
-            figure="figure4",
-        ),
-        Claim(
-            id=f"{experiment.name}/length",
-            source="Figure 4",
-            statement=f"Stage 1 takes at least 5 % of {STEPS:,} steps and ends within them ({cell.words}).",
-            expected="> 0.05",
-            unit="of the steps, 0 if stage 1 does not end",
-            rule=above(LEAST_STEPS),
-            needs=(experiment,),
-            measure=lambda trained: over_seeds(
-                [_ended(each.steps, each) for each in stages_of(trained[experiment.name])]
-            ),
-            figure="figure4",
-        ),
-    ]
-
-
-def _ended(share: float, of: Stages) -> float:
-    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
-    return share if of.end is not None or np.isnan(share) else 0.0
-
-
-def _growth(trained: Trained) -> Measurement:
-    found = stages_of(trained)
-    ends = [each.end for each in found if each.end is not None]
-    return over_seeds(
-        [_ended(each.growth, each) for each in found],
-        stage_1_ends_at=float(np.mean(ends)) if ends else None,
-        runs_with_two_stages=float(np.mean([each.two for each in found])),
+    return stage_claims(
+        experiment.name,
+        experiment,
+        source="Figure 4",
+        figure="figure4",
+        steps=STEPS,
+        where=cell.words,
+        stages_of=lambda trained: stages_of(trained[experiment.name]),
     )
 
 
@@ -184,7 +151,7 @@ def _default(cell: Cell) -> Claim:
         unit="of the growth",
         rule=below(LEAST_GROWTH),
         needs=(experiment,),
-        measure=lambda trained: _growth(trained[experiment.name]),
+        measure=lambda trained: growth(stages_of(trained[experiment.name])),
         figure="figure4-map",
     )
 

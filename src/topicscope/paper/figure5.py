@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.emergence import half_way
-from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, stages
+from topicscope.measure.stages import Stages, stages
 from topicscope.paper.claims import (
     Claim,
     Drawing,
@@ -18,6 +18,7 @@ from topicscope.paper.claims import (
     over_seeds,
 )
 from topicscope.paper.text_experiments import TextExperiment, TextRuns
+from topicscope.paper.two_stages import stage_claims
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 from topicscope.settings.training import Optimizer
 
@@ -158,47 +159,15 @@ def layer_stages(runs: TextRuns, layer: int) -> list[Stages]:
 
 
 def _two_stages(layer: int, size: Size) -> list[Claim]:
-    """The two conditions of the rule, each a number."""
     experiment = WITNESS.experiment(size)
-    where = f"of layer {layer + 1} of {LAYERS} on Wikipedia ({WITNESS.words})"
-    return [
-        Claim(
-            id=f"{experiment.name}/layer-{layer + 1}/growth",
-            source="Figure 5",
-            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
-            f"{size.steps:,} steps: W^V {where}.",
-            expected="> 1/3",
-            unit="of the growth",
-            rule=above(LEAST_GROWTH),
-            needs=(experiment,),
-            measure=lambda results: _growth(layer_stages(results[experiment.name], layer)),
-            figure="figure5",
-        ),
-        Claim(
-            id=f"{experiment.name}/layer-{layer + 1}/length",
-            source="Figure 5",
-            statement=f"Stage 1 takes at least 5 % of {size.steps:,} steps and ends within them: W^K and W^Q {where}.",
-            expected="> 0.05",
-            unit="of the steps, 0 if stage 1 does not end",
-            rule=above(LEAST_STEPS),
-            needs=(experiment,),
-            measure=lambda results: over_seeds(
-                [_ended(each.steps, each) for each in layer_stages(results[experiment.name], layer)]
-            ),
-            figure="figure5",
-        ),
-    ]
-
-
-def _ended(share: float, of: Stages) -> float:
-    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
-    return share if of.end is not None or np.isnan(share) else 0.0
-
-
-def _growth(found: list[Stages]) -> Measurement:
-    ends = [each.end for each in found if each.end is not None]
-    return over_seeds(
-        [_ended(each.growth, each) for each in found], stage_1_ends_at=float(np.mean(ends)) if ends else None
+    return stage_claims(
+        f"{experiment.name}/layer-{layer + 1}",
+        experiment,
+        source="Figure 5",
+        figure="figure5",
+        steps=size.steps,
+        where=f"layer {layer + 1} of {LAYERS} on Wikipedia, {WITNESS.words}",
+        stages_of=lambda results: layer_stages(results[experiment.name], layer),
     )
 
 
