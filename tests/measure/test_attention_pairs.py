@@ -17,7 +17,6 @@ from topicscope.measure.attention_pairs import (
     concatenate,
     histogram_bin,
     passage_pairs,
-    sink_attention,
 )
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Labelling
 from topicscope.measure.matching import Strata
@@ -221,12 +220,6 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
     assert shard.matched_sums[:, 0].sum(axis=0) == pytest.approx(expected, rel=1e-9)
     assert shard.matched_counts[:, 0].sum(axis=(0, 2)) == pytest.approx(shard.counts[:, 1].sum(axis=0))
     assert np.ptp(expected[DIFFERENT_TOPIC]) > 0.01
-
-
-def test_attention_to_the_first_position_is_averaged_over_the_others() -> None:
-    attention = np.array([[[[1, 0, 0], [0.7, 0.3, 0], [0.5, 0.2, 0.3]]]])
-    assert sink_attention(attention)[0, 0] == pytest.approx(0.6)
-    assert np.isnan(sink_attention(attention[:, :, :1, :1])).all()
 
 
 def test_a_shard_is_the_same_after_a_file_and_may_be_empty() -> None:

@@ -89,22 +89,6 @@ def test_the_interval_covers_the_ratio_where_one_over_pairs_would_not() -> None:
     assert naive / trials < 0.5
 
 
-def test_contrasts_of_model_and_heads_have_their_intervals() -> None:
-    found = replicates_of(articles(np.random.default_rng(3), 40))
-    model = found.model_contrast(0, p=0.01)
-    assert model.ratio is not None
-    assert model.low is not None
-    assert model.high is not None
-    assert model.low < model.ratio < model.high
-    assert model.low > 1.2
-    assert model.p == 0.01
-    assert model.auc is not None
-    heads = found.head_contrasts(0, np.full((2, 2), 0.5))
-    assert [len(layer) for layer in heads] == [2, 2]
-    assert np.mean([[head.same for head in layer] for layer in heads]) == pytest.approx(model.same)
-    assert found.same_word(0) > model.same
-
-
 def test_a_ratio_is_null_unless_its_denominator_is_above_zero() -> None:
     draw = np.random.default_rng(4)
     same = 1 + 0.1 * draw.normal(size=200)

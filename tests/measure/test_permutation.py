@@ -1,5 +1,7 @@
 """Permutations stay within strata, their sums are those of relabelled words, and p is uniform under the null."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,7 +17,7 @@ from topicscope.measure.permutation import (
     stratified_orders,
 )
 from topicscope.measure.permuted_pairs import PermutedLabels
-from topicscope.measure.similarity import TopicWeights, WordTest, similarity_contrast
+from topicscope.measure.similarity import similarity_p_values
 
 
 def topics_of(labels: np.ndarray) -> Labelling:
@@ -87,6 +89,7 @@ def test_the_largest_of_many_heads_is_no_more_often_significant_than_one() -> No
 
 WORDS, TOPICS = 60, 6
 STRATUM = np.zeros(WORDS, dtype=np.int64)
+HALVES = np.repeat([0, 1], WORDS // 2)
 
 
 def test_a_permutation_without_a_number_takes_no_heads_p_away() -> None:
@@ -113,14 +116,20 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     """Labels shuffled anew each time, so there is no effect; p of the similarity's test."""
     draw = np.random.default_rng(seed)
     vectors, labels = random_vectors(draw), np.repeat(np.arange(TOPICS), WORDS // TOPICS)
-    test, found = WordTest(STRATUM, permutations), []
-    one = TopicWeights(np.ones((1, WORDS)), np.ones((1, WORDS)))
-    for _ in range(trials):
-        labelling = topics_of(draw.permutation(labels))
-        kind = similarity_contrast(vectors, labelling, "cosine", centred=False, weights=one, test=test, generator=draw)
-        assert kind.p is not None
-        found.append(kind.p)
-    return np.array(found)
+    products = vectors @ vectors.T
+    shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
+    return np.array(
+        [similarity_p_values([products], each, HALVES, permutations, generator=draw)[0] for each in shuffled]
+    )
+
+
+def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
+    """The same of the attention's test; words have strong biases of their own."""
+    draw = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(TOPICS), WORDS // TOPICS)
+    pairs = attention_shard(draw, labels, effect=0.0, permuted=1).pairs
+    shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
+    return np.array([model_test(pairs, each, HALVES, permutations, generator=draw) for each in shuffled])
 
 
 def check_uniform(p_values: np.ndarray, permutations: int) -> None:
@@ -134,13 +143,18 @@ def check_uniform(p_values: np.ndarray, permutations: int) -> None:
     assert max(abs((wrong <= each + 1e-9).mean() - each) for each in grid) > (limit if len(wrong) >= 400 else 0.1)
 
 
-def test_shuffled_labels_give_uniform_p() -> None:
-    check_uniform(shuffled_p_values(120, 99, seed=4), 99)
+TESTS = pytest.mark.parametrize("p_values", [shuffled_p_values, shuffled_attention_p_values])
+
+
+@TESTS
+def test_shuffled_labels_give_uniform_p(p_values: Callable[..., np.ndarray]) -> None:
+    check_uniform(p_values(120, 99, seed=4), 99)
 
 
 @pytest.mark.slow
-def test_400_shuffles_of_199_permutations_give_uniform_p() -> None:
-    check_uniform(shuffled_p_values(400, 199, seed=5), 199)
+@TESTS
+def test_400_shuffles_of_199_permutations_give_uniform_p(p_values: Callable[..., np.ndarray]) -> None:
+    check_uniform(p_values(400, 199, seed=5), 199)
 
 
 def attention_shard(draw: np.random.Generator, labels: np.ndarray, *, effect: float, permuted: int) -> ShardSums:

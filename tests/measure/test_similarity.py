@@ -5,14 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from topicscope.measure.contrast import contrast
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.similarity import (
     TopicWeights,
-    WordTest,
     auc,
     pair_averages,
     prepared,
-    similarity_contrast,
+    similarity_p_values,
 )
 
 
@@ -143,14 +143,15 @@ def test_planted_vectors_give_the_planted_ratio_and_shuffled_topics_one() -> Non
     draw = np.random.default_rng(4)
     vectors = planted(draw, mean=1.0, effect=1.0)
     topic = np.repeat(np.arange(12), 10)
-    test = WordTest(np.zeros(120, dtype=np.int64), 199)
+    stratum = np.zeros(120, dtype=np.int64)
     ratios = []
     for labels in (topic, draw.permutation(topic)):
         labelling = Labelling(labels[:, None] == np.arange(12))
         weights = TopicWeights.draw(labelling, 300, generator=draw)
-        ratios.append(
-            similarity_contrast(vectors, labelling, "dot", centred=False, weights=weights, test=test, generator=draw)
-        )
+        products = vectors @ vectors.T
+        [p] = similarity_p_values([products], labelling, stratum, 199, generator=draw)
+        averages = pair_averages(vectors, labelling, weights)
+        ratios.append(contrast(averages.same, averages.different, auc=auc(products, labelling, weights), p=p))
     true, shuffled = ratios
     # Same topic: 1 + 1 on average, different: 1.
     assert true.low is not None
@@ -172,10 +173,12 @@ def test_a_ratio_over_nothing_is_null_and_the_difference_is_not() -> None:
     vectors = planted(draw, mean=0.0, effect=1.0)
     labelling = Labelling(np.repeat(np.arange(12), 10)[:, None] == np.arange(12))
     weights = TopicWeights.draw(labelling, 300, generator=draw)
-    found = similarity_contrast(vectors, labelling, "dot", centred=True, weights=weights, generator=draw)
+    centred = pair_averages(prepared(vectors, "dot", centred=True), labelling, weights)
+    found = contrast(centred.same, centred.different)
     assert (found.ratio, found.low, found.high, found.p) == (None, None, None, None)
     assert found.difference_low is not None
     assert found.difference_low > 0.5
     # The control: with a common part the denominator is far from 0.
-    moved = similarity_contrast(vectors + 1.0, labelling, "dot", centred=False, weights=weights, generator=draw)
+    averages = pair_averages(vectors + 1.0, labelling, weights)
+    moved = contrast(averages.same, averages.different)
     assert moved.ratio is not None

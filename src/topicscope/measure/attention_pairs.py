@@ -79,13 +79,6 @@ def passage_pairs(
     return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
 
 
-def sink_attention(attention: Float[np.ndarray, "layer head query key"]) -> Float[np.ndarray, "layer head"]:
-    """What the other positions of a passage give to its first on average, where a decoder's attention sinks."""
-    if attention.shape[2] < 2:
-        return np.full(attention.shape[:2], np.nan)
-    return attention[:, :, 1:, 0].mean(axis=-1, dtype=np.float64)
-
-
 @dataclass(frozen=True, eq=False)
 class PairPlan:
     """What is summed in the pass: labellings of one vocabulary, some of them also with permuted words."""

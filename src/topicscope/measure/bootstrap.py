@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.measure.attention_pairs import ArticleSums
-from topicscope.measure.contrast import Contrast, auc_of_histograms, contrast
-from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
+from topicscope.measure.contrast import auc_of_histograms
+from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC
 from topicscope.measure.matching import Matched, matched_averages
 from topicscope.randomness import Purpose, generator
 
@@ -73,28 +73,3 @@ class AttentionReplicates:
         return matched_averages(
             sums[:, SAME_TOPIC], counts[:, SAME_TOPIC], sums[:, DIFFERENT_TOPIC], counts[:, DIFFERENT_TOPIC]
         )
-
-    def model_contrast(self, labelling: int, *, p: float | None = None) -> Contrast:
-        """Of attention averaged over all layers and heads."""
-        averages = self.averages(labelling).mean(axis=(2, 3))
-        return contrast(averages[:, SAME_TOPIC], averages[:, DIFFERENT_TOPIC], auc=self.auc(labelling), p=p)
-
-    def same_word(self, labelling: int) -> float:
-        """Average attention between two places of one word."""
-        return float(self.averages(labelling)[0, SAME_WORD].mean())
-
-    def head_contrasts(self, labelling: int, p: Float[np.ndarray, "layer head"] | None = None) -> list[list[Contrast]]:
-        """Of each head: a list a layer."""
-        averages = self.averages(labelling)
-        layers, heads = averages.shape[2:]
-        return [
-            [
-                contrast(
-                    averages[:, SAME_TOPIC, layer, head],
-                    averages[:, DIFFERENT_TOPIC, layer, head],
-                    p=None if p is None else float(p[layer, head]),
-                )
-                for head in range(heads)
-            ]
-            for layer in range(layers)
-        ]

@@ -5,6 +5,7 @@ pairs, of which there are few, are a sparse matrix. AUC and the permutation test
 matrix of W × W.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,7 +13,6 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
 
-from topicscope.measure.contrast import Contrast, contrast
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.permutation import permutation_p, permuted_same_topic_sums
 
@@ -156,33 +156,21 @@ def _different_side(
     return 2 * _average(weights @ deviation, weights @ partners)
 
 
-@dataclass(frozen=True, eq=False)
-class WordTest:
-    """A permutation test over word labels: frequency strata of all words, and how many permutations."""
-
-    stratum: Int[np.ndarray, " word"]
-    permutations: int
-
-
-def similarity_contrast(
-    vectors: Float[np.ndarray, "word width"],
+def similarity_p_values(
+    products: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
-    kind: Kind,
+    stratum: Int[np.ndarray, " word"],
+    permutations: int,
     *,
-    centred: bool,
-    weights: TopicWeights,
-    test: WordTest | None = None,
     generator: np.random.Generator,
-) -> Contrast:
-    """Same- against different-topic similarity of the kept words, with intervals, AUC and p (of the difference)."""
-    kept = Labelling(labelling.membership[labelling.kept])
-    ready = prepared(vectors[labelling.kept], kind, centred=centred)
-    averages = pair_averages(ready, kept, weights)
-    products = ready @ ready.T
-    p = None
-    if test is not None:
-        stratum = test.stratum[labelling.kept]
-        sums = permuted_same_topic_sums([products], kept, stratum, test.permutations, generator=generator)[0]
-        # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
-        p = permutation_p(float(products[kept.same_topic_pairs].sum()), sums)
-    return contrast(averages.same, averages.different, auc=auc(products, kept, weights), p=p)
+) -> list[float]:
+    """Of each matrix of similarities, p of same- minus different-topic difference: words of like frequency permuted.
+
+    All matrices see the same permutations.
+    """
+    sums = permuted_same_topic_sums(products, labelling, stratum, permutations, generator=generator)
+    pairs = labelling.same_topic_pairs
+    # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
+    return [
+        permutation_p(float(matrix[pairs].sum()), permuted) for matrix, permuted in zip(products, sums, strict=True)
+    ]

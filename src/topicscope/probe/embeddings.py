@@ -14,8 +14,7 @@ from topicscope.measure.contrast import Contrast, contrast, over_seeds
 from topicscope.measure.cooccurrence import matched_similarity, matched_word_co_occurrence
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.matching import Strata, word_strata
-from topicscope.measure.permutation import permutation_p, permuted_same_topic_sums
-from topicscope.measure.similarity import Kind, TopicWeights, pair_averages, prepared
+from topicscope.measure.similarity import Kind, TopicWeights, pair_averages, prepared, similarity_p_values
 from topicscope.measure.similarity import auc as area
 from topicscope.probe.plan import Plan
 from topicscope.randomness import Purpose, generator
@@ -133,10 +132,8 @@ def _p_values(
             products.append(ready @ ready.T)
         draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
         stratum = plan.strata[labelling.kept]
-        sums = permuted_same_topic_sums(products, kept, stratum, task.permutations, generator=draw)
-        for which, matrix, permuted in zip(asked[start : start + at_once], products, sums, strict=True):
-            # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
-            found[which] = permutation_p(float(matrix[kept.same_topic_pairs].sum()), permuted)
+        p_values = similarity_p_values(products, kept, stratum, task.permutations, generator=draw)
+        found |= dict(zip(asked[start : start + at_once], p_values, strict=True))
     return found
 
 
