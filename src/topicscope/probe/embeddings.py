@@ -123,7 +123,7 @@ def _p_values(
     """Of the difference, under permutations of words of like frequency; the first LDA seed's."""
     kept = Labelling(labelling.membership[labelling.kept])
     asked = [(variant, kind) for variant in VARIANTS for kind in KINDS]
-    found = {}
+    found: dict[tuple[Variant, Kind], float] = {}
     at_once = max(1, PRODUCTS // kept.kept.size**2)
     for start in range(0, len(asked), at_once):
         products = []
