@@ -11,6 +11,7 @@ from topicscope.errors import InputError
 from topicscope.scale import available_cores
 from topicscope.settings.text import Device, TextSettings
 from topicscope.training.export import export
+from topicscope.training.interrupts import stop_on_interrupt
 from topicscope.training.machine import torch_threads
 from topicscope.training.prepare import PreparedText, prepare_text
 from topicscope.training.runs import check_out
@@ -50,7 +51,8 @@ def train_text(
 ) -> TrainedText:
     """Train into a new folder, or go on with the run that is in it; at the end save a Hugging Face folder.
 
-    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps.
+    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps. Ctrl-C saves
+    and stops.
     """
     run, place = TextRun(Path(out)), find_device(device)
     settings = with_cores(settings)
@@ -65,7 +67,8 @@ def train_text(
         run.begin(settings, **facts)
         measure = measuring(prepared, settings) if measuring and settings.training.measures else None
         trainer = TextTrainer(settings, prepared.text, device=place, measure=measure)
-        trainer.run(run, report)
+        with stop_on_interrupt() as stop:
+            trainer.run(run, report, stop)
         if settings.model.is_bert:
             specials = prepared.text.specials
             export(trainer.encoder, specials, prepared.tokenizer_folder, run.export_path, longest=settings.positions)
