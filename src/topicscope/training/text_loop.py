@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from topicscope.errors import DivergedError
-from topicscope.model.encoder import ATTENTION, Encoder, encoder_weights
+from topicscope.model.encoder import ATTENTION, Encoder, encoder_shapes, encoder_weights
 from topicscope.model.packed import PackedBatch, pack_parts
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextSettings
@@ -80,10 +80,12 @@ class TextTrainer:
         self.text, self.measure = text, measure
         self.device = device or torch.device("cpu")
         self.stream = PassageStream(settings, text)
-        draw = generator(settings.seed, Purpose.WEIGHTS)
-        weights = encoder_weights(settings.model, text.specials.vocabulary, settings.positions, generator=draw)
+        sizes = (settings.model, text.specials.vocabulary, settings.positions)
         if self.device.type == "cpu":
-            check_memory(settings, text.specials.vocabulary, sum(array.size for array in weights.values()))
+            # Before weights are drawn: they alone may be too large.
+            parameters = sum(math.prod(shape) for shape in encoder_shapes(*sizes).values())
+            check_memory(settings, text.specials.vocabulary, parameters)
+        weights = encoder_weights(*sizes, generator=generator(settings.seed, Purpose.WEIGHTS))
         self.encoder = Encoder(settings.model, weights).to(self.device)
         self.weights = dict(self.encoder.named_parameters())
         self._rules = self.training.sandbox()
