@@ -286,7 +286,7 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give gensim, none"),
         (["EMPTY"], "has no config.json"),
         (["PICKLED"], "--allow-bin"),
-        (["WORDLESS"], "tokenizer"),
+        (["WORDLESS"], "has no tokenizer: its folder must hold tokenizer.json"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
