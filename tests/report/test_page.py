@@ -26,9 +26,11 @@ from topicscope.report.page import ASSETS, page_html, write_report
 from topicscope.report.page.claims import section_of
 from topicscope.report.page.folders import Found, find
 from topicscope.report.page.probe_figures import probe_figures
+from topicscope.report.page.run_folder import classes_of
 from topicscope.report.page.runs import evenly
 from topicscope.report.page.store import Store, script_json
-from topicscope.report.page.views import KEPT, classes_of, film, run_views
+from topicscope.report.page.view import KEPT, film
+from topicscope.report.page.views import run_views
 
 
 @pytest.fixture(scope="module")
