@@ -6,8 +6,8 @@ function choices(name, value) {
   return [...new Set(DATA.landscapes.filter((each) => each.value === value).map((each) => each[name]))].sort((a, b) => a - b);
 }
 
-// Colours that differ from every colour of the map, or have an edge that does, and from both papers.
-const MARKS = { optimum: "#d55e00", uniform: "#ffffff", bound: "#cc79a7", limit: "#3a96cc", edge: "#000000" };
+// Marks have a black edge with a white one around it: one of the two differs from any colour of the map.
+const MARKS = { optimum: "#d55e00", uniform: "#ffffff", bound: "#cc79a7", limit: "#3a96cc", edge: "#000000", halo: "#ffffff" };
 
 // A colour bar above a map, where there is no room beside it.
 const ABOVE = (bar) => ({ ...bar, orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", title: { ...bar.title, side: "top" } });
@@ -67,13 +67,19 @@ function flatTraces(bounds, marks, weights) {
   const fades = bounds.filter((bound) => bound.name !== "limit").map((bound) => faded(bound, weights));
   const lines = bounds.flatMap(({ name, label, points }) => {
     const line = { type: "scatter", mode: "lines", name: label, legendgroup: name, ...across(points) };
+    const behind = (color, width) => ({ ...line, line: { color, width }, showlegend: false, hoverinfo: "skip" });
     return [
-      { ...line, line: { color: MARKS.edge, width: 5 }, showlegend: false, hoverinfo: "skip" },
+      behind(MARKS.halo, 7), behind(MARKS.edge, 5),
       { ...line, line: name === "limit" ? { color: MARKS.limit, width: 3, dash: "dash" } : { color: MARKS.bound, width: 3 } },
     ];
   });
-  const points = marks.map((mark) => ({ type: "scatter", mode: "markers", name: mark.name, ...across([mark.at]),
-    marker: { size: 13, symbol: mark.symbol, color: mark.colour, line: { width: 2, color: MARKS.edge } }, cliponaxis: false }));
+  const points = marks.flatMap((mark) => {
+    const point = { type: "scatter", mode: "markers", name: mark.name, ...across([mark.at]), cliponaxis: false };
+    return [
+      { ...point, marker: { size: 20, symbol: mark.symbol, color: MARKS.halo }, showlegend: false, hoverinfo: "skip" },
+      { ...point, marker: { size: 13, symbol: mark.symbol, color: mark.colour, line: { width: 2, color: MARKS.edge } } },
+    ];
+  });
   return [...fades, ...lines, ...points];
 }
 
