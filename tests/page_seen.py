@@ -55,6 +55,8 @@ def colours_of(chromium: Browser, panel: str) -> int:
     """How many colours a panel shows, each on more than a few pixels: one or two if nothing is drawn."""
     from PIL import Image
 
+    # What sticks to the window would lie over a panel.
+    chromium.value("document.querySelectorAll('.sticky').forEach((bar) => { bar.style.position = 'static'; })")
     box = chromium.value(
         f"(() => {{ const box = document.querySelector('#{panel} .plot, [data-image=\"{panel}\"] .picture')"
         ".getBoundingClientRect();"
