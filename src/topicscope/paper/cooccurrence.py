@@ -63,7 +63,7 @@ def _top_cosine(need: Probing, fraction: float) -> Claim:
 
 
 def _top(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
-    """The ratio for attention, the difference for cosine; intervals over words, no test."""
+    """The ratio for attention, the difference for cosine; intervals over words and LDA seeds, no test."""
     row = results[need.name].row(fraction, "one")
     top = row["top_co_occurring"]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
@@ -104,7 +104,10 @@ def _matched_cosine(need: Probing, fraction: float) -> Claim:
 
 
 def _matched(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
-    """The ratio for attention (articles drawn anew), the difference for cosine (each topic left out in turn)."""
+    """The ratio for attention (articles drawn anew), the difference for cosine (each topic left out in turn).
+
+    The intervals of both hold the spread of LDA seeds too.
+    """
     row = results[need.name].row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
