@@ -129,10 +129,12 @@ def test_threads_belong_to_the_item_not_to_the_worker(tmp_path: Path, workers: i
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"address": "auto"}, '--address "auto" is not allowed with --engine local'),
+        ({"address": "auto"}, '--address = "auto" is not allowed with --engine local'),
         ({"workers": 0}, "--workers = 0 is not allowed"),
         ({"timeout": 0.0}, r"--timeout = 0\.0 is not allowed"),
-        ({"engine": "ray", "address": "127.0.0.1:1"}, '--address "127.0.0.1:1" cannot be reached'),
+        ({"engine": "ray", "address": "127.0.0.1:1"}, '--address = "127.0.0.1:1" cannot be reached'),
+        ({"engine": "ray", "address": "ray://10.0.0.1:10001"}, "ray://, are not supported"),
+        ({"engine": "ray", "address": "10.0.0.1"}, '--address = "10.0.0.1" is not allowed'),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_one_sentence(
