@@ -267,10 +267,19 @@ def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
     chromium.wait("SPECS.has($('contour'))")
     first = chromium.value("$('landscape-said').textContent")
     chromium.value("(() => { $('topics').value = 1; $('topics').dispatchEvent(new Event('input')); })()")
-    assert chromium.value("$('topics-shown').textContent") == "20"
+    chromium.wait("$('topics-shown').textContent === '20'")
     assert chromium.value("$('landscape-said').textContent") != first
     chromium.value("(() => { $('per-document').value = 1; $('per-document').dispatchEvent(new Event('input')); })()")
-    assert chromium.value("landscape.now.perDocument") == 4
+    chromium.wait("landscape.now.perDocument === 4")
+    # Both figures show it: the surface, which takes longer, once the slider rests.
+    shown = "Array.from(SPECS.get($('{}')).traces[0].x) + '' === Array.from(numbers(landscape.now.weights)) + ''"
+    assert chromium.value(shown.format("contour"))
+    chromium.wait(shown.format("surface"))
+    names = "SPECS.get($('{}')).traces.filter((each) => each.showlegend !== false).map((each) => each.name)"
+    for panel in ("contour", "surface"):
+        drawn = chromium.value(names.format(panel))
+        assert {"optimum", "uniform attention"} < set(drawn)
+        assert any("lower bound" in name for name in drawn)
     # The drawn grid is the exact loss, packed: its least is near the optimum's.
     assert chromium.value("Math.min(...numbers(landscape.now.grid)) - landscape.now.loss") == pytest.approx(0, abs=5e-3)
 
@@ -285,6 +294,9 @@ def test_print_is_on_white_with_everything_drawn_and_open(page: Path, chromium: 
     assert chromium.value("WAITING.size") == 0
     assert chromium.value("document.querySelector('.claim').open")
     chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    # A sheet of paper cannot be scrolled.
+    chromium.resize(760)
+    chromium.wait("document.documentElement.scrollWidth <= 760")
     assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert chromium.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
     chromium.wait("document.querySelector('#loss .xtick text').style.fill === 'rgb(27, 31, 36)'")
