@@ -31,9 +31,10 @@ const behind = (element) => {
 };
 const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
 const seen = [...document.querySelectorAll("body *:not(script):not(style)")].filter((element) =>
-  element.checkVisibility() && !element.closest("svg") && !element.disabled && written(element));
+  element.checkVisibility() && !element.closest(".heatmaplayer") && !element.disabled && written(element));
 return seen.map((element) => {
-  const pair = [luminance(getComputedStyle(element).color), luminance(behind(element))].sort((a, b) => b - a);
+  const style = getComputedStyle(element), ink = element.closest("svg") ? style.fill : style.color;
+  const pair = [luminance(ink), luminance(behind(element))].sort((a, b) => b - a);
   return [(pair[0] + 0.05) / (pair[1] + 0.05), element.tagName + ": " + element.textContent.trim().slice(0, 40)];
 });"""
 FILTER = """(() => {
@@ -214,8 +215,10 @@ def test_nothing_is_wider_than_the_window_all_text_has_contrast_and_every_panel_
     chromium.open(page, width=width, dark=dark)
     look_at_everything(chromium)
     assert chromium.value("document.documentElement.scrollWidth") <= width
-    low = [text for ratio, text in chromium.run(CONTRASTS) if ratio < 4.5]
-    assert low == []
+    seen = chromium.run(CONTRASTS)
+    assert [text for ratio, text in seen if ratio < 4.5] == []
+    # Text of the page and of its figures, whose axes have names and numbers.
+    assert sum(text.startswith("text:") for _, text in seen) > 50
     paper = chromium.value("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
     # An empty panel has its paper, its frame and little else.
@@ -250,6 +253,15 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     lines = chromium.value("saved['map-0-trained.csv']").splitlines()
     assert lines[0] == "trace,x,y,z"
     assert len(lines) == 1 + 7 * 7
+    # Ratios have their intervals, heads what is said of them.
+    chromium.value("(document.querySelector('#probe-0-figure-0 [data-save=csv]').click(), 0)")
+    ratios = list(csv.reader(io.StringIO(chromium.value("saved['probe-0-figure-0.csv']"))))
+    assert ratios[0] == ["trace", "x", "y", "z", "low", "high"]
+    assert [float(number) for number in (ratios[1][1], *ratios[1][4:])] == pytest.approx([2.0, 1.9, 2.1])
+    heads = chromium.value("DATA.figures.find((each) => /by layer and head/.test(each.title)).id")
+    chromium.value(f"(document.querySelector('#{heads} [data-save=csv]').click(), 0)")
+    said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
+    assert said[2] == ["minilm", "2", "1", "1.01", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
     # On paper the ink is dark, whatever the reader's theme.
     assert "rgb(230%2C%20237%2C%20243)" not in chromium.value("saved['map-0-trained.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
