@@ -16,8 +16,8 @@ from jaxtyping import Float
 from topicscope.errors import InputError
 from topicscope.paper.claims import Preset
 from topicscope.paper.needs import Seeds
-from topicscope.paper.storage import code_digest
 from topicscope.probe.settings import CorpusSettings, Machine, ProbeSettings, TopicOptions
+from topicscope.scale import code_digest
 
 DEFAULT_MODELS = ("minilm", "random:minilm")
 UNTRAINED = "random:"
