@@ -13,6 +13,10 @@ class DivergedError(Exception):
     exit_code = 3
 
 
+class StoppedTraining(KeyboardInterrupt):
+    """Ctrl-C, after the run was saved: the message says how to go on."""
+
+
 class LostWorkError(Exception):
     """A piece of work could not be finished: its worker was lost again and again."""
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from safetensors.numpy import load_file
 
 from text_corpus import small_text_settings, write_corpus
 from topicscope.cli.main import main
@@ -39,6 +40,33 @@ def test_train_on_text_measures_topics_prints_its_speed_and_resumes(
     assert "tokens/s" in capsys.readouterr().out
     assert main(["train", "--out", str(out), "--resume", "--model.width", "16", "--device", "cpu"]) == 2
     assert "model.width (8 there, 16 here)" in capsys.readouterr().err
+
+
+def test_probing_the_saved_model_gives_the_runs_own_last_measure(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, corpus = tmp_path / "run", str(tmp_path / "corpus.txt")
+    # All passages of the half that attention is measured on, as the probe takes them; weights large enough to differ.
+    more = ["--topics.passages", "1000", "--model.attention-scale", "0.5", "--model.scale", "0.3"]
+    assert main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--quiet", *more]) == 0
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    first, last = (row["topics"] for row in (rows[0], rows[-1]))
+    [fit] = (out / "topics").glob("topics-*.safetensors")
+    # ⌊f V⌋ + 1 words a topic are then the run's 5.
+    fraction = f"{4.5 / len(load_file(fit)['tokens']):.6f}"
+    words = ["probe", str(out / "huggingface"), "--corpus", corpus, "--out", str(tmp_path / "probe"), "--json"]
+    topics = ["--length", "14", "--topics", "2", "--iterations", "20", "--fits", "1", "--fractions", fraction]
+    sure = ["--replicates", "20", "--permutations", "19", "--head-permutations", "19"]
+    assert main([*words, *topics, "--assignments", "one", *sure, "--workers", "1", "--device", "cpu"]) == 0
+    probed = {row["embedding"]: row for row in json.loads(capsys.readouterr().out) if not row["centred"]}
+    for kind in ("matrix", "layer"):
+        for average in ("same", "different"):
+            measured = [each[f"embedding_{kind}"][average] for each in (first, last)]
+            assert probed[kind]["cosine"][average] == pytest.approx(measured[1], abs=1e-5)
+            assert probed[kind]["attention"][average] == pytest.approx(last["attention"][average], rel=1e-5)
+            # The control: the run's first measure is another.
+            assert measured[0] != pytest.approx(measured[1], abs=1e-4)
+            assert first["attention"][average] != pytest.approx(last["attention"][average], rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def test_claims_figures_and_rows_are_written(tmp_path: Path, trainings: list[str
         table = list(csv.DictReader(file))
     assert [line["id"] for line in table] == [row["id"] for row in result.rows]
     assert float(table[0]["measured"]) == result.rows[0]["measured"]
-    assert [path.name for path in result.figures] == ["figure2.png", "figure2.svg"]
+    assert [path.name for path in result.figures] == ["figure2.png", "figure2.svg", "figure2.csv"]
     assert result.failed == []
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -271,6 +272,36 @@ def test_bad_settings_are_refused_in_one_sentence(
 ) -> None:
     with pytest.raises(InputError, match=message):
         train_text(small_text_settings(corpus, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
+
+
+def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, out = small_text_settings(corpus), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("topicscope.training.memory.available_bytes", lambda: 10_000)
+        with pytest.raises(InputError, match=r"lower model\.width = 8"):
+            trained(settings, out)
+    assert not list(out.iterdir())
+    before = contents(trained(settings, out).path)
+    other = small_text_settings(corpus, data={"vocabulary": 5_000})
+    with pytest.raises(InputError, match="is not empty"):
+        trained(other, out)
+    with pytest.raises(InputError, match=r"data\.vocabulary"):
+        trained(other, out, resume=True)
+    assert contents(out) == before
+
+
+def test_a_tokenizer_of_a_run_without_settings_is_made_again(corpus: Path, tmp_path: Path) -> None:
+    """Killed before its settings were written, a run may go on with others."""
+    whole = contents(trained(small_text_settings(corpus), tmp_path / "whole").path)
+    other = trained(small_text_settings(corpus, data={"vocabulary": 70}), tmp_path / "other").path
+    begun = tmp_path / "begun"
+    for name in ("tokenizer", "passages"):
+        shutil.copytree(other / name, begun / name)
+    assert (begun / "tokenizer" / "tokenizer.json").read_bytes() != whole["tokenizer/tokenizer.json"]
+    assert contents(trained(small_text_settings(corpus), begun, resume=True).path) == whole
 
 
 def test_a_corpus_of_single_words_is_refused(tmp_path: Path) -> None:
@@ -307,6 +338,12 @@ def test_too_little_memory_is_said_before_training_with_what_to_lower() -> None:
         check_memory(settings, 30, 1_000, available=int(0.7 * needed))
     with pytest.raises(InputError, match=r"lower model.width = 8 or model.layers = 2"):
         check_memory(settings, 30, 1_000, available=16_000)
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_drawn() -> None:
+    huge = small_text_settings(model={"width": 2**20, "feed_forward": 2**20})
+    with pytest.raises(InputError, match=r"lower model\.width = 1048576 or model\.layers = 2 \d+-fold"):
+        TextTrainer(huge, small_text())
 
 
 def test_memory_that_runs_out_is_said_with_what_to_lower() -> None:

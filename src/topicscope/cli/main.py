@@ -53,10 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (InputError, DivergedError, LostWorkError) as error:
         sys.stderr.write(f"topicscope: {error}\n")
         return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write(
-            "topicscope: stopped; what was finished is kept, and a run goes on from its last checkpoint.\n"
-        )
+    except KeyboardInterrupt as stop:
+        usual = "stopped; what was finished is kept, and a run goes on from its last checkpoint."
+        sys.stderr.write(f"topicscope: {str(stop) or usual}\n")
         return 130
     except BrokenPipeError:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.

@@ -258,7 +258,7 @@ class _Reproducing:
         return record is not None and all(path.exists() for path in self._files(drawing))
 
     def _files(self, drawing: Drawing) -> list[Path]:
-        return [self.folder.figures / f"{drawing.name}.{kind}" for kind in ("png", "svg")]
+        return [self.folder.figures / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
 
     def _row(self, claim: Claim) -> Row:
         return self.rows([claim])[0]

@@ -98,7 +98,7 @@ def _claim(need: Probing, fraction: float, name: str, what: str, **claim: Any) -
 
 
 def _top(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
-    """The ratio for attention, the difference for cosine; intervals over words, no test."""
+    """The ratio for attention, the difference for cosine; intervals over words and LDA seeds, no test."""
     row = results[need.name].row(fraction, "one")
     top = row["top_co_occurring"]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
@@ -107,7 +107,10 @@ def _top(need: Probing, fraction: float, measure: str, results: Results) -> Meas
 
 
 def _matched(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
-    """The ratio for attention (articles drawn anew), the difference for cosine (each topic left out in turn)."""
+    """The ratio for attention (articles drawn anew), the difference for cosine (each topic left out in turn).
+
+    The intervals of both hold the spread of LDA seeds too.
+    """
     row = results[need.name].row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"

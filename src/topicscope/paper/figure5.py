@@ -1,4 +1,4 @@
-"""Figure 5: two stages in every layer of a deeper transformer on Wikipedia; and ours: which structure appears when."""
+"""Figure 5: two stages in every layer of a deeper transformer on Wikipedia."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.emergence import half_way
 from topicscope.measure.stages import Stages, stages
 from topicscope.paper.claims import (
     Claim,
@@ -17,17 +16,13 @@ from topicscope.paper.claims import (
     above,
     over_seeds,
 )
-from topicscope.paper.text_experiments import TextExperiment, TextRuns
+from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, TextExperiment, TextRuns
 from topicscope.paper.two_stages import stage_claims
-from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
+from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
 from topicscope.settings.training import Optimizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-CORPUS = "wiki-sample"
-# As many layers and heads as in the paper's figure.
-LAYERS, HEADS = 4, 4
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,9 @@ class Size:
 
 
 QUICK = Size(steps=400, width=64, vocabulary=2_000, length=62, batch=8, seeds=5, other_seeds=3, log_every=5)
-FULL = Size(steps=2_000, width=128, vocabulary=4_000, length=126, batch=32, seeds=20, other_seeds=5, log_every=5)
+FULL = Size(steps=1_000, width=128, vocabulary=4_000, length=126, batch=8, seeds=10, other_seeds=5, log_every=5)
+# A run that is stopped loses at most so many steps.
+CHECKPOINT_EVERY = 100
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class Cell:
         """All weights trained at once from the start."""
         return TextExperiment(
             name=f"figure5/{self.optimizer}-{self.rate:g}/scale-{self.scale:g}",
-            settings=_settings(self, size, batch=size.batch, measures=0),
+            settings=_settings(self, size),
             seeds=size.seeds if self == WITNESS else size.other_seeds,
         )
 
@@ -85,29 +82,24 @@ CELLS = (
 )
 # A witness for "approximately two-stage"; how it was found is in docs/choices.md.
 WITNESS = CELLS[1]
-# Where structure is looked for: of the rates tried, the one with the lowest loss after 400 steps.
-EMERGENCE = Cell("adam", 0.001, 0.001)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """Two stages in every layer, the settings together, and the order in which structure appears."""
+    """Two stages in every layer, the settings together, and how W^V turns."""
     size = size_of(preset)
     found = [claim for layer in range(LAYERS) for claim in _two_stages(layer, size)]
-    return (*found, _map_claim(size), _turning_claim(size), *_emergence_claims(size))
+    return (*found, _map_claim(size), _turning_claim(size))
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """The figure in the paper's layout, and topic structure over the steps."""
-    size = size_of(preset)
-    cells = {cell: cell.experiment(size) for cell in CELLS}
-    emergence = emergence_experiment(size)
+    """The figure in the paper's layout."""
+    cells = {cell: cell.experiment(size_of(preset)) for cell in CELLS}
     return (
         Drawing(
             name="figure5",
             needs=tuple(cells.values()),
             draw=lambda results: _draw({cell: results[each.name] for cell, each in cells.items()}),
         ),
-        Drawing(name="emergence", needs=(emergence,), draw=lambda results: _draw_emergence(results[emergence.name])),
     )
 
 
@@ -116,16 +108,7 @@ def size_of(preset: Preset) -> Size:
     return FULL if preset.full else QUICK
 
 
-def emergence_experiment(size: Size) -> TextExperiment:
-    """Training with topic structure measured on the way; larger batches, so that there is some in the end."""
-    return TextExperiment(
-        name="emergence",
-        settings=_settings(EMERGENCE, size, batch=2 * size.batch, measures=12),
-        seeds=size.other_seeds,
-    )
-
-
-def _settings(cell: Cell, size: Size, *, batch: int, measures: int) -> TextSettings:
+def _settings(cell: Cell, size: Size) -> TextSettings:
     return TextSettings(
         data=TextData(corpus=CORPUS, vocabulary=size.vocabulary, length=size.length),
         model=Encoder(
@@ -139,14 +122,13 @@ def _settings(cell: Cell, size: Size, *, batch: int, measures: int) -> TextSetti
             optimizer=cell.optimizer,
             learning_rate=cell.rate,
             steps=size.steps,
-            batch=batch,
+            batch=size.batch,
             threads=1,
             log_every=size.log_every,
             validate_every=0,
-            checkpoint_every=1_000_000,
-            measures=measures,
+            checkpoint_every=CHECKPOINT_EVERY,
+            measures=0,
         ),
-        topics=TextTopics(),
     )
 
 
@@ -230,90 +212,8 @@ def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
     return found.mean(axis=1)
 
 
-def _emergence_claims(size: Size) -> list[Claim]:
-    experiment = emergence_experiment(size)
-    how = f"{EMERGENCE.words}, {size.steps:,} steps"
-    return [
-        Claim(
-            id="emergence/embeddings-first",
-            source="Figure 5",
-            statement="Topic structure appears in the embeddings before it appears in attention: each reaches half of "
-            f"its final log-ratio at a step, attention's minus the embeddings' ({how}).",
-            expected="> 0",
-            unit="steps",
-            rule=above(0.0),
-            needs=(experiment,),
-            measure=lambda results: _first_measure(results[experiment.name]),
-            figure="emergence",
-            ours=True,
-        ),
-        Claim(
-            id="emergence/lower-layers-first",
-            source="Figure 5",
-            statement="Attention's topic structure appears in the first layer before it appears in the last: the step "
-            f"at which each reaches half of its final log-ratio, last minus first ({how}).",
-            expected="> 0",
-            unit="steps",
-            rule=above(0.0),
-            needs=(experiment,),
-            measure=lambda results: _layers_measure(results[experiment.name]),
-            figure="emergence",
-            ours=True,
-        ),
-    ]
-
-
-def half_ways(runs: TextRuns, structure: str) -> list[float]:
-    """Each seed's step at which a structure reaches half of its final log-ratio."""
-    return [
-        half_way(runs.measured, ratios, float(low))
-        for ratios, low in zip(runs.log_ratios[structure], runs.final_low[structure], strict=True)
-    ]
-
-
-def layer_half_ways(runs: TextRuns) -> Float[np.ndarray, "seed layer"]:
-    """The same of attention, layer by layer."""
-    seeds, layers = runs.layer_final_low.shape
-    found = np.full((seeds, layers), np.nan)
-    for seed, layer in np.ndindex(seeds, layers):
-        ratios = runs.layer_log_ratios[seed, :, layer]
-        found[seed, layer] = half_way(runs.measured, ratios, float(runs.layer_final_low[seed, layer]))
-    return found
-
-
-def _first_measure(runs: TextRuns) -> Measurement:
-    embedding, attention = (np.array(half_ways(runs, name)) for name in ("embedding", "attention"))
-    return over_seeds(
-        attention - embedding,
-        embeddings_half_way=float(embedding.mean()),
-        attention_half_way=float(attention.mean()),
-        embeddings_final_log_ratio=float(runs.log_ratios["embedding"][:, -1].mean()),
-        attention_final_log_ratio=float(runs.log_ratios["attention"][:, -1].mean()),
-    )
-
-
-def _layers_measure(runs: TextRuns) -> Measurement:
-    found = layer_half_ways(runs)
-    details = {f"layer_{layer + 1}_half_way": float(each.mean()) for layer, each in enumerate(found.T)}
-    return over_seeds(found[:, -1] - found[:, 0], **details)
-
-
 def _draw(runs: dict[Cell, TextRuns]) -> "Figure":
     from topicscope.report.text import layer_trajectories
 
     curves = {cell.words: (each.steps, dict(each.norms) | {"rotation": each.rotation}) for cell, each in runs.items()}
     return layer_trajectories(curves, title="Figure 5: two stages in each layer, on Wikipedia; one line a run")
-
-
-def _draw_emergence(runs: TextRuns) -> "Figure":
-    from topicscope.report.text import structure_over_steps
-
-    return structure_over_steps(
-        runs.steps,
-        runs.loss,
-        runs.norms["value"],
-        runs.measured,
-        runs.log_ratios,
-        runs.layer_log_ratios,
-        title="When topic structure appears in training on Wikipedia",
-    )

@@ -52,6 +52,7 @@ def registry(preset: Preset) -> Registry:
     # Imported here so that naming a claim's type does not need what measures it.
     from topicscope.paper import (
         alternating,
+        appearance,
         compensation,
         cooccurrence,
         exact,
@@ -77,6 +78,7 @@ def registry(preset: Preset) -> Registry:
         figure10,
         figure4,
         figure5,
+        appearance,
         gradients,
         alternating,
         table3,

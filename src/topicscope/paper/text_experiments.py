@@ -31,6 +31,9 @@ SOURCES = (
     "randomness.py",
 )
 LIBRARIES = ("torch", "numpy", "tokenizers", "tomotopy", "gensim")
+CORPUS = "wiki-sample"
+# As many layers and heads as in the paper's Figure 5.
+LAYERS, HEADS = 4, 4
 PARTS = ("key", "query", "value")
 STRUCTURES = ("embedding", "attention")
 # Seconds of a multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the

@@ -32,7 +32,7 @@ from topicscope.text.tokens import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
 # Part of every key: raise it when the same settings come to give other numbers.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Target:
 def find_target(source: Source, settings: ProbeSettings, machine: Machine) -> Target:
     """Load a model once, so that whatever is wrong with it is said before anything is measured."""
     check_architecture(source)
-    tokenizer = load_tokenizer(str(source.folder))
+    tokenizer = load_tokenizer(str(source.tokenizer_folder))
     longest = min(settings.text.length, tokenizer.longest or settings.text.length)
     loading = Loading(machine.device, settings.dtype, settings.seed, longest)
     special = special_tokens(tokenizer)
@@ -104,7 +104,16 @@ class Study:
             items += of_target
             owner += [number] * len(of_target)
         waiting = {number: owner.count(number) for number in range(len(targets))}
-        done = scale.completed(run_task, items, folder=self.work, workers=workers, engine=self.machine.engine)
+        machine = self.machine
+        done = scale.completed(
+            run_task,
+            items,
+            folder=self.work,
+            workers=workers,
+            engine=machine.engine,
+            address=machine.address,
+            timeout=machine.timeout,
+        )
         # Contents stay on disk until they are summed up: their size grows with the corpus.
         for finished, (place, _) in enumerate(done, start=1):
             waiting[owner[place]] -= 1
@@ -184,9 +193,7 @@ class Study:
         def summarise(shards: Sequence[Path]) -> bytes:
             totals = AttentionTotals.of((path.read_bytes() for path in shards), plan, measures)
             summary = attention_summary(totals, plan, measures)
-            summary["top_pairs"] = [
-                [_top_pairs(totals.pairs, plan, task, variant) for variant in VARIANTS] for task in tasks
-            ]
+            summary["top_pairs"] = [_top_pairs(totals.pairs, plan, task) for task in tasks]
             return dump(summary)
 
         key = self._key(target, "summary", measures=asdict(measures), chosen=[int(each) for each in self.ground.chosen])
@@ -241,12 +248,17 @@ class Study:
         }
 
 
-def _top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask, variant: Variant) -> dict[str, Any]:
-    """A row of Table 2."""
-    vectors = prepared(load_file(task.vectors)[variant.embedding], "cosine", centred=variant.centred)
+def _top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[dict[str, Any]]:
+    """A row of Table 2 for each variant."""
+    stored = load_file(task.vectors)
+    labellings = [plan.labellings[place] for place in task.labellings]
+    vectors = [
+        [prepared(stored[variant.embedding][each.kept], "cosine", centred=variant.centred) for each in labellings]
+        for variant in VARIANTS
+    ]
     draw = generator(task.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
-    labelling = plan.labellings[task.labellings[0]]
-    return asdict(compare_top_pairs(pairs, labelling, vectors, replicates=task.replicates, generator=draw))
+    found = compare_top_pairs(pairs, labellings, vectors, replicates=task.replicates, generator=draw)
+    return [asdict(each) for each in found]
 
 
 def word_vectors(subject: Subject, plan: Plan) -> dict[str, np.ndarray]:

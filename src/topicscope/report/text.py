@@ -47,23 +47,32 @@ def structure_over_steps(
     log_ratios: Mapping[str, Float[np.ndarray, "seed measured"]],
     by_layer: Float[np.ndarray, "seed measured layer"],
     *,
+    half_ways: Mapping[str, Float[np.ndarray, " seed"]],
+    layer_half_ways: Float[np.ndarray, "seed layer"],
     title: str,
 ) -> Figure:
-    """Loss, ‖W^V‖, and log-ratios of same- to different-topic averages; one faint line a run, the mean in bold."""
+    """Loss, ‖W^V‖, and log-ratios of same- to different-topic averages; one faint line a run, the mean in bold.
+
+    A dot a run shows where a structure reaches half of its final log-ratio.
+    """
     figure = Figure(figsize=(7.0, 9.6), layout="constrained")
     figure.suptitle(title)
     panels = figure.subplots(4, 1, sharex=True)
     layers = {f"layer {layer + 1}": layer for layer in range(by_layer.shape[2])}
+    layer_marks = {name: layer_half_ways[:, layer] for name, layer in layers.items()}
+    layer_ratios = {name: by_layer[:, :, layer] for name, layer in layers.items()}
     groups = (
-        ("loss", steps, {"": loss}),
-        ("‖W^V‖", steps, {name: value[:, :, layer] for name, layer in layers.items()}),
-        ("log-ratio,\nsame over different topic", measured, dict(log_ratios)),
-        ("attention's log-ratio\nby layer", measured, {name: by_layer[:, :, layer] for name, layer in layers.items()}),
+        ("loss", steps, {"": loss}, {}),
+        ("‖W^V‖", steps, {name: value[:, :, layer] for name, layer in layers.items()}, {}),
+        ("log-ratio,\nsame over different topic", measured, dict(log_ratios), half_ways),
+        ("attention's log-ratio\nby layer", measured, layer_ratios, layer_marks),
     )
-    for panel, (label, at, curves) in zip(panels, groups, strict=True):
+    for panel, (label, at, curves, marks) in zip(panels, groups, strict=True):
         for (name, values), colour in zip(curves.items(), COLOURS, strict=False):
             panel.plot(at, values.T, color=colour, linewidth=0.6, alpha=0.4)
             panel.plot(at, values.mean(axis=0), color=colour, linewidth=1.8, label=name or None)
+            if name in marks:
+                panel.plot(marks[name], values[:, -1] / 2, "o", color=colour, markersize=5, markeredgecolor="black")
         panel.set_ylabel(label)
         panel.grid(color="0.9", linewidth=0.5)
         if len(curves) > 1:

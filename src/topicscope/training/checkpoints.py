@@ -62,13 +62,19 @@ def checkpoint_steps(folder: Path) -> list[int]:
     return sorted(int(match.group(1)) for match in found if match)
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint, then remove all but the newest two."""
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None:
+    """Write a checkpoint, then remove all but the newest two.
+
+    ``every``: steps between checkpoints. One in between, where a run was stopped, goes as soon as there is a newer one,
+    so that a run that was stopped ends with the same files as one that was not.
+    """
     tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors().items()}
     # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
     metadata = {"checksum": _checksum(checkpoint.step, tensors)}
     write_atomically(checkpoint_path(folder, checkpoint.step), safetensors.torch.save(tensors, metadata))
-    for step in checkpoint_steps(folder)[:-KEPT]:
+    steps = checkpoint_steps(folder)
+    kept = [step for step in steps if step % every == 0 or step >= checkpoint.step][-KEPT:]
+    for step in set(steps) - set(kept):
         checkpoint_path(folder, step).unlink()
 
 

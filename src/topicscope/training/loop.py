@@ -24,6 +24,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training import dynamics
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints
 from topicscope.training.engines import make_engine
+from topicscope.training.interrupts import Stop, never, stop_on_interrupt, stopped
 from topicscope.training.machine import torch_threads, with_threads
 from topicscope.training.members import Member, shared_weights
 from topicscope.training.optimizers import Optimizer
@@ -40,15 +41,23 @@ Report = Callable[[int, int, str], None]
 def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> RunFolder:
     """Train a model into a new folder, or go on with the run that is in it.
 
-    Everything that can be wrong with the settings is found before anything is written.
+    Everything that can be wrong with the settings is found before anything is written. Ctrl-C saves and stops.
     """
-    return train_together([settings], [out], resume=resume, report=report)[0]
+    return train_together([settings], [out], resume=resume, report=report, interruptible=True)[0]
 
 
 def train_together(
-    members: Sequence[Settings], outs: Sequence[Path], *, resume: bool = False, report: Report | None = None
+    members: Sequence[Settings],
+    outs: Sequence[Path],
+    *,
+    resume: bool = False,
+    report: Report | None = None,
+    interruptible: bool = False,
 ) -> list[RunFolder]:
-    """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own."""
+    """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own.
+
+    ``interruptible``: on Ctrl-C finish the step and save before stopping.
+    """
     folders = [RunFolder(Path(out)) for out in outs]
     vocabulary = TopicModel.from_settings(members[0].data).vocabulary
     members = [with_threads(mine, vocabulary) for mine in members]
@@ -67,7 +76,8 @@ def train_together(
             if not folder.settings_path.exists():
                 folder.create(mine)
             folder.describe(mine, partial(_reference, folder.path, mine, topic_model), together=members)
-        trainer.run(folders, report or (lambda done, total, state: None))
+        stop = stack.enter_context(stop_on_interrupt()) if interruptible else never
+        trainer.run(folders, report or (lambda done, total, state: None), stop)
     return folders
 
 
@@ -114,8 +124,8 @@ class Trainer:
             member.stream.held_out(count, Purpose.VALIDATION) for member in self.members if self.training.validate_every
         ]
 
-    def run(self, folders: Sequence[RunFolder], report: Report) -> None:
-        """Train to the last step, from the newest checkpoints if there are any."""
+    def run(self, folders: Sequence[RunFolder], report: Report, stop: Stop = never) -> None:
+        """Train to the last step, from the newest checkpoints if there are any; or until it is to stop."""
         logger.info("the %s engine computes this model, threads: %d.", self.settings.engine, self.training.threads)
         checkpoints = self._whole_checkpoints(folders)
         for seed, checkpoint in enumerate(checkpoints or ()):
@@ -128,7 +138,7 @@ class Trainer:
             for member, folder in zip(self.members, folders, strict=True):
                 folder.cut_back(self.step)
                 member.begin(folder, stack.enter_context(folder.metrics_path.open("a", encoding="utf-8")))
-            self._steps(report, saved=self.step if checkpoints else -1)
+            self._steps(report, stop, saved=self.step if checkpoints else -1)
 
     def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint] | None:
         """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
@@ -139,7 +149,7 @@ class Trainer:
                 return None
         return checkpoints
 
-    def _steps(self, report: Report, saved: int) -> None:
+    def _steps(self, report: Report, stop: Stop, saved: int) -> None:
         """Train all members that have not diverged; the last step is observed but not trained.
 
         ``saved`` is the step of the checkpoints that are there, −1 if there are none.
@@ -152,8 +162,11 @@ class Trainer:
             if not math.isfinite(float(losses.detach().sum())):
                 diverged += self._diverged(going, losses.detach())
             # Only now: a checkpoint is good if its loss is a number.
-            if self.step > saved and self.step % self.training.checkpoint_every == 0 and not last:
+            stopping = bool(going) and not last and stop()
+            if stopping or (self.step > saved and self.step % self.training.checkpoint_every == 0 and not last):
                 self._save(going)
+            if stopping:
+                raise stopped(self.step, self.members[0].folder.path)
             for member in going:
                 member.observe(self.step)
             if self.step in self._logged_steps:

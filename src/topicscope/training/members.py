@@ -93,7 +93,8 @@ class Member:
         weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
         if all(bool(weight.isfinite().all()) for weight in weights.values()):
             self.folder.write_snapshots(self._snapshots)
-            save_checkpoint(self.folder.path, Checkpoint(step, weights, optimizer, self._history))
+            checkpoint = Checkpoint(step, weights, optimizer, self._history)
+            save_checkpoint(self.folder.path, checkpoint, every=self.training.checkpoint_every)
 
     @torch.no_grad()
     def restore(self, checkpoint: Checkpoint) -> None:

@@ -123,7 +123,7 @@ class RunFolder:
         found = differences(_comparable(settings), stored)
         if not found:
             return
-        remedy = "leave the settings out to go on, or choose another --out"
+        remedy = remedy_for(found)
         if stored.training.threads != settings.training.threads:
             remedy = (
                 "results repeat to the bit for one thread count only, so give "
@@ -215,6 +215,16 @@ def check_out(path: Path, *, resume: bool) -> None:
         others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
         if others:
             raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
+
+
+def remedy_for(found: Sequence[str]) -> str:
+    """What to do about settings that differ from those of the run that is there."""
+    if all(each.startswith("training.steps ") for each in found):
+        return (
+            "what is recorded at which step follows from their number, so a run cannot be made longer; leave it out to "
+            "go on, or choose another --out"
+        )
+    return "leave the settings out to go on, or choose another --out"
 
 
 def _company(together: Sequence[Settings]) -> list[Row]:

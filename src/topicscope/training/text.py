@@ -1,8 +1,10 @@
 """Train an encoder on a corpus into a run folder, or go on with the run that is in it."""
 
+import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -11,6 +13,7 @@ from topicscope.errors import InputError
 from topicscope.scale import available_cores
 from topicscope.settings.text import Device, TextSettings
 from topicscope.training.export import export
+from topicscope.training.interrupts import stop_on_interrupt
 from topicscope.training.machine import torch_threads
 from topicscope.training.prepare import PreparedText, prepare_text
 from topicscope.training.runs import check_out
@@ -50,28 +53,54 @@ def train_text(
 ) -> TrainedText:
     """Train into a new folder, or go on with the run that is in it; at the end save a Hugging Face folder.
 
-    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps.
+    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps. Ctrl-C saves
+    and stops.
     """
     run, place = TextRun(Path(out)), find_device(device)
     settings = with_cores(settings)
     _check(run, settings, place, resume)
+    fresh = not run.path.exists() or not any(run.path.iterdir())
     with run.locked(), torch_threads(settings.training.threads):
         # Once more, now that nobody else can write here.
         _check(run, settings, place, resume)
-        prepared = prepare_text(settings.data, run.path)
-        facts = {"threads": settings.training.threads, "device": place.type, "passages": prepared.digest}
-        if run.settings_path.exists():
-            run.check_same_settings(settings, **facts)
-        run.begin(settings, **facts)
-        measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-        trainer = TextTrainer(settings, prepared.text, device=place, measure=measure)
-        trainer.run(run, report)
+        with _emptied_on_bad_input(run.path) if fresh else contextlib.nullcontext():
+            prepared, trainer = _prepare(run, settings, place, measuring)
+        with stop_on_interrupt() as stop:
+            trainer.run(run, report, stop)
         if settings.model.is_bert:
             specials = prepared.text.specials
             export(trainer.encoder, specials, prepared.tokenizer_folder, run.export_path, longest=settings.positions)
         else:
             logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
     return TrainedText(run, trainer.speed)
+
+
+def _prepare(
+    run: TextRun, settings: TextSettings, device: torch.device, measuring: Measuring | None
+) -> tuple[PreparedText, TextTrainer]:
+    """Everything up to the first step; whatever is wrong with the settings is found here."""
+    if not run.settings_path.exists():
+        # Of a run that was killed before its settings were written, which may have been others.
+        shutil.rmtree(run.tokenizer_path, ignore_errors=True)
+    prepared = prepare_text(settings.data, run.path)
+    facts = {"threads": settings.training.threads, "device": device.type, "passages": prepared.digest}
+    if run.settings_path.exists():
+        run.check_same_settings(settings, **facts)
+    measure = measuring(prepared, settings) if measuring and settings.training.measures else None
+    trainer = TextTrainer(settings, prepared.text, device=device, measure=measure)
+    run.begin(settings, **facts)
+    return prepared, trainer
+
+
+@contextlib.contextmanager
+def _emptied_on_bad_input(folder: Path) -> Iterator[None]:
+    """Leave a folder that was empty as it was, so that the same --out can be given again."""
+    try:
+        yield
+    except InputError:
+        for path in folder.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
 
 
 def find_device(name: Device) -> torch.device:

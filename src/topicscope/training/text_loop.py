@@ -12,13 +12,14 @@ import torch
 from torch import Tensor
 
 from topicscope.errors import DivergedError
-from topicscope.model.encoder import ATTENTION, Encoder, encoder_weights
+from topicscope.model.encoder import ATTENTION, Encoder, encoder_shapes, encoder_weights
 from topicscope.model.packed import PackedBatch, pack_parts
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextSettings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training import dynamics
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoint, save_checkpoint
+from topicscope.training.interrupts import Stop, never, stopped
 from topicscope.training.memory import check_memory, out_of_memory_said
 from topicscope.training.objective import losses
 from topicscope.training.optimizers import Optimizer
@@ -79,10 +80,12 @@ class TextTrainer:
         self.text, self.measure = text, measure
         self.device = device or torch.device("cpu")
         self.stream = PassageStream(settings, text)
-        draw = generator(settings.seed, Purpose.WEIGHTS)
-        weights = encoder_weights(settings.model, text.specials.vocabulary, settings.positions, generator=draw)
+        sizes = (settings.model, text.specials.vocabulary, settings.positions)
         if self.device.type == "cpu":
-            check_memory(settings, text.specials.vocabulary, sum(array.size for array in weights.values()))
+            # Before weights are drawn: they alone may be too large.
+            parameters = sum(math.prod(shape) for shape in encoder_shapes(*sizes).values())
+            check_memory(settings, text.specials.vocabulary, parameters)
+        weights = encoder_weights(*sizes, generator=generator(settings.seed, Purpose.WEIGHTS))
         self.encoder = Encoder(settings.model, weights).to(self.device)
         self.weights = dict(self.encoder.named_parameters())
         self._rules = self.training.sandbox()
@@ -102,8 +105,8 @@ class TextTrainer:
         """How fast it has been so far."""
         return Speed(int(self._done), int(self._seen), self._spent)
 
-    def run(self, folder: TextRun, report: Report | None = None) -> None:
-        """Train to the last step, from the newest checkpoint if there is one."""
+    def run(self, folder: TextRun, report: Report | None = None, stop: Stop = never) -> None:
+        """Train to the last step, from the newest checkpoint if there is one; or until it is to stop."""
         checkpoint = newest_checkpoint(folder.path)
         if checkpoint and not folder.rows_are_whole([step for step in sorted(self._rows) if step < checkpoint.step]):
             logger.warning("%s: metrics.jsonl is damaged; starting again from step 0.", folder.path)
@@ -113,11 +116,10 @@ class TextTrainer:
             logger.info("going on from step %d.", self.step)
         folder.cut_back(self.step)
         with folder.metrics_path.open("a", encoding="utf-8") as metrics, out_of_memory_said(self.settings):
-            self._steps(
-                folder, metrics, report or (lambda done, total, state: None), -1 if not checkpoint else self.step
-            )
+            saved = self.step if checkpoint else -1
+            self._steps(folder, metrics, report or (lambda done, total, state: None), stop, saved)
 
-    def _steps(self, folder: TextRun, metrics: TextIO, report: Report, saved: int) -> None:
+    def _steps(self, folder: TextRun, metrics: TextIO, report: Report, stop: Stop, saved: int) -> None:
         """The last step is observed but not trained. ``saved`` is the step of the checkpoint that is there, or −1."""
         while True:
             began = time.perf_counter()
@@ -127,8 +129,11 @@ class TextTrainer:
                 raise self._diverged(folder, metrics, f"the loss at step {self.step} is {loss}")
             last = self.step == self.training.steps
             # Only now: a checkpoint is good if its loss is a number.
-            if self.step > saved and not last and self.step % self.training.checkpoint_every == 0:
+            stopping = not last and stop()
+            if stopping or (self.step > saved and not last and self.step % self.training.checkpoint_every == 0):
                 self._save(folder, metrics)
+            if stopping:
+                raise stopped(self.step, folder.path)
             self._remember()
             self._spent += time.perf_counter() - began
             if self.step in self._rows:
@@ -220,7 +225,8 @@ class TextTrainer:
         tensors = {name: weight.detach().cpu() for name, weight in self.weights.items()}
         optimizer = {name: tensor.cpu() for name, tensor in self.optimizer.tensors(0).items()}
         history = {step: value.cpu() for step, value in self._history.items()}
-        save_checkpoint(folder.path, Checkpoint(self.step, tensors, optimizer, history))
+        checkpoint = Checkpoint(self.step, tensors, optimizer, history)
+        save_checkpoint(folder.path, checkpoint, every=self.training.checkpoint_every)
 
     def _diverged(self, folder: TextRun, metrics: TextIO, what: str) -> DivergedError:
         _flush(metrics)

@@ -10,7 +10,7 @@ from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import differences, dump_settings, load_any_settings
-from topicscope.training.runs import RECORDED_PACKAGES, Row, RunFolder, package_versions
+from topicscope.training.runs import RECORDED_PACKAGES, Row, RunFolder, package_versions, remedy_for
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +60,7 @@ class TextRun(RunFolder):
                 if before.get(name) != package_versions()[name]:
                     logger.warning("%s was begun with another %s: it may not repeat to the bit.", self.path, name)
         if found:
-            raise InputError(
-                f"{self.path} holds a run with other settings: {', '.join(found)}; leave the settings out to go on, "
-                "or choose another --out."
-            )
+            raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy_for(found)}.")
 
     def rows_are_whole(self, expected: Sequence[int]) -> bool:
         """Whether the metrics have a row for each of these steps first."""

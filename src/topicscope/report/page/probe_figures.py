@@ -58,6 +58,8 @@ def _ratio_figure(points: Sequence[Row], name: str, label: str) -> Figure:
     ratio = np.array([row[name]["ratio"] for row in points])
     low, high = (np.array([_float(row[name].get(end)) for row in points]) for end in ("low", "high"))
     unbounded = np.isnan(low) | np.isnan(high)
+    ends = np.concatenate([ratio, low[~unbounded], high[~unbounded], [1.0]])
+    spare = 0.05 * (ends.max() - ends.min()) or 0.05
     return {
         "title": f"{label}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure.",
@@ -84,6 +86,14 @@ def _ratio_figure(points: Sequence[Row], name: str, label: str) -> Figure:
             "shapes": [
                 {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
             ],
+        },
+        # Names above their points where there is no room beside them.
+        "narrow": {
+            "yaxis": {"ticklabelposition": "inside top", "automargin": False, "ticks": ""},
+            # Of its own accord the axis would leave room for the names.
+            "xaxis": {"range": [float(ends.min() - spare), float(ends.max() + spare)], "nticks": 6},
+            "margin": {"l": 8},
+            "height": 120 + 36 * len(points),
         },
     }
 
@@ -209,6 +219,8 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
                     "xaxis": {"title": {"text": "revision"}, "type": "category"},
                     "yaxis": {"title": {"text": "same / different"}},
                     "showlegend": True,
+                    "margin": {"b": 110},
+                    "height": 380,
                 },
             }
         )

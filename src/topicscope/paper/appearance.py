@@ -1,0 +1,154 @@
+"""When topic structure appears in training on text, and where: claims of ours, beside Figure 5.
+
+A structure has appeared at the step at which its log-ratio (same- over different-topic average) is half of what it is
+in the end. A run without structure in the end has no such step, and then nothing is decided.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.measure.emergence import half_way
+from topicscope.measure.uncertainty import student_interval
+from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, above, over_seeds
+from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns
+from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long, and how many runs."""
+
+    steps: int
+    seeds: int
+    measures: int
+
+
+QUICK = Length(steps=400, seeds=3, measures=16)
+FULL = Length(steps=4_000, seeds=5, measures=24)
+# How these were chosen is in docs/choices.md.
+RATE, WIDTH, FEED_FORWARD, VOCABULARY, PASSAGE, BATCH = 0.002, 64, 64, 2_000, 126, 8
+
+
+def claims(preset: Preset) -> tuple[Claim, ...]:
+    """Embeddings or attention first, and lower layers or higher ones."""
+    experiment = appearance_experiment(preset)
+    how = f"Adam at {RATE:g}, {experiment.settings.training.steps:,} steps"
+    return (
+        Claim(
+            id="emergence/embeddings-first",
+            source="Figure 5",
+            statement="Topic structure appears in the embeddings before it appears in attention: each reaches half of "
+            f"its final log-ratio at a step, attention's minus the embeddings' ({how}).",
+            expected="> 0",
+            unit="steps",
+            rule=above(0.0),
+            needs=(experiment,),
+            measure=lambda results: _first_measure(results[experiment.name]),
+            figure="emergence",
+            ours=True,
+        ),
+        Claim(
+            id="emergence/lower-layers-first",
+            source="Figure 5",
+            statement="Attention's topic structure appears in the first layer before it appears in the last: the step "
+            f"at which each reaches half of its final log-ratio, last minus first ({how}).",
+            expected="> 0",
+            unit="steps",
+            rule=above(0.0),
+            needs=(experiment,),
+            measure=lambda results: _layers_measure(results[experiment.name]),
+            figure="emergence",
+            ours=True,
+        ),
+    )
+
+
+def drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Loss, norms and topic structure over the steps."""
+    experiment = appearance_experiment(preset)
+    return (Drawing(name="emergence", needs=(experiment,), draw=lambda results: _draw(results[experiment.name])),)
+
+
+def appearance_experiment(preset: Preset) -> TextExperiment:
+    """Training with topic structure measured on the way."""
+    length = FULL if preset.full else QUICK
+    settings = TextSettings(
+        data=TextData(corpus=CORPUS, vocabulary=VOCABULARY, length=PASSAGE),
+        model=Encoder(layers=LAYERS, heads=HEADS, width=WIDTH, feed_forward=FEED_FORWARD),
+        training=TextTraining(
+            learning_rate=RATE,
+            steps=length.steps,
+            batch=BATCH,
+            threads=1,
+            log_every=10,
+            validate_every=0,
+            checkpoint_every=500,
+            measures=length.measures,
+        ),
+        topics=TextTopics(),
+    )
+    return TextExperiment(name="emergence", settings=settings, seeds=length.seeds)
+
+
+def half_ways(runs: TextRuns, structure: str) -> Float[np.ndarray, " seed"]:
+    """Each seed's step at which a structure reaches half of its final log-ratio; NaN without structure in the end."""
+    rises = zip(runs.log_ratios[structure], runs.final_low[structure], strict=True)
+    return np.array([half_way(runs.measured, ratios, float(low)) for ratios, low in rises])
+
+
+def layer_half_ways(runs: TextRuns) -> Float[np.ndarray, "seed layer"]:
+    """The same of attention, layer by layer."""
+    seeds, layers = runs.layer_final_low.shape
+    found = np.full((seeds, layers), np.nan)
+    for seed, layer in np.ndindex(seeds, layers):
+        ratios = runs.layer_log_ratios[seed, :, layer]
+        found[seed, layer] = half_way(runs.measured, ratios, float(runs.layer_final_low[seed, layer]))
+    return found
+
+
+def _first_measure(runs: TextRuns) -> Measurement:
+    embedding, attention = (half_ways(runs, name) for name in STRUCTURES)
+    details = _spread("embeddings_half_way", embedding) | _spread("attention_half_way", attention)
+    for structure in STRUCTURES:
+        details |= _spread(f"{structure}_final_log_ratio", runs.log_ratios[structure][:, -1])
+    return over_seeds(attention - embedding, **details)
+
+
+def _layers_measure(runs: TextRuns) -> Measurement:
+    found = layer_half_ways(runs)
+    details: dict[str, Detail] = {}
+    for layer, (steps, ratios) in enumerate(zip(found.T, runs.layer_log_ratios[:, -1].T, strict=True), start=1):
+        details |= _spread(f"layer_{layer}_half_way", steps) | _spread(f"layer_{layer}_final_log_ratio", ratios)
+    return over_seeds(found[:, -1] - found[:, 0], **details)
+
+
+def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
+    """Mean and 95 % interval over the seeds that have a number, and how many have."""
+    there = values[np.isfinite(values)]
+    found = {f"{name}_runs": len(there)}
+    if not len(there):
+        return {name: None, f"{name}_low": None, f"{name}_high": None} | found
+    interval = student_interval(there)
+    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high} | found
+
+
+def _draw(runs: TextRuns) -> "Figure":
+    from topicscope.report.text import structure_over_steps
+
+    return structure_over_steps(
+        runs.steps,
+        runs.loss,
+        runs.norms["value"],
+        runs.measured,
+        runs.log_ratios,
+        runs.layer_log_ratios,
+        half_ways={name: half_ways(runs, name) for name in STRUCTURES},
+        layer_half_ways=layer_half_ways(runs),
+        title="When topic structure appears in training on Wikipedia",
+    )

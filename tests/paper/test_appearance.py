@@ -1,0 +1,90 @@
+"""When topic structure appears: the order of events on made-up runs, told both ways."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from made_up_text_runs import made_up
+from topicscope.paper.appearance import claims, drawings, half_ways, layer_half_ways
+from topicscope.paper.claims import PRESETS, Measurement, verdict
+from topicscope.paper.text_experiments import TextExperiment, TextRuns
+
+
+def measured(ending: str, runs: TextRuns) -> Measurement:
+    [claim] = [claim for claim in claims(PRESETS["quick"]) if claim.id.endswith(ending)]
+    return claim.measure({need.name: runs for need in claim.needs})
+
+
+def decided(ending: str, runs: TextRuns) -> str:
+    [claim] = [claim for claim in claims(PRESETS["quick"]) if claim.id.endswith(ending)]
+    return verdict(claim.rule, measured(ending, runs))
+
+
+def test_which_structure_appears_first_is_told_both_ways() -> None:
+    assert decided("embeddings-first", made_up(embedding=60, attention=200)) == "holds"
+    assert decided("embeddings-first", made_up(embedding=200, attention=60)) == "fails"
+    assert decided("embeddings-first", made_up(structure=0.05)) == "undecided"
+    assert half_ways(made_up(embedding=100), "embedding")[0] == pytest.approx(100, abs=1)
+
+
+def test_the_order_of_layers_is_told_both_ways() -> None:
+    runs = made_up()
+    assert (np.diff(layer_half_ways(runs), axis=1) > 0).all()
+    assert decided("lower-layers-first", runs) == "holds"
+    turned = dataclasses.replace(
+        runs,
+        layer_log_ratios=np.ascontiguousarray(runs.layer_log_ratios[:, :, ::-1]),
+        layer_final_low=np.ascontiguousarray(runs.layer_final_low[:, ::-1]),
+    )
+    assert decided("lower-layers-first", turned) == "fails"
+
+
+def test_steps_are_given_with_intervals_for_each_structure_and_each_layer() -> None:
+    runs = made_up(embedding=100, attention=200)
+    first, layers = measured("embeddings-first", runs).details, measured("lower-layers-first", runs).details
+    check_interval(first, "embeddings_half_way", half_ways(runs, "embedding"))
+    check_interval(first, "attention_half_way", half_ways(runs, "attention"))
+    for layer, steps in enumerate(layer_half_ways(runs).T, start=1):
+        check_interval(layers, f"layer_{layer}_half_way", steps)
+    # The control: another structure's step is outside of the interval.
+    assert first["attention_half_way"] > first["embeddings_half_way_high"]  # type: ignore[operator]
+
+
+def check_interval(details: Any, name: str, values: np.ndarray) -> None:
+    # Student's 97.5 % quantile with two degrees of freedom.
+    half = 4.302653 * values.std(ddof=1) / np.sqrt(3)
+    expected = [values.mean(), values.mean() - half, values.mean() + half]
+    assert [details[name], details[f"{name}_low"], details[f"{name}_high"]] == pytest.approx(expected, rel=1e-6)
+    assert details[f"{name}_runs"] == 3
+
+
+def test_runs_without_structure_are_counted_out_and_leave_it_undecided() -> None:
+    runs = made_up()
+    low = {name: low.copy() for name, low in runs.final_low.items()}
+    low["embedding"][1] = -0.1
+    fewer = dataclasses.replace(runs, final_low=low)
+    assert decided("embeddings-first", fewer) == "undecided"
+    found = measured("embeddings-first", fewer).details
+    assert (found["embeddings_half_way_runs"], found["attention_half_way_runs"]) == (2, 3)
+    none = measured("embeddings-first", made_up(structure=0.05)).details
+    assert none["embeddings_half_way"] is None
+    assert none["embedding_final_log_ratio"] == pytest.approx(0.05, rel=1e-3)
+
+
+def test_the_figure_shows_structure_over_steps_and_where_it_is_half_way() -> None:
+    [drawing] = drawings(PRESETS["quick"])
+    runs = made_up()
+    panels = drawing.draw({need.name: runs for need in drawing.needs}).axes
+    assert len(panels) == 4
+    dots = [line for line in panels[2].lines if line.get_marker() == "o"]
+    assert [list(dot.get_xdata()) for dot in dots] == [list(half_ways(runs, name)) for name in runs.log_ratios]
+
+
+def test_the_paper_preset_is_longer_and_saves_on_the_way() -> None:
+    quick, full = (drawings(PRESETS[name])[0].needs[0] for name in ("quick", "paper"))
+    assert isinstance(quick, TextExperiment)
+    assert isinstance(full, TextExperiment)
+    assert full.settings.training.steps > quick.settings.training.steps
+    assert full.settings.training.checkpoint_every < full.settings.training.steps / 2
