@@ -16,6 +16,7 @@ from topicscope.model.weights import Sizes, initial_weights
 from topicscope.settings import Settings
 from topicscope.settings.toml import settings_from_table
 from topicscope.synthetic.topics import TopicModel
+from topicscope.training.checkpoints import newest_checkpoint
 
 SMALL: dict[str, Any] = {
     "data": {"topics": 3, "words": 2, "length": [4, 9], "documents": 30, "dirichlet": [0.3]},
@@ -29,6 +30,18 @@ SMALL: dict[str, Any] = {
         "checkpoint_every": 3,
         "snapshots": 4,
     },
+}
+
+# Only W^V is trained, on one-hot embeddings and uniform attention; no bias moves the target.
+ONE_HOT_UNIFORM: dict[str, Any] = {
+    "embedding": {"start": "identity", "train": False},
+    "value": {"scale": 0.001},
+    "key": {"start": "zero", "train": False},
+    "query": {"start": "zero", "train": False},
+    "key_bias": {"train": False},
+    "query_bias": {"train": False},
+    "value_bias": {"train": False},
+    "prediction_bias": {"train": False},
 }
 
 
@@ -55,19 +68,25 @@ def build_model(settings: Settings, *, seed: int = 0, dtype: torch.dtype = torch
     return Transformer(settings.model, sizes, weights, dtype=dtype)
 
 
-def start_program(*words: str) -> subprocess.Popen[str]:
+def start_program(*words: str, **environment: str) -> subprocess.Popen[str]:
     """The command line as a process of its own, on the code under test."""
-    return start_python("-m", "topicscope", *words)
+    return start_python("-m", "topicscope", *words, **environment)
 
 
-def start_python(*words: str) -> subprocess.Popen[str]:
+def start_python(*words: str, **environment: str) -> subprocess.Popen[str]:
     """Python as a process of its own, on the code under test."""
-    source = str(Path(topicscope.__file__).parents[1])
-    environment = os.environ | {"PYTHONPATH": source}
+    variables = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])} | environment
     command = [sys.executable, *words]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def run_files(folder: Path) -> dict[str, bytes]:
     """Every file of a run folder that must repeat to the bit."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+def final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """Of a run: those of its newest checkpoint."""
+    checkpoint = newest_checkpoint(folder)
+    assert checkpoint is not None
+    return checkpoint.weights

@@ -9,13 +9,13 @@ import numpy as np
 from helpers import small_settings
 from text_corpus import small_text_settings
 from topicscope.paper.claims import Claim, above, exact, over_seeds, row
+from topicscope.report.figures import save_figure
+from topicscope.report.paper import seed_points
 from topicscope.settings.toml import dump_settings
 from topicscope.training.ensemble import Ensemble, train_ensemble
+from topicscope.training.loop import train
 
 NASTY = '<script>alert("x")</script>'
-FIGURE = (
-    '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><rect width="40" height="20" fill="#09c"/></svg>'
-)
 
 
 def write_runs(folder: Path, seeds: int = 2) -> Path:
@@ -27,6 +27,13 @@ def write_runs(folder: Path, seeds: int = 2) -> Path:
     }
     settings = small_settings(model=model, training={"loss": "squared", "l2": 1e-3, "learning_rate": 0.05})
     train_ensemble(Ensemble(settings=settings, seeds=tuple(range(seeds))), folder)
+    return folder
+
+
+def write_layers(folder: Path) -> Path:
+    """W^V of two layers, with one-hot embeddings, a few steps."""
+    model = {"layers": 2, "embedding": {"start": "identity", "train": False}}
+    train(small_settings(model=model), folder)
     return folder
 
 
@@ -69,7 +76,8 @@ def write_claims(folder: Path, *, statement: str = NASTY) -> Path:
     ]
     (folder / "claims.json").write_text(json.dumps(rows))
     (folder / "settings.json").write_text(json.dumps({"preset": "quick", "seeds": 3, "seed": 0}))
-    (folder / "figures" / "figure2.svg").write_text(FIGURE)
+    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2]), statement: np.array([0.5])}, 0.25)}
+    save_figure(seed_points(points, title="Figure 2"), folder / "figures" / "figure2")
     return folder
 
 
@@ -134,6 +142,7 @@ def write_everything(folder: Path) -> list[Path]:
     return [
         write_claims(folder / "results"),
         write_runs(folder / "runs"),
+        write_layers(folder / "layers"),
         write_text_run(folder / "text"),
         write_landscapes(folder / "landscapes"),
         write_probe(folder / "probe"),

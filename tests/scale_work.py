@@ -10,7 +10,9 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_info
@@ -62,6 +64,13 @@ def products(argument: Argument) -> bytes:
     return (matrix @ matrix @ matrix).tobytes()
 
 
+def products_in_another_order(argument: Argument) -> bytes:
+    """The same numbers but for rounding."""
+    square(argument)
+    matrix = np.random.default_rng(argument[0]).normal(size=(300, 300))
+    return (matrix @ (matrix @ matrix)).tobytes()
+
+
 def held(argument: Argument) -> bytes:
     """From the third on, say who computes it and wait for the file ``go``."""
     number, folder = argument
@@ -81,6 +90,29 @@ def large(argument: Argument) -> bytes:
 def threads(argument: Argument) -> bytes:
     np.ones((2, 2)) @ np.ones((2, 2))
     return json.dumps(sorted({pool["num_threads"] for pool in threadpool_info()})).encode()
+
+
+@dataclass(frozen=True)
+class Gated:
+    """Work that claims need, and that waits for a file."""
+
+    name: str
+    gate: Path
+    cost = 1.0
+    suffix = ".txt"
+
+    def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
+        return {"gate": str(self.gate), "seeds": list(seeds)}
+
+    def compute(self, seeds: tuple[int, ...]) -> bytes:
+        with self.gate.with_suffix(".tries").open("a") as tries:
+            tries.write("x")
+        while not self.gate.exists():
+            time.sleep(0.05)
+        return b"done"
+
+    def restore(self, content: bytes) -> bytes:
+        return content
 
 
 def items(folder: Path, count: int = 4, threads: int = 1) -> list[Item[Argument]]:

@@ -35,6 +35,7 @@ CONTRAST = {
     "auc_low",
     "auc_high",
     "p",
+    "ratio_note",
 }
 
 
@@ -81,6 +82,7 @@ def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
         for name in ("cosine", "dot", "attention"):
             assert set(row[name]) >= CONTRAST
             assert row[name]["difference"] == pytest.approx(row[name]["same"] - row[name]["different"])
+            assert (row[name]["ratio"] is None) == bool(row[name]["ratio_note"])
         assert len(row["attention_by_layer_head"]) == 2
         assert {len(layer) for layer in row["attention_by_layer_head"]} == {2}
         assert row["lda_seeds"] == 2
@@ -93,6 +95,11 @@ def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
         table = list(csv.DictReader(file))
     assert len(table) == len(found)
     assert float(table[0]["attention.same"]) == found[0]["attention"]["same"]
+    # With three topics, some replicate draws but one of them.
+    assert {row["attention.ratio_note"] for row in table} == {""}
+    assert {row["cosine.ratio_note"] for row in table} == {
+        "the denominator has no interval, as some replicate has no pair"
+    }
     with (finished / "topics.csv").open() as file:
         words = list(csv.DictReader(file))
     assert {row["word"] for row in words} <= set(WORDS)
@@ -244,11 +251,13 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
     packed = gzip.compress((tiny / "corpus.txt").read_bytes() * 2)
     (tmp_path / "cut.txt.gz").write_bytes(packed[: len(packed) - 200])
     given = [str(tiny / "bert"), "--fits", "1", *without(SMALL, {"--fits"}), "--corpus", str(tmp_path / "cut.txt.gz")]
-    # The second time passages are found, not read.
-    for _ in range(2):
-        assert main(["probe", *given, "--out", str(tmp_path / "out")]) == 0
-        said = " ".join(capsys.readouterr().out.split())
+    # The second time passages are found, not read; with --json, notes are beside the JSON.
+    for more in ([], ["--json"]):
+        assert main(["probe", *given, "--out", str(tmp_path / "out"), *more]) == 0
+        printed = capsys.readouterr()
+        said = " ".join((printed.err if more else printed.out).split())
         assert "what comes before is used" in said
+        assert not more or json.loads(printed.out)
 
 
 @pytest.mark.parametrize(
@@ -258,11 +267,14 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         (["no-such/model"], "is not in the local cache and the hub cannot be reached: give minilm or a local folder"),
         (["BERT", "BERT"], "given twice"),
         (["BERT", "GPT2", "--revision", "a"], "--revision goes with one model, and 2 are given"),
-        (["BERT", "--revision", "step1"], "a folder: give a name of the hub"),
+        (["BERT", "--revision", "step1"], "--revision step1 is no folder in"),
         (["BERT", "--show-words", "frog", "unheardof"], '--show-words "unheardof" is not one token of'),
         (["BERT", "--device", "cuda"], "--device cuda is not available here"),
         (["BERT", "--device", "abacus"], "--device abacus is not allowed: give one of auto, cpu, cuda, mps"),
-        (["BERT", "--engine", "cloud"], '--engine "cloud" is not allowed'),
+        (["BERT", "--engine", "cloud"], '--engine = "cloud" is not allowed'),
+        (["BERT", "--address", "auto"], '--address = "auto" is not allowed with --engine local: add --engine ray'),
+        (["BERT", "--timeout", "0"], "--timeout = 0.0 is not allowed: give seconds, above 0"),
+        (["BERT", "--workers", "0"], "--workers = 0 is not allowed"),
         (["BERT", "--fractions", "2"], "fractions = [2.0] is not allowed"),
         (["BERT", "--fractions", "0"], "fractions = [0.0] is not allowed: give numbers above 0 and below 1"),
         (["BERT", "--fractions", "0.1", "1"], "fractions = [0.1, 1.0] is not allowed"),
@@ -277,7 +289,7 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give gensim, none"),
         (["EMPTY"], "has no config.json"),
         (["PICKLED"], "--allow-bin"),
-        (["WORDLESS"], "tokenizer"),
+        (["WORDLESS"], "has no tokenizer: its folder must hold tokenizer.json"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(

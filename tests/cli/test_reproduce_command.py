@@ -88,6 +88,8 @@ def test_verdicts_are_shown_before_and_after_correction(
         (["--only", "figure99"], '--only "figure99" is no claim'),
         (["--seeds", "0"], "--seeds = 0 is not allowed"),
         (["--preset", "huge"], "--preset"),
+        (["--timeout", "0"], "--timeout = 0.0 is not allowed"),
+        (["--address", "auto"], "add --engine ray"),
     ],
 )
 def test_bad_options_are_one_sentence_and_exit_code_2(

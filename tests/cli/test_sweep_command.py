@@ -9,6 +9,7 @@ import tomli_w
 
 from helpers import SMALL, start_program
 from topicscope.cli.main import main
+from topicscope.commands.sweep_runs import Group, train_group
 
 
 @pytest.fixture
@@ -29,6 +30,8 @@ def test_sweep_prints_rows_as_json_alone_and_resumes_without_its_file(
     assert main(["sweep", "--out", str(out), "--resume", "--workers", "1", "--measures", "norm_value", "loss"]) == 0
     assert "4 runs" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")} == before
+    assert main(["sweep", "--out", str(out), "--resume", "--dry-run"]) == 0
+    assert "trained in 2 groups, 2 of them finished. Nothing is left to train." in capsys.readouterr().out
 
 
 def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
@@ -46,6 +49,7 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
         (["SWEEP"], "--out is missing"),
         (["SWEEP", "--out", "OUT", "--address", "auto"], "add --engine ray"),
         (["SWEEP", "--out", "OUT", "--workers", "0"], "--workers = 0 is not allowed"),
+        (["SWEEP", "--out", "OUT", "--timeout", "-1"], "--timeout = -1.0 is not allowed"),
         (["SWEEP", "--out", "OUT", "--engine", "cloud"], "--engine cloud is not allowed"),
         (["nowhere.toml", "--out", "OUT"], "nowhere.toml cannot be read"),
     ],
@@ -66,16 +70,17 @@ def untimed(out: Path) -> list[dict[str, Any]]:
         return [{name: row[name] for name in row if not name.endswith("_seconds")} for row in csv.DictReader(file)]
 
 
-def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int) -> None:
+def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.toml"
     drawn = ["--quiet", "--measures", "loss"]
     settings = SMALL | {"training": {"steps": 150, "checkpoint_every": 20, "batch": 5, "snapshots": 0}}
-    path.write_text(tomli_w.dumps({"seeds": 2, "settings": settings, "vary": {"data.topics": [3, 4, 5]}}))
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": settings, "vary": {"data.topics": [3, 4, 5, 6]}}))
     assert main(["sweep", str(path), "--out", str(tmp_path / "whole"), "--workers", "1", *drawn]) == 0
     out = tmp_path / "killed"
-    words = ["sweep", str(path), "--out", str(out), "--engine", engine, "--workers", "2", "--resume", *drawn]
+    words = ["sweep", str(path), "--out", str(out), "--resume", *drawn]
+    finished: dict[Path, int] = {}
     for kill in range(kills):
-        program = start_program(*words)
+        program = start_program(*words, "--engine", engine, "--workers", "2")
         end = time.monotonic() + 120
         # Once a group more is finished.
         while len(list((out / "work").glob("*.sha256"))) <= kill and program.poll() is None:
@@ -84,17 +89,33 @@ def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int) -> No
         assert program.poll() is None, program.communicate()
         program.kill()
         program.communicate()
-    assert len(list((out / "work").glob("*.sha256"))) < 3
-    finished = {path: path.stat().st_mtime_ns for path in (out / "work").glob("*")}
-    assert main(words) == 0
+        finished = {path: path.stat().st_mtime_ns for path in (out / "work").glob("*.sha256")} | finished
+    missing = 4 - len(list((out / "work").glob("*.sha256")))
+    assert missing > 0
+    trained: list[str] = []
+
+    def noted(group: Group) -> bytes:
+        trained.append(group.folder.name)
+        return train_group(group)
+
+    # The rest in this process, where it can be counted.
+    monkeypatch.setattr("topicscope.commands.sweep.train_group", noted)
+    assert main([*words, "--workers", "1"]) == 0
     assert untimed(out) == untimed(tmp_path / "whole")
+    assert len(trained) == len(set(trained)) == missing
+    # Nor did a program that went on after a kill write anew what was there.
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
 
 
-def test_a_killed_sweep_ends_with_the_table_of_one_that_was_not(tmp_path: Path) -> None:
-    check_killed_sweeps_end_alike(tmp_path, "local", kills=1)
+def test_a_killed_sweep_ends_with_the_table_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_killed_sweeps_end_alike(tmp_path, "local", 1, monkeypatch)
 
 
 @pytest.mark.slow
-def test_a_sweep_killed_on_ray_ends_with_the_table_of_one_that_was_not(tmp_path: Path) -> None:
-    check_killed_sweeps_end_alike(tmp_path, "ray", kills=1)
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_sweep_killed_twice_ends_with_the_table_of_one_that_was_not(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_killed_sweeps_end_alike(tmp_path, engine, 2, monkeypatch)

@@ -31,13 +31,14 @@ def run_folder(
     weights: dict[str, np.ndarray],
     training: Training = Training(loss="squared"),  # noqa: B008
     data: Data = DATA,
-    step: int = 300,
+    step: int | None = None,
 ) -> Path:
     folder.mkdir(exist_ok=True)
     settings = Settings(data=data, masking=MASKING, model=model, training=training)
     (folder / "settings.toml").write_text(dump_settings(settings), encoding="utf-8")
     tensors = {f"weights/{name}": np.ascontiguousarray(array) for name, array in weights.items()}
-    save_file(tensors, folder / f"checkpoint-{step}.safetensors")
+    saved = training.steps if step is None else step
+    save_file(tensors, folder / f"checkpoint-{saved}.safetensors")
     return folder
 
 
@@ -289,3 +290,13 @@ def test_files_that_hold_no_matrix_are_refused(tmp_path: Path) -> None:
         check(tmp_path / "layers.npy", DATA, MASKING, layer=2)
     assert check(tmp_path / "layers.npy", DATA, MASKING, layer=1).finite is not None
     assert check(tmp_path / "two.safetensors", DATA, MASKING, tensor="b").finite is not None
+
+
+def test_an_unfinished_run_says_so_first(tmp_path: Path) -> None:
+    weights = {"embedding": np.eye(7), "value": np.zeros((1, 7, 7))}
+    training = Training(loss="cross_entropy", steps=500)
+    folder = run_folder(tmp_path / "at 300", Model(**ONE_HOT, **NO_BIAS), weights, training, step=300)
+    assert check(folder).notes[0] == "the run is unfinished: step 300 of 500"
+    # Control: a finished one does not.
+    finished = run_folder(tmp_path / "at 500", Model(**ONE_HOT, **NO_BIAS), weights, training)
+    assert "unfinished" not in " ".join(check(finished).notes)

@@ -1,146 +1,25 @@
-"""The command's function on a small registry of its own: three claims, two experiments."""
+"""The command's function on a small registry of its own: what is measured, written, kept and done again."""
 
 import csv
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from helpers import small_settings
+from scale_work import Gated
+from small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, run, verdicts
 from topicscope.commands import reproduce as command
-from topicscope.commands.reproduce import Progress, Reproduction, list_claims, reproduce
-from topicscope.errors import InputError
-from topicscope.measure.blocks import class_averages
-from topicscope.paper import running, work
-from topicscope.paper.claims import (
-    Claim,
-    Drawing,
-    Measurement,
-    Preset,
-    Results,
-    above,
-    below,
-    exact,
-    interval_given,
-    over_seeds,
-)
-from topicscope.paper.experiments import Experiment
-from topicscope.paper.needs import Need
+from topicscope.commands.reproduce import Progress
+from topicscope.errors import LostWorkError
+from topicscope.paper.claims import below, exact
 from topicscope.paper.registry import Registry
+from topicscope.paper.work import compute_need
 
-# W^V learns the topics of these documents within 30 steps.
-LEARNS = small_settings(
-    data={"topics": 3, "words": 3, "length": [30, 40], "dirichlet": [0.1], "fresh": True},
-    masking={"mask": 0.15},
-    model={
-        "embedding": {"start": "identity", "train": False},
-        "value": {"scale": 0.001},
-        **{part: {"start": "zero", "train": False} for part in ("key", "query")},
-    },
-    training={
-        "loss": "squared",
-        "batch": 20,
-        "steps": 30,
-        "learning_rate": 0.03,
-        "log_every": 10,
-        "checkpoint_every": 100,
-        "validate_every": 0,
-        "snapshots": 0,
-    },
-)
-TRAINED = Experiment(name="figure2/squared-adam", reproduces="Figure 2", settings=LEARNS)
-SHORT = Experiment(
-    name="figure2/short",
-    reproduces="Figure 2",
-    settings=small_settings(
-        data={"topics": 3, "words": 3}, model={"value": {"start": "zero"}}, training={"steps": 1, "log_every": 1}
-    ),
-)
-
-
-def contrast(results: Results, *, shuffled: bool = False, untrained: bool = False) -> Measurement:
-    trained = results[TRAINED.name]
-    topics = trained.word_topics.copy()
-    if shuffled:
-        topics[1:] = np.random.default_rng(0).permutation(topics[1:])
-    matrices = 0 * trained.value_products if untrained else trained.value_products
-    return over_seeds([class_averages(matrix, topics).contrast or 0.0 for matrix in matrices])
-
-
-def contrast_claim(name: str = "contrast", **broken: bool) -> Claim:
-    return Claim(
-        id=f"figure2/squared-adam/{name}",
-        source="Figure 2",
-        statement="W^V is larger within topics than between them.",
-        expected="> 0.1",
-        rule=above(0.1),
-        needs=(TRAINED,),
-        measure=lambda results: contrast(results, **broken),
-        figure="figure2",
-    )
-
-
-def draw(results: Results) -> Figure:
-    figure = Figure(figsize=(2, 2))
-    figure.add_subplot().imshow(results[TRAINED.name].value_products[0])
-    return figure
-
-
-EXACT = Claim(
-    id="theorem9/zero",
-    source="Theorem 9",
-    statement="Nothing is nothing.",
-    expected=0,
-    rule=below(1e-10),
-    measure=lambda results: exact(0.0),
-)
-STEP = Claim(
-    id="figure2/short/loss",
-    source="Figure 2",
-    statement="One step leaves the loss where it was.",
-    expected="< 10",
-    rule=below(10),
-    needs=(SHORT,),
-    measure=lambda results: over_seeds(results[SHORT.name].held_out_loss),
-)
-SMALL = Registry(
-    claims=(contrast_claim(), STEP, EXACT), drawings=(Drawing(name="figure2", draw=draw, needs=(TRAINED,)),)
-)
-
-
-@pytest.fixture(autouse=True)
-def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A small registry, and the names of the experiments that were trained."""
-    trained: list[str] = []
-
-    def recorded(run: work.Run) -> bytes:
-        trained.append(run[0].name)
-        return work.compute_need(run)
-
-    monkeypatch.setattr(command, "registry", lambda preset: SMALL)
-    monkeypatch.setattr(command, "compute_need", recorded)
-    for name, count in (
-        ("HELD_OUT_DOCUMENTS", 40),
-        ("CHUNK", 20),
-        ("GRADIENT_DOCUMENTS", 20),
-        ("ATTENTION_DOCUMENTS", 10),
-    ):
-        monkeypatch.setattr(running, name, count)
-    return trained
-
-
-def run(out: Path, **options: Any) -> Reproduction:
-    return reproduce(out, **{"seeds": 3, "workers": 1} | options)
-
-
-def verdicts(result: Reproduction) -> dict[str, str]:
-    return {row["id"]: row["verdict"] for row in result.rows}
+# Its registry is the small one.
+pytestmark = pytest.mark.usefixtures("trainings")
 
 
 def test_claims_figures_and_rows_are_written(tmp_path: Path, trainings: list[str]) -> None:
@@ -161,7 +40,7 @@ def test_claims_figures_and_rows_are_written(tmp_path: Path, trainings: list[str
         table = list(csv.DictReader(file))
     assert [line["id"] for line in table] == [row["id"] for row in result.rows]
     assert float(table[0]["measured"]) == result.rows[0]["measured"]
-    assert [path.name for path in result.figures] == ["figure2.png", "figure2.svg"]
+    assert [path.name for path in result.figures] == ["figure2.png", "figure2.svg", "figure2.csv"]
     assert result.failed == []
 
 
@@ -221,6 +100,21 @@ def test_a_truncated_result_is_trained_again(tmp_path: Path, trainings: list[str
     assert [row["measured"] for row in again.rows] == [row["measured"] for row in first.rows]
 
 
+def test_work_over_its_time_is_ended_and_named_and_finished_claims_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gated = Gated("figure9/gated", tmp_path / "gate")
+    late = replace(EXACT, id="figure9/late", needs=(gated,))
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((late, EXACT), ()))
+    monkeypatch.setattr(command, "compute_need", compute_need)
+    with pytest.raises(LostWorkError, match=r'"figure9/gated" was lost .* over the 0\.3 s allowed'):
+        run(tmp_path / "out", timeout=0.3)
+    assert (tmp_path / "gate.tries").read_text() == "xxx"
+    assert [row["id"] for row in json.loads((tmp_path / "out" / "claims.json").read_text())] == [EXACT.id]
+    gated.gate.touch()
+    assert verdicts(run(tmp_path / "out", timeout=60.0)) == {late.id: "holds", EXACT.id: "holds"}
+
+
 def test_only_some_claims_then_the_rest(tmp_path: Path, trainings: list[str]) -> None:
     assert list(verdicts(run(tmp_path / "out", only=("theorem9",)))) == [EXACT.id]
     assert trainings == []
@@ -229,191 +123,6 @@ def test_only_some_claims_then_the_rest(tmp_path: Path, trainings: list[str]) ->
     rows = json.loads((tmp_path / "out" / "claims.json").read_text())
     assert [row["id"] for row in rows] == [STEP.id, EXACT.id]
     assert not list((tmp_path / "out" / "figures").iterdir())
-
-
-def test_equal_settings_under_two_names_are_trained_once(
-    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    twin = Experiment(name="robustness/twin", reproduces="§2.3", settings=SHORT.settings)
-    second = Claim(
-        id="robustness/twin",
-        source="§2.3",
-        statement="The same again.",
-        expected="< 10",
-        rule=below(10),
-        needs=(twin, SHORT),
-        measure=lambda results: over_seeds(results[twin.name].held_out_loss - results[SHORT.name].held_out_loss),
-    )
-    monkeypatch.setattr(command, "registry", lambda preset: Registry((STEP, second), ()))
-    rows = run(tmp_path / "out").rows
-    assert trainings == [SHORT.name]
-    assert rows[1]["measured"] == 0.0
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"seeds": 4}, "--seeds 3 there, 4 here"),
-        ({"seed": 1}, "--seed 0 there, 1 here"),
-        ({"preset": "paper"}, "--preset quick there, paper here"),
-        ({"models": ("minilm",)}, "--models not given there, minilm here"),
-    ],
-)
-def test_a_folder_with_other_settings_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
-    run(tmp_path / "out", only=("theorem9",))
-    with pytest.raises(InputError, match=message):
-        run(tmp_path / "out", **change)
-
-
-def make_file(path: Path) -> None:
-    path.write_text("something")
-
-
-def make_folder(path: Path) -> None:
-    path.mkdir()
-    (path / "thesis.tex").touch()
-
-
-@pytest.mark.parametrize(("make", "message"), [(make_file, "is a file"), (make_folder, "holds no claims")])
-def test_a_folder_with_something_else_is_refused(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
-    make(tmp_path / "out")
-    with pytest.raises(InputError, match=message):
-        run(tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"seeds": 0}, "--seeds = 0"),
-        ({"seed": -1}, "--seed = -1"),
-        ({"workers": 0}, "--workers = 0"),
-        ({"preset": "all"}, '--preset = "all"'),
-        ({"engine": "cloud"}, '--engine = "cloud"'),
-        ({"address": "10.0.0.1:6379"}, '--address = "10.0.0.1:6379"'),
-        ({"only": ("figure99",)}, '"figure99" is no claim'),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_before_anything_is_written(
-    tmp_path: Path, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        run(tmp_path / "out", **options)
-    assert not (tmp_path / "out").exists()
-
-
-def test_claims_can_be_listed_without_running_them(trainings: list[str]) -> None:
-    listed = list_claims(only=("Figure 2",))
-    assert [claim["id"] for claim in listed] == ["figure2/squared-adam/contrast", STEP.id]
-    assert listed[0]["rule"] == "> 0.1"
-    assert trainings == []
-
-
-def test_presets_have_five_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    presets: list[Preset] = []
-
-    def asked(preset: Preset) -> Registry:
-        presets.append(preset)
-        return Registry((EXACT,), ())
-
-    monkeypatch.setattr(command, "registry", asked)
-    for name in ("quick", "paper"):
-        reproduce(tmp_path / name, preset=name)
-    assert presets == [Preset("quick", 5), Preset("paper", 20)]
-    assert [preset.full for preset in presets] == [False, True]
-
-
-@dataclass(frozen=True)
-class Count:
-    """Work of another kind than training: it counts letters."""
-
-    name: str
-    text: str
-    cost = 0.5
-    suffix = ".txt"
-
-    def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
-        return {"text": self.text, "seeds": list(seeds)}
-
-    def compute(self, seeds: tuple[int, ...]) -> bytes:
-        return str(len(self.text)).encode()
-
-    def restore(self, content: bytes) -> int:
-        return int(content)
-
-
-def test_claims_may_need_other_work_than_training(
-    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    letters = Count("letters/frog", "frog")
-    claim = Claim(
-        id="table9/letters",
-        source="Table 9",
-        statement="A frog has more than three letters, and training leaves it at that.",
-        expected="> 3",
-        rule=above(3),
-        needs=(letters, SHORT),
-        measure=lambda results: interval_given(
-            results[letters.name], 3.5, 4.5, p=1e-3, null=3, loss=float(results[SHORT.name].held_out_loss[0])
-        ),
-    )
-    assert isinstance(letters, Need)
-    monkeypatch.setattr(command, "registry", lambda preset: Registry((claim, STEP), ()))
-    found = run(tmp_path / "out").rows
-    assert trainings == [SHORT.name, letters.name]
-    assert (found[0]["verdict"], found[0]["measured"], found[0]["low"]) == ("holds", 4.0, 3.5)
-    assert found[0]["details"]["loss"] > 0
-    trainings.clear()
-    assert run(tmp_path / "out").rows == found
-    assert trainings == []
-
-
-def test_a_claim_that_cannot_be_run_here_is_not_run_with_its_reason_and_is_run_once_it_can(
-    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    absent = replace(STEP, id="table1/absent", unavailable="The model is not on this machine.")
-    monkeypatch.setattr(command, "registry", lambda preset: Registry((absent, EXACT), ()))
-    seen: list[Progress] = []
-    first, second = run(tmp_path / "out", report=seen.append).rows
-    assert (first["verdict"], first["verdict_corrected"], first["measured"]) == ("not run", "not run", None)
-    assert first["details"] == {"reason": "The model is not on this machine."}
-    assert second["verdict"] == "holds"
-    assert [(each.done, each.row["id"]) for each in seen] == [(1, absent.id), (2, EXACT.id)]
-    assert trainings == []
-    assert json.loads((tmp_path / "out" / "claims.json").read_text()) == [first, second]
-    # Not asked for, it is not in the way.
-    assert list(verdicts(run(tmp_path / "other", only=("theorem9",)))) == [EXACT.id]
-    assert len(json.loads((tmp_path / "other" / "claims.json").read_text())) == 1
-    monkeypatch.setattr(command, "registry", lambda preset: Registry((replace(absent, unavailable=""), EXACT), ()))
-    assert verdicts(run(tmp_path / "out"))[absent.id] == "holds"
-
-
-def test_models_reach_the_modules_of_claims_and_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    presets: list[Preset] = []
-
-    def asked(preset: Preset) -> Registry:
-        presets.append(preset)
-        return Registry((EXACT,), ())
-
-    monkeypatch.setattr(command, "registry", asked)
-    run(tmp_path / "out", models=("minilm", "random:minilm"))
-    list_claims(models=("minilm",))
-    assert [preset.models for preset in presets] == [("minilm", "random:minilm"), ("minilm",)]
-    assert json.loads((tmp_path / "out" / "settings.json").read_text())["models"] == ["minilm", "random:minilm"]
-
-
-def test_a_part_of_a_figures_claims_does_not_train_the_rest_of_the_figure(
-    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    both = Drawing(name="figure2", draw=draw, needs=(TRAINED, SHORT))
-    step = replace(STEP, figure="figure2")
-    monkeypatch.setattr(command, "registry", lambda preset: Registry((contrast_claim(), step), (both,)))
-    assert run(tmp_path / "out", only=(step.id,)).figures == []
-    assert trainings == [SHORT.name]
-    # With what is there from before, nothing more has to be trained for it.
-    assert len(run(tmp_path / "out", only=("figure2/squared-adam",)).figures) == 2
-    assert trainings == [SHORT.name, TRAINED.name]
-    # Asked for as a whole it is drawn.
-    assert len(run(tmp_path / "other", only=("figure2",)).figures) == 2
 
 
 def test_linear_algebra_runs_on_one_thread_and_then_on_as_many_as_before(

@@ -11,28 +11,16 @@ import pytest
 from safetensors.numpy import load_file
 
 from helpers import SMALL, overlay, start_program
+from small_sweeps import small_sweep, untimed
 from topicscope.commands import sweep as command
-from topicscope.commands import sweep_estimate, sweep_runs
+from topicscope.commands import sweep_runs
 from topicscope.commands.sweep import SweepResult, sweep
-from topicscope.commands.sweep_estimate import estimate_sweep, packed
 from topicscope.commands.sweep_table import table_rows
 from topicscope.errors import InputError
-from topicscope.settings.sweep import Axis, Sweep
+from topicscope.settings.sweep import Sweep
 from topicscope.settings.sweep_toml import dump_sweep
 from topicscope.training.ensemble import Ensemble, train_ensemble
 from topicscope.training.runs import RunFolder
-
-# Whatever the machine, a row without its times is the same.
-VARY: dict[str, Axis] = {"training.learning_rate": (0.01, 0.1), "data.length": ((4, 9), (5, 9))}
-
-
-def small_sweep(**changes: Any) -> Sweep:
-    options: dict[str, Any] = {"settings": SMALL, "vary": VARY, "seeds": (0, 3, 4), "together": 2}
-    return Sweep(**(options | changes))
-
-
-def untimed(result: SweepResult) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in result.rows]
 
 
 @pytest.fixture(scope="module")
@@ -237,26 +225,3 @@ def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_p
         sweep(small_sweep(), tmp_path / "out", workers=1, measures=["contrast_valu"])
     assert not (tmp_path / "out").exists()
     assert trained == []
-
-
-def test_an_estimate_counts_runs_and_trains_nothing_that_stays() -> None:
-    found = estimate_sweep(small_sweep(), workers=2)
-    assert (found.combinations, found.runs, found.groups) == (4, 12, 8)
-    assert 0 < found.wall_seconds < found.compute_seconds
-
-
-def test_an_estimate_is_the_beginning_and_the_steps_of_every_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep_estimate, "_seconds", lambda item, folder, steps: 0.5 + 0.01 * steps)
-    steps = SMALL["training"]["steps"]
-    beginning = 0.5 + 0.01
-    assert estimate_sweep(small_sweep(), workers=1).compute_seconds == pytest.approx(8 * (beginning + 0.01 * steps))
-    # The control: more steps take longer, by their own share alone.
-    longer = small_sweep(settings=overlay(SMALL, {"training": {"steps": 1_000 * steps}}))
-    expected = 8 * (beginning + 0.01 * 1_000 * steps)
-    assert estimate_sweep(longer, workers=1).compute_seconds == pytest.approx(expected)
-
-
-def test_packing_takes_the_longest_first() -> None:
-    assert packed([1.0, 1.0, 2.0, 4.0], workers=2) == 4
-    assert packed([1.0, 1.0, 2.0, 4.0], workers=1) == 8
-    assert packed([3.0, 3.0, 2.0, 2.0, 2.0], workers=2) == 7

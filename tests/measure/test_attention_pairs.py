@@ -20,7 +20,7 @@ from topicscope.measure.attention_pairs import (
 )
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Labelling
 from topicscope.measure.matching import Strata
-from topicscope.measure.permuted_pairs import PermutedLabels
+from topicscope.measure.permuted_pairs import LOOKED_UP, PermutedLabels
 from topicscope.measure.shard_files import restore_shard, shard_bytes
 
 WORDS, TOPICS, LAYERS, HEADS = 9, 4, 2, 3
@@ -177,6 +177,25 @@ def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
         assert np.abs(found.sums[1:] - found.sums[0]).max() > 1e-3
 
 
+def test_many_words_are_compared_by_their_topics_and_not_in_a_table_that_overflows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = np.random.default_rng(8)
+    several = Labelling(draw.random((40, 70)) < 0.05)
+    kept = np.flatnonzero(several.kept)
+    order = np.tile(np.arange(40), (6, 1))
+    order[:, kept] = [draw.permutation(kept) for _ in range(6)]
+    first, second = draw.choice(kept, size=(2, 200))
+    looked_up = PermutedLabels(several, order).same_topic(first, second)
+    strata = draw.integers(3, size=40)
+    assert (PermutedLabels(several, order, strata).same_topic(first, second) == looked_up).all()
+    monkeypatch.setattr("topicscope.measure.permuted_pairs.LOOKED_UP", 10)
+    assert (PermutedLabels(several, order).same_topic(first, second) == looked_up).all()
+    assert 0 < looked_up.mean() < 1
+    # The table's last place fits into 32 bits for as many words as are looked up, and not for all.
+    assert LOOKED_UP**2 - 1 <= np.iinfo(np.int32).max < 46_341**2 - 1
+
+
 def test_the_order_of_passages_and_the_shards_change_nothing() -> None:
     draw = np.random.default_rng(4)
     passages, plan = random_passages(draw, count=15), PairPlan(random_labellings(draw))
@@ -207,7 +226,7 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
     passages, labellings = random_passages(draw, count=10), random_labellings(draw)
     stratum = draw.integers(2, size=(WORDS, WORDS))
     strata = Strata(np.maximum(stratum, stratum.T), 2, distances=(1, 3))
-    shard = accumulated(passages, PairPlan(labellings, strata=strata, matched=(1,))).articles
+    shard = accumulated(passages, PairPlan(labellings, strata=(strata, strata))).articles
     expected = np.zeros((3, strata.size))
     for passage in passages:
         for query, first in enumerate(passage.words):
@@ -216,9 +235,9 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
                 if kind is not None and query != key:
                     near = 0 if abs(query - key) <= 1 else 1 if abs(query - key) <= 3 else 2
                     value = passage.attention[:, :, query, key].astype(float).mean() * len(passage.words) / 100
-                    expected[kind, strata.stratum[first, second] * 3 + near] += value
-    assert shard.matched_sums[:, 0].sum(axis=0) == pytest.approx(expected, rel=1e-9)
-    assert shard.matched_counts[:, 0].sum(axis=(0, 2)) == pytest.approx(shard.counts[:, 1].sum(axis=0))
+                    expected[kind, strata.pair_bins[first, second] * 3 + near] += value
+    assert shard.matched_sums[:, 1].sum(axis=0) == pytest.approx(expected[SAME_TOPIC:], rel=1e-9)
+    assert shard.matched_counts.sum(axis=(0, 3)) == pytest.approx(shard.counts.sum(axis=0)[:, SAME_TOPIC:])
     assert np.ptp(expected[DIFFERENT_TOPIC]) > 0.01
 
 
@@ -226,7 +245,7 @@ def test_a_shard_is_the_same_after_a_file_and_may_be_empty() -> None:
     draw = np.random.default_rng(7)
     labellings = random_labellings(draw)
     permuted = (PermutedLabels(labellings[0], np.tile(np.arange(WORDS), (3, 1))),)
-    plan = PairPlan(labellings, permuted, Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1), (0,))
+    plan = PairPlan(labellings, permuted, (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1),) * 2)
     for passages in (random_passages(draw), []):
         shard = accumulated(passages, plan)
         restored = restore_shard(shard_bytes(shard))

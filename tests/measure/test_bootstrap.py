@@ -5,7 +5,7 @@ import pytest
 
 from topicscope.measure.attention_pairs import ArticleSums, concatenate
 from topicscope.measure.bootstrap import AttentionReplicates, poisson_weights
-from topicscope.measure.contrast import auc_error, auc_of_histograms, contrast, over_seeds, percentile_interval
+from topicscope.measure.contrast import SeedDraws, auc_error, auc_of_histograms, contrast, percentile_interval
 
 SHAPE = (1, 3, 2, 2)
 
@@ -92,11 +92,24 @@ def test_the_interval_covers_the_ratio_where_one_over_pairs_would_not() -> None:
 def test_a_ratio_is_null_unless_its_denominator_is_above_zero() -> None:
     draw = np.random.default_rng(4)
     same = 1 + 0.1 * draw.normal(size=200)
-    for level, known in ((1.0, True), (0.05, False), (-1.0, False)):
+    around, below = "the denominator's interval includes 0", "the denominator is not above 0"
+    for level, note in ((1.0, None), (0.05, around), (-0.05, around), (-1.0, below)):
         found = contrast(same, level + 0.1 * draw.normal(size=200))
-        assert (found.ratio is not None) == known
-        assert (found.low is not None) == known
+        assert (found.ratio is None) == (found.low is None) == (note is not None)
+        assert found.ratio_note == note
         assert found.difference_low is not None
+    # Without replicates the number itself decides.
+    assert [contrast(same[:1], np.array([level])).ratio_note for level in (0.1, 0.0, -0.1)] == [None, below, below]
+
+
+def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
+    same, different = np.array([1.0, 1.1, 0.9]), np.array([2.0, 1.9, 2.1])
+    assert contrast(same, different).ratio_note is None
+    assert contrast(same * np.nan, different).ratio_note == "no pair to average over"
+    assert contrast(same, different * np.nan).ratio_note == "no pair to average over"
+    gap = contrast(same, np.array([2.0, np.nan, 2.1]))
+    assert gap.ratio is None
+    assert gap.ratio_note == "the denominator has no interval, as some replicate has no pair"
 
 
 def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:
@@ -115,7 +128,7 @@ def test_seeds_widen_the_interval_by_their_own_spread() -> None:
     draw = np.random.default_rng(6)
     shared = 0.1 * draw.normal(size=2001)
     seeds = np.array([-1.0, 0, 0.5, 1, 2])
-    found = over_seeds(seeds[:, None] + shared, generator=draw)
+    found = SeedDraws.draw(5, 2000, generator=draw).average(seeds[:, None] + shared)
     assert found[0] == pytest.approx(0.5 + shared[0])
     expected = 0.1**2 + seeds.var() / 5
     # The variance of a sample variance of 2,000 normal numbers.

@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from topicscope.paper import cooccurrence, figure3, language, probing
 from topicscope.paper.claims import PRESETS, Claim, Verdict, verdict
 from topicscope.paper.printed import FIGURE_3, FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
 from topicscope.paper.probing import Probed, Probing
+from topicscope.paper.work import compute_need, need_item
+from topicscope.probe import study, topics
 from topicscope.probe.settings import CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
+from topicscope.scale import map_items
 
 QUICK = PRESETS["quick"]
 CLAIMS = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(QUICK)}
@@ -236,26 +240,79 @@ def test_printed_numbers_are_the_papers() -> None:
     assert all(same < top and near > far for same, top, near, far in TABLE_2)
 
 
-def test_a_probe_is_computed_once_and_read_back(tmp_path: Path) -> None:
-    folder = save_tiny("bert", tmp_path / "tiny")
+def tiny_probing(folder: Path) -> Probing:
+    """A small model on a small corpus of two topics."""
+    save_tiny("bert", folder)
     words = [first + second + "x" for first in "abcd" for second in "efghi"]
     save_tokenizer(folder, words)
     draw = np.random.default_rng(0)
     half = len(words) // 2
     lines = [" ".join(draw.choice(words[:half] if line % 2 else words[half:], size=30)) for line in range(40)]
-    corpus = tmp_path / "corpus.txt"
+    corpus = folder / "corpus.txt"
     corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
     settings = ProbeSettings(
         text=CorpusSettings(corpus=str(corpus), length=16, layout="lines"),
         topics=TopicOptions(topics=2, fractions=(0.1,), fits=1, iterations=20, stop_words="none"),
         measures=MeasureSettings(replicates=20, permutations=49, head_permutations=19),
     )
-    need = Probing(model=str(folder), settings=settings, cost=1.0)
+    return Probing(model=str(folder), settings=settings, cost=1.0)
+
+
+def test_a_probe_is_computed_once_and_read_back(tmp_path: Path) -> None:
+    need = tiny_probing(tmp_path)
     first = need.compute((0,))
     found = need.restore(first)
     assert found.row(0.1, "one")["topics"] == 2
-    assert found.row(0.1, "several", "matrix", centred=True)["corpus"] == str(corpus)
+    assert found.row(0.1, "several", "matrix", centred=True)["corpus"] == str(tmp_path / "corpus.txt")
     again = json.loads(need.compute((0,)))
     assert again["rows"] == json.loads(first)["rows"]
     assert need.key((0,)) == need.key((0,))
     assert need.key((0,)) != need.key((1,))
+
+
+def test_a_probe_that_was_stopped_goes_on_and_the_next_model_takes_its_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = tiny_probing(tmp_path / "model")
+    untrained = replace(trained, model=f"random:{trained.model}")
+    expected = json.loads(trained.compute((0,)))["rows"]
+    fits, measured = count(monkeypatch, topics, "fit_lda"), count(monkeypatch, study, "measure_shard")
+    monkeypatch.setattr(study, "PASSAGES", 16)
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def run(need: Probing) -> bytes:
+        [content] = map_items(compute_need, [need_item(need, (0,))], folder=tmp_path / "needs")
+        return content
+
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "attention_summary", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(trained)
+    shards = len(measured)
+    assert (len(fits), shards > 1) == (1, True)
+    assert list((tmp_path / "needs").glob("*.partial"))
+    content = run(trained)
+    assert (len(fits), len(measured)) == (1, shards)
+    assert json.loads(content)["rows"][0]["cosine"] == expected[0]["cosine"]
+    assert not list((tmp_path / "needs").glob("*.partial"))
+    run(untrained)
+    assert (len(fits), len(measured)) == (1, 2 * shards)
+    # The control: other text is other ground.
+    other = replace(trained, settings=replace(trained.settings, text=replace(trained.settings.text, every=2)))
+    run(other)
+    assert len(fits) == 2
+
+
+def count(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[int]:
+    """A list that grows with every call of a function."""
+    calls: list[int] = []
+    function = getattr(module, name)
+
+    def counted(*given: object) -> object:
+        calls.append(1)
+        return function(*given)
+
+    monkeypatch.setattr(module, name, counted)
+    return calls

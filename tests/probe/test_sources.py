@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tiny_models import save_tiny
+from tiny_models import save_tiny, save_tokenizer
 from topicscope.errors import InputError
 from topicscope.probe.models import HuggingFaceModel, Loading
 from topicscope.probe.sources import check_architecture, find_model
@@ -101,6 +101,19 @@ def test_names_that_lead_nowhere_are_refused(
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(InputError, match=said):
         find_model(name, revision=revision)
+
+
+def test_checkpoints_within_a_folder_are_its_revisions(tmp_path: Path) -> None:
+    for seed, name in enumerate(("checkpoint-1", "checkpoint-20")):
+        save_tiny("bert", tmp_path / name, seed=seed)
+    save_tokenizer(tmp_path, ["frog", "toad"])
+    save_tokenizer(tmp_path / "checkpoint-20", ["frog", "toad", "newt"])
+    first, last = (find_model(str(tmp_path), revision=name) for name in ("checkpoint-1", "checkpoint-20"))
+    assert (first.folder, last.folder) == (tmp_path / "checkpoint-1", tmp_path / "checkpoint-20")
+    assert first.digest != last.digest
+    assert (first.tokenizer_folder, last.tokenizer_folder) == (tmp_path, last.folder)
+    with pytest.raises(InputError, match="--revision checkpoint-3 is no folder in"):
+        find_model(str(tmp_path), revision="checkpoint-3")
 
 
 def test_a_file_and_a_folder_without_settings_are_refused(tmp_path: Path) -> None:

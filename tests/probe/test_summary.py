@@ -91,6 +91,40 @@ def test_lda_seeds_are_averaged_and_widen_the_interval() -> None:
     assert both["high"] - both["low"] > good["high"] - good["low"] + 0.1
 
 
+def test_matched_attention_averages_lda_seeds_too() -> None:
+    good, bad = attention([planted_labels(TOPIC)])["matched"], attention([shuffled()])["matched"]
+    both = attention([planted_labels(TOPIC, 0), shuffled(1)])["matched"]
+    for name in ("same", "different", "share"):
+        assert both[name] == pytest.approx((good[name] + bad[name]) / 2, rel=1e-9)
+    balance = [each["co_occurrence"]["same"] for each in (good, bad, both)]
+    assert balance[2] == pytest.approx((balance[0] + balance[1]) / 2)
+    assert good["high"] == pytest.approx(good["low"], rel=1e-6)
+    assert both["high"] - both["low"] > 0.1
+
+
+def embeddings(labels: list[Labels], folder: Path) -> list[dict[str, Any]]:
+    plan = make_plan(labels)
+    save_file(word_vectors(MODEL, plan), folder / "vectors.safetensors")
+    places = tuple(range(len(labels)))
+    return measure_embedding(EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), places, 50, 19, seed=0))
+
+
+def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_path: Path) -> None:
+    good, bad = (embeddings([each], tmp_path)[0] for each in (planted_labels(TOPIC), shuffled()))
+    both = embeddings([planted_labels(TOPIC, 0), shuffled(1)], tmp_path)[0]
+    agree = embeddings([planted_labels(TOPIC, 0), planted_labels((TOPIC + 1) % TOPICS, 1)], tmp_path)[0]
+    for name in ("same", "different", "auc"):
+        assert both["cosine"][name] == pytest.approx((good["cosine"][name] + bad["cosine"][name]) / 2)
+    for name in ("same", "different", "difference", "share"):
+        assert both["matched"][name] == pytest.approx((good["matched"][name] + bad["matched"][name]) / 2)
+    # Planted similarities are all alike, so all doubt is about the seeds; two that agree leave none.
+    assert both["cosine"]["auc_high"] - both["cosine"]["auc_low"] > 0.1
+    assert both["matched"]["difference_high"] - both["matched"]["difference_low"] > 0.1
+    assert agree["cosine"]["auc_high"] == agree["cosine"]["auc_low"] == 1
+    assert agree["matched"]["difference_high"] == pytest.approx(agree["matched"]["difference_low"])
+    assert both["cosine"]["p"] == good["cosine"]["p"] != bad["cosine"]["p"]
+
+
 @pytest.fixture
 def planted_embeddings(tmp_path: Path) -> list[dict[str, dict[str, float]]]:
     plan = make_plan([planted_labels(TOPIC)])

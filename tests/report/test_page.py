@@ -1,8 +1,10 @@
 """The page without a browser: what is in it, what it may load, and what it says of folders that hold little."""
 
 import base64
+import csv
 import gzip
 import hashlib
+import io
 import json
 import re
 import shutil
@@ -17,6 +19,7 @@ from page_material import (
     write_claims,
     write_everything,
     write_landscapes,
+    write_layers,
     write_probe,
     write_runs,
     write_text_run,
@@ -26,9 +29,12 @@ from topicscope.report.page import ASSETS, page_html, write_report
 from topicscope.report.page.claims import section_of
 from topicscope.report.page.folders import Found, find
 from topicscope.report.page.probe_figures import probe_figures
-from topicscope.report.page.runs import evenly
+from topicscope.report.page.run_folder import classes_of
+from topicscope.report.page.runs import evenly, run_sections
 from topicscope.report.page.store import Store, script_json
-from topicscope.report.page.views import KEPT, classes_of, film, run_views
+from topicscope.report.page.view import KEPT, film
+from topicscope.report.page.views import run_views
+from topicscope.training.runs import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -337,3 +343,128 @@ def test_folders_inside_are_found_but_work_is_not_looked_through(tmp_path: Path)
     assert [path.name for path in found.claims] == ["results"]
     assert [path.name for path in found.probes] == ["probe"]
     assert not Found()
+
+
+def numbers_of(page: str, reference: dict[str, int]) -> np.ndarray:
+    """An array of a page that is kept as planes of bytes, as the script unpacks it."""
+    entry = data_of(page)["arrays"][reference["$"]]
+    assert entry["kind"] == "planes"
+    content = np.frombuffer(arrays_of(page), dtype=np.uint8)[entry["at"] : entry["at"] + entry["bytes"]]
+    return np.ascontiguousarray(content.reshape(4, -1).T).view("<f4").ravel()
+
+
+def test_numbers_of_tables_are_exact_to_four_digits_and_whole_ones_wholly() -> None:
+    values = np.concatenate([np.random.default_rng(0).normal(size=200) * np.geomspace(1e-9, 1e9, 200), [np.nan, 0.0]])
+    store = Store()
+    entry = store.index[store.rounded(values)["$"]]
+    back = np.ascontiguousarray(np.frombuffer(store.chunks[0][: entry["bytes"]], np.uint8).reshape(4, -1).T)
+    np.testing.assert_allclose(back.view("<f4").ravel(), values, rtol=2.0**-13)
+    # Not more exactly than it says: that is what makes it small.
+    assert (back[:-2, 0] == 0).all()
+    steps = np.array([123_457.0, 3.0, np.nan])
+    store.rounded(steps)
+    again = np.ascontiguousarray(np.frombuffer(store.chunks[1], np.uint8).reshape(4, -1).T)
+    np.testing.assert_array_equal(again.view("<f4").ravel(), steps)
+
+
+def test_the_points_of_a_drawing_are_in_the_page(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    (image,) = data_of(page_html([folder]))["images"].values()
+    assert image["numbers"] is not None
+    written = (folder / "figures" / "figure2.csv").read_text(encoding="utf-8")
+    rows = list(csv.reader(io.StringIO(written)))[1:]
+    page = page_html([folder])
+    series = image["numbers"]["series"]
+    assert [name for panel, name, count in series for _ in range(count)] == [row[1] for row in rows]
+    for place, axis in ((2, "x"), (3, "y")):
+        wanted = [float(row[place]) if row[place] else np.nan for row in rows]
+        np.testing.assert_allclose(numbers_of(page, image["numbers"][axis]), wanted, rtol=2.0**-13)
+    assert [text for _, text in image["numbers"]["texts"]] == [row[5] for row in rows if row[5]]
+
+
+def test_points_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
+    folder = write_claims(tmp_path / "results")
+    (folder / "figures" / "figure2.csv").write_text("panel,series,x,y,value,text\na,b,no number,1,2,\n")
+    page = page_html([folder])
+    assert "its numbers are left out" in page
+    (image,) = data_of(page)["images"].values()
+    assert image["numbers"] is None
+    (folder / "figures" / "figure2.csv").unlink()
+    assert "its numbers are left out" not in page_html([folder])
+
+
+def test_each_layer_has_its_own_matrix_and_attention(tmp_path: Path) -> None:
+    folder = write_layers(tmp_path / "layers")
+    found = find([folder])
+    (view,) = run_views(found.runs, found)
+    assert [(matrix.label, matrix.layer) for matrix in view.matrices] == [("W^V, layer 1", 0), ("W^V, layer 2", 1)]
+    snapshot = RunFolder(folder).snapshots()[12]
+    for layer, matrix in enumerate(view.matrices):
+        np.testing.assert_array_equal(matrix.frames[-1], snapshot["value"][layer])
+        np.testing.assert_allclose(
+            view.attention[0, -1, layer], snapshot["attention"][:, layer].mean(axis=1), rtol=1e-6
+        )
+    assert not np.array_equal(view.matrices[0].frames[-1], view.matrices[1].frames[-1])
+    (run,) = data_of(page_html([folder]))["runs"]
+    assert [matrix["layer"] for matrix in run["matrices"]] == [0, 1]
+
+
+def test_an_experiment_kept_before_layers_were_told_apart_is_still_read(runs: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    found = find([runs])
+    (view,) = run_views(found.runs, found)
+    old = film(view)
+    old["attention"] = old["attention"].mean(axis=2)
+    (tmp_path / "kept").mkdir()
+    save_file(old, tmp_path / "kept" / KEPT)
+    again = find([tmp_path])
+    (kept,) = run_views(again.runs, again)
+    np.testing.assert_allclose(kept.attention, view.attention)
+
+
+def test_frames_take_no_more_room_than_there_is(runs: Path) -> None:
+    found = find([runs])
+    views = run_views(found.runs, found)
+    size = views[0].matrices[0].frames[0].size
+
+    def frames(room: int) -> int:
+        store = Store()
+        (section,) = run_sections(views, store, room)
+        reference = section["matrices"][0]["frames"]
+        return 0 if reference is None else int(store.index[reference["$"]]["shape"][0])
+
+    assert frames(10 * size) == len(views[0].frame_steps)
+    assert frames(3 * size) == 3
+    assert frames(size) == 0
+    assert frames(-1) == 0
+
+
+def test_marks_on_the_landscape_have_an_edge_that_differs_from_every_colour_of_its_map() -> None:
+    found = re.search(r"const MARKS = \{(.*?)\}", (ASSETS / "landscapes.js").read_text())
+    assert found
+    marks = dict(re.findall(r'(\w+): "(#[0-9a-f]{6})"', found[1]))
+    # Cividis, as the plotting library has it: dark blue, grey, yellow.
+    cividis = ["#00224e", "#1d3a6c", "#434e6c", "#5f636e", "#7c7b78", "#9a9376", "#bbaf71", "#dec958", "#fde737"]
+    edge, halo = marks.pop("edge"), marks.pop("halo")
+    assert len(marks) == 4
+    assert min(max(contrast(colour, edge), contrast(colour, halo)) for colour in cividis) >= 3
+    # Neither edge alone would do.
+    assert min(contrast(colour, edge) for colour in cividis) < 3
+    assert min(contrast(colour, halo) for colour in cividis) < 3
+    papers = re.findall(r"--paper: (#[0-9a-f]{6})", (ASSETS / "page.css").read_text())
+    # In the legend, a mark or its edge is seen on either paper.
+    for mark in (marks["optimum"], marks["bound"], marks["limit"]):
+        assert min(contrast(mark, paper) for paper in papers) >= 3
+    assert min(max(contrast(marks["uniform"], paper), contrast(edge, paper)) for paper in papers) >= 3
+
+
+def test_text_in_figures_has_contrast_with_both_papers() -> None:
+    style = (ASSETS / "page.css").read_text()
+    light, dark = (dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", part)) for part in style.split("@media", 2)[:2])
+    for colours in (light, dark):
+        # Figures are written in ink and ruled in soft.
+        assert contrast(colours["ink"], colours["paper"]) >= 4.5
+        assert contrast(colours["soft"], colours["paper"]) >= 4.5
+        assert contrast(colours["link"], colours["raised"]) >= 4.5
+    assert contrast(light["ink"], dark["paper"]) < 4.5

@@ -1,24 +1,20 @@
 """The page in a browser: nothing goes to the network, one slider moves every panel, keys are enough, all sizes fit."""
 
+import base64
+import csv
+import io
 import re
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from browser import Browser, browser, require_browser
-from page_material import write_everything
+from page_material import NASTY, write_everything
+from page_seen import colours_of, look_at_everything, open_training, still
 from topicscope.report.page import page_html, write_report
 
 pytestmark = pytest.mark.slow
-PANELS = ("map-0-trained", "map-0-difference", "attention", "norms", "loss")
-# What a reader sees of each panel that the slider drives.
-SEEN = f"""Object.fromEntries({list(PANELS)}.map((id) => {{
-  const panel = document.getElementById(id);
-  const image = panel.querySelector(".heatmaplayer image"), line = panel.querySelector(".now");
-  return [id, image ? image.getAttribute("href") : line.style.left + panel.querySelector(".said").textContent];
-}}))"""
 # Every element with text of its own, and its contrast with what is behind it.
 CONTRASTS = r"""
 const linear = (share) => (share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4);
@@ -35,9 +31,10 @@ const behind = (element) => {
 };
 const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
 const seen = [...document.querySelectorAll("body *:not(script):not(style)")].filter((element) =>
-  element.checkVisibility() && !element.closest("svg") && !element.disabled && written(element));
+  element.checkVisibility() && !element.closest(".heatmaplayer") && !element.disabled && written(element));
 return seen.map((element) => {
-  const pair = [luminance(getComputedStyle(element).color), luminance(behind(element))].sort((a, b) => b - a);
+  const style = getComputedStyle(element), ink = element.closest("svg") ? style.fill : style.color;
+  const pair = [luminance(ink), luminance(behind(element))].sort((a, b) => b - a);
   return [(pair[0] + 0.05) / (pair[1] + 0.05), element.tagName + ": " + element.textContent.trim().slice(0, 40)];
 });"""
 FILTER = """(() => {
@@ -65,15 +62,6 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     require_browser()
     with browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
-
-
-def look_at_everything(chromium: Browser) -> None:
-    for section in chromium.value("[...document.querySelectorAll('section[id]')].map((each) => each.id)"):
-        chromium.scroll_to(section)
-        time.sleep(0.3)
-    chromium.value("[...WAITING.keys()].forEach(drawWaiting)")
-    chromium.wait("WAITING.size === 0 && document.querySelectorAll('.js-plotly-plot').length > 5")
-    time.sleep(0.5)
 
 
 def test_no_error_and_no_request(page: Path, chromium: Browser) -> None:
@@ -106,16 +94,9 @@ def test_a_script_that_is_not_the_pages_does_not_run(page: Path, chromium: Brows
 
 
 def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
-    chromium.open(page)
-    chromium.scroll_to("training")
-    chromium.wait("document.querySelector('.now') && document.querySelector('#map-0-trained .heatmaplayer image')")
-    before = chromium.value(SEEN)
-    chromium.value(
-        "(() => { const slider = $('frame'); slider.value = 0; slider.dispatchEvent(new Event('input')); })()"
-    )
-    chromium.wait("$('step').textContent.startsWith('0 of')")
-    after = chromium.value(SEEN)
-    assert [name for name in PANELS if before[name] == after[name]] == []
+    open_training(chromium, page)
+    assert still(chromium) == []
+    assert chromium.value("$('step').textContent").startswith("0 of")
     # Theory does not move, and the table of averages is that of step 0.
     assert chromium.value("shown(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
         "$('averages-0').textContent"
@@ -126,6 +107,25 @@ def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
     assert chromium.value(drawn) == chromium.value(
         "frame(DATA.runs[0].matrices[0].frames, 0).map((line) => Array.from(line))"
     )
+
+
+def test_each_layer_can_be_looked_at_alone(page: Path, chromium: Browser) -> None:
+    open_training(chromium, page)
+    assert chromium.value("$('layer').parentElement.hidden")
+    chromium.value("chooseRun(DATA.runs.findIndex((run) => run.matrices.length > 1))")
+    shown = "[...document.querySelectorAll('#maps figcaption')].map((each) => each.textContent)"
+    assert chromium.value(shown) == ["W^V, layer 1, trained", "W^V, layer 2, trained"]
+    assert not chromium.value("$('layer').parentElement.hidden")
+    said = "document.querySelector('#attention .said').textContent"
+    whole = chromium.value(said)
+    chromium.value("(() => { $('layer').value = 1; $('layer').dispatchEvent(new Event('change')); })()")
+    assert chromium.value(shown) == ["W^V, layer 2, trained"]
+    assert chromium.value(said) != whole
+    # Attention of all is the average of each.
+    both = [chromium.value(f"(training.layer = {layer}, attentionAt(0, 2))") for layer in (0, 1)]
+    average = chromium.value("(training.layer = -1, attentionAt(0, 2))")
+    assert average == pytest.approx([sum(pair) / 2 for pair in zip(*both, strict=True)])
+    assert both[0] != both[1]
 
 
 def test_another_seed_is_shown_by_its_averages(page: Path, chromium: Browser) -> None:
@@ -150,26 +150,46 @@ def test_play_goes_on_and_pause_stops(page: Path, chromium: Browser) -> None:
     assert chromium.value("training.timer === null && $('play').textContent === 'Play'")
 
 
-def test_keys_alone_reach_and_move_everything(page: Path, chromium: Browser) -> None:
+def test_keys_alone_reach_every_control_in_order_and_the_focus_is_seen(page: Path, chromium: Browser) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
     chromium.open(page)
+    look_at_everything(chromium)
+    # Tabs go on from where the page was last looked at: begin at its top.
+    chromium.value("(() => { document.body.tabIndex = -1; document.body.focus(); })()")
+    # Each thing that can be used gets a number, in the order of the page.
+    controls = chromium.value(
+        "(() => { let count = 0; const all = 'a[href], button, select, input, summary, [tabindex=\"0\"]';"
+        " for (const each of document.querySelectorAll(all))"
+        " if (each.checkVisibility() && !each.disabled) each.dataset.place = count++;"
+        " return count; })()"
+    )
+    reached, unseen = [], []
+    for _ in range(controls + 40):
+        ActionChains(chromium.driver).send_keys(Keys.TAB).perform()
+        place, outline, name = chromium.value(
+            "[document.activeElement.dataset.place, getComputedStyle(document.activeElement).outlineStyle,"
+            " document.activeElement.outerHTML.slice(0, 80)]"
+        )
+        if place is not None:
+            reached.append(int(place))
+            unseen += [name] if outline == "none" else []
+        if len(reached) >= controls:
+            break
+    assert reached == list(range(controls))
+    assert unseen == []
+
+
+def test_keys_alone_move_the_slider_open_a_claim_and_sort(page: Path, chromium: Browser) -> None:
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
 
     def press(key: str) -> None:
         ActionChains(chromium.driver).send_keys(key).perform()
 
-    reached: list[str] = []
-    for _ in range(400):
-        press(Keys.TAB)
-        name = chromium.value("document.activeElement.id || document.activeElement.textContent.trim().slice(0, 30)")
-        reached.append(name)
-        if name == "frame":
-            break
-    assert reached[0] == "Skip to the results"
-    assert {"verdict", "figure2/a", "run", "seed", "play", "frame"} <= set(reached)
-    assert chromium.value("getComputedStyle(document.activeElement).outlineStyle") != "none"
-    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
+    open_training(chromium, page)
+    chromium.value("$('frame').focus()")
     place = chromium.value("training.frame")
     press(Keys.ARROW_LEFT)
     chromium.wait(f"training.frame === {place - 1}")
@@ -189,19 +209,25 @@ def test_keys_alone_reach_and_move_everything(page: Path, chromium: Browser) -> 
 
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [360, 1600])
-def test_nothing_is_wider_than_the_window_and_all_text_has_contrast(
-    page: Path, chromium: Browser, tmp_path: Path, width: int, dark: bool
+def test_nothing_is_wider_than_the_window_all_text_has_contrast_and_every_panel_is_drawn(
+    page: Path, chromium: Browser, width: int, dark: bool
 ) -> None:
     chromium.open(page, width=width, dark=dark)
     look_at_everything(chromium)
     assert chromium.value("document.documentElement.scrollWidth") <= width
-    low = [text for ratio, text in chromium.run(CONTRASTS) if ratio < 4.5]
-    assert low == []
+    seen = chromium.run(CONTRASTS)
+    assert [text for ratio, text in seen if ratio < 4.5] == []
+    # Text of the page and of its figures, whose axes have names and numbers.
+    assert sum(text.startswith("text:") for _, text in seen) > 50
     paper = chromium.value("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
-    chromium.scroll_to("training")
-    chromium.screenshot(tmp_path / f"{width}.png")
-    assert (tmp_path / f"{width}.png").stat().st_size > 5_000
+    # An empty panel has its paper, its frame and little else.
+    panels = chromium.value("[...SPECS.keys()].filter((panel) => panel.isConnected).map((panel) => panel.id)")
+    assert len(panels) > 10
+    bare = {panel: colours_of(chromium, panel) for panel in panels}
+    assert {panel: count for panel, count in bare.items() if count < 4} == {}
+    chromium.value("(Plotly.purge(document.querySelector('#loss .plot')), 0)")
+    assert colours_of(chromium, "loss") < 4
 
 
 def test_words_that_look_like_scripts_are_shown_as_text(page: Path, chromium: Browser) -> None:
@@ -227,10 +253,23 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     lines = chromium.value("saved['map-0-trained.csv']").splitlines()
     assert lines[0] == "trace,x,y,z"
     assert len(lines) == 1 + 7 * 7
+    # Ratios have their intervals, heads what is said of them.
+    chromium.value("(document.querySelector('#probe-0-figure-0 [data-save=csv]').click(), 0)")
+    ratios = list(csv.reader(io.StringIO(chromium.value("saved['probe-0-figure-0.csv']"))))
+    assert ratios[0] == ["trace", "x", "y", "z", "low", "high"]
+    assert [float(number) for number in (ratios[1][1], *ratios[1][4:])] == pytest.approx([2.0, 1.9, 2.1])
+    heads = chromium.value("DATA.figures.find((each) => /by layer and head/.test(each.title)).id")
+    chromium.value(f"(document.querySelector('#{heads} [data-save=csv]').click(), 0)")
+    said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
+    assert said[2] == ["minilm", "2", "1", "1.01", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
     # On paper the ink is dark, whatever the reader's theme.
     assert "rgb(230%2C%20237%2C%20243)" not in chromium.value("saved['map-0-trained.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
-    assert "figure2/a" in chromium.value("saved['figure2.csv']")
+    drawn = list(csv.reader(io.StringIO(chromium.value("saved['figure2.csv']"))))
+    assert drawn[0] == ["panel", "series", "x", "y", "value", "text"]
+    # The points that were drawn, to four digits; the word of another's text is no markup.
+    assert [line[2] for line in drawn if line[1] == "squared loss"] == ["1", "1.1", "1.2"]
+    assert any(line[1] == NASTY and line[2] == "0.5" for line in drawn)
     assert chromium.console_errors() == []
 
 
@@ -240,20 +279,40 @@ def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
     chromium.wait("SPECS.has($('contour'))")
     first = chromium.value("$('landscape-said').textContent")
     chromium.value("(() => { $('topics').value = 1; $('topics').dispatchEvent(new Event('input')); })()")
-    assert chromium.value("$('topics-shown').textContent") == "20"
+    chromium.wait("$('topics-shown').textContent === '20'")
     assert chromium.value("$('landscape-said').textContent") != first
     chromium.value("(() => { $('per-document').value = 1; $('per-document').dispatchEvent(new Event('input')); })()")
-    assert chromium.value("landscape.now.perDocument") == 4
+    chromium.wait("landscape.now.perDocument === 4")
+    # Both figures show it: the surface, which takes longer, once the slider rests.
+    shown = "Array.from(SPECS.get($('{}')).traces[0].x) + '' === Array.from(numbers(landscape.now.weights)) + ''"
+    assert chromium.value(shown.format("contour"))
+    chromium.wait(shown.format("surface"))
+    names = "SPECS.get($('{}')).traces.filter((each) => each.showlegend !== false).map((each) => each.name)"
+    for panel in ("contour", "surface"):
+        drawn = chromium.value(names.format(panel))
+        assert {"optimum", "uniform attention"} < set(drawn)
+        assert any("lower bound" in name for name in drawn)
     # The drawn grid is the exact loss, packed: its least is near the optimum's.
     assert chromium.value("Math.min(...numbers(landscape.now.grid)) - landscape.now.loss") == pytest.approx(0, abs=5e-3)
 
 
-def test_print_is_on_white_with_everything_drawn(page: Path, chromium: Browser) -> None:
+def test_print_is_on_white_with_everything_drawn_and_open(page: Path, chromium: Browser) -> None:
     chromium.open(page, dark=True)
-    pdf = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
-    assert len(pdf) > 50_000
+    waiting = chromium.value("WAITING.size")
+    printed = chromium.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": False})["data"]
+    # Drawn figures make pages: nothing but the tables would be two or three.
+    assert base64.b64decode(printed).count(b"/Type /Page\n") >= 6
+    assert waiting > 0
     assert chromium.value("WAITING.size") == 0
     assert chromium.value("document.querySelector('.claim').open")
+    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    # A sheet of paper cannot be scrolled.
+    chromium.resize(760)
+    chromium.wait("document.documentElement.scrollWidth <= 760")
+    assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert chromium.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
+    chromium.wait("document.querySelector('#loss .xtick text').style.fill === 'rgb(27, 31, 36)'")
+    chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
 @pytest.mark.parametrize("kind", ["empty", "nothing"])

@@ -33,7 +33,7 @@ def test_norms_are_drawn_one_line_a_run_with_their_mean_and_the_stage_boundary(t
     assert len(without.lines) == 4
     assert len(with_end.lines) == 5
     assert "does not end" in without.get_title()
-    assert [path.suffix for path in save_figure(figure, tmp_path / "norms")] == [".png", ".svg"]
+    assert [path.suffix for path in save_figure(figure, tmp_path / "norms")] == [".png", ".svg", ".csv"]
 
 
 def test_the_map_says_where_stage_2_is_missing_and_marks_two_stages() -> None:

@@ -51,7 +51,7 @@ def test_table_1_as_a_picture_has_intervals_and_the_papers_numbers_apart(tmp_pat
     assert [horizontal(line) for line in diamonds] == [[1.3]]
     labels = [label.get_text() for label in cosine.get_yticklabels()]
     assert labels == ["minilm  0.0005", "minilm  0.001", "random:minilm  0.0005", "BERT (paper)  0.0005"]
-    assert [path.suffix for path in save_figure(figure, tmp_path / "table1")] == [".png", ".svg"]
+    assert [path.suffix for path in save_figure(figure, tmp_path / "table1")] == [".png", ".svg", ".csv"]
 
 
 def test_heads_are_marked_where_they_are_significant() -> None:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scale_work
 from helpers import start_python
-from scale_work import calls, finished
+from scale_work import calls, finished, products, products_in_another_order
 
 SOURCE = str(Path(scale_work.__file__))
 # Ray takes seconds to start, and more on a busy machine.
@@ -70,7 +71,10 @@ def held_program(engine: str, folder: Path) -> Iterator["subprocess.Popen[str]"]
 def test_a_small_ray_gives_the_bits_of_the_local_engine(tmp_path: Path) -> None:
     on_ray = digest("products", "ray", 2, tmp_path / "ray", 3)
     assert on_ray == digest("products", "local", 1, tmp_path / "local", 3)
-    assert on_ray != digest("products", "local", 1, tmp_path / "other", 2)
+    # The control: the same numbers, added up in another order, have other bits.
+    assert on_ray != digest("products_in_another_order", "local", 1, tmp_path / "other", 3)
+    one, other = (np.frombuffer(work((0, tmp_path))) for work in (products, products_in_another_order))
+    np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
 
 
 @pytest.mark.slow

@@ -1,13 +1,17 @@
 """What Ray is asked for, by a Ray that only takes notes."""
 
+import socket
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.exceptions import AuthenticationError
 
-from scale_work import items, square
+from scale_work import calls, items, square
 from topicscope.errors import InputError
-from topicscope.scale import map_items, ray_engine
+from topicscope.scale import map_items, ray_engine, versions
 
 
 class NotedRay:
@@ -32,17 +36,17 @@ class NotedRay:
         return {"CPU": float(self.cores)}
 
     def remote(self, **_: Any) -> Any:
-        return lambda function: self
+        return lambda function: SimpleNamespace(options=partial(self.options, function))
 
-    def options(self, num_cpus: int, **_: Any) -> "NotedRay.Handle":
+    def options(self, function: Any, num_cpus: int, **_: Any) -> Any:
         assert num_cpus <= self.cores
         self.asked.append(num_cpus)
-        return NotedRay.Handle()
 
-    class Handle:
-        def remote(self, task: Any) -> Any:
-            task.compute()
+        def remote(*arguments: Any) -> Any:
+            function(*arguments)
             return object()
+
+        return SimpleNamespace(remote=remote)
 
     def wait(self, running: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
         return running[:1], running[1:]
@@ -71,8 +75,64 @@ def test_a_ray_of_our_own_has_cores_for_every_workers_threads(
 def test_threads_that_no_machine_of_a_cluster_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = NotedRay(cluster=4)
     monkeypatch.setattr(ray_engine, "_ray", lambda: ray)
+    monkeypatch.setattr(ray_engine, "_knock", lambda address: None)
     options: dict[str, Any] = {"folder": tmp_path / "work", "engine": "ray", "address": "auto"}
     assert map_items(square, items(tmp_path, 1, threads=4), **options) == [b"0"]
     assert ray.asked == [4]
     with pytest.raises(InputError, match=r"has threads = 5, and no machine .* more than 4 cores"):
         map_items(square, items(tmp_path, 1, threads=5), **options)
+
+
+def test_a_cluster_that_does_not_take_our_token_is_refused_and_one_that_does_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Door:
+        """Of a cluster: it lets in, or not."""
+
+        open = False
+
+        def __init__(self, address: str) -> None:
+            if not self.open:
+                raise AuthenticationError("no token")
+
+    ray = NotedRay(cluster=1)
+    monkeypatch.setattr(ray_engine, "_ray", lambda: ray)
+    monkeypatch.setattr("ray._raylet.GcsClient", Door)
+    # So that no token of this machine is used, for the rest of the tests neither.
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with socket.create_server(("127.0.0.1", 0)) as somebody:
+        options: dict[str, Any] = {"engine": "ray", "address": f"127.0.0.1:{somebody.getsockname()[1]}"}
+        with pytest.raises(InputError, match=r"asks for a token that this machine does not have: copy .*\.$"):
+            map_items(square, items(tmp_path), folder=tmp_path / "work", **options)
+        assert calls(tmp_path) == []
+        Door.open = True
+        assert map_items(square, items(tmp_path), folder=tmp_path / "work", **options) == [b"0", b"1", b"4", b"9"]
+
+
+def test_an_address_left_by_a_cluster_that_is_gone_is_said_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What Ray finds for "auto" when a cluster was killed.
+    monkeypatch.setattr("ray._private.services.get_ray_address_from_environment", lambda *words: "127.0.0.1:1")
+    monkeypatch.setattr(ray_engine, "_ray", lambda: NotedRay(cluster=1))
+    options: dict[str, Any] = {"engine": "ray", "folder": tmp_path / "work"}
+    with pytest.raises(InputError, match=r'--address = "auto" cannot be reached \(nobody answers at 127\.0\.0\.1:1'):
+        map_items(square, items(tmp_path), address="auto", **options)
+    # The control: without an address it is a Ray of our own.
+    assert map_items(square, items(tmp_path), **options) == [b"0", b"1", b"4", b"9"]
+
+
+def test_a_machine_with_other_versions_computes_nothing_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray, asked = NotedRay(), versions()
+    monkeypatch.setattr(ray_engine, "_ray", lambda: ray)
+    # First who asks, then the machine that computes.
+    answers = iter([asked, asked | {"numpy": "1.0"}])
+    monkeypatch.setattr(ray_engine, "versions", lambda: next(answers))
+    options: dict[str, Any] = {"folder": tmp_path / "work", "engine": "ray"}
+    with pytest.raises(InputError, match=rf"other versions \(numpy 1\.0 there, {asked['numpy']} here\): install"):
+        map_items(square, items(tmp_path, 1), **options)
+    assert calls(tmp_path) == []
+    monkeypatch.setattr(ray_engine, "versions", versions)
+    assert map_items(square, items(tmp_path, 1), **options) == [b"0"]

@@ -101,6 +101,9 @@ def _check(path: Path, options: Options) -> Check:
 
 def _show(screen: Console, result: Check) -> None:
     screen.print(f"{result.matrix} of {result.source}", style="bold", markup=False)
+    # Before the numbers, which they qualify.
+    for note in result.notes:
+        screen.print(f"note: {note}", markup=False)
     screen.print(_class_table(result))
     for title, family in (("Lemma 1", result.lemma_1), ("Theorem 1 (E = W^E⊤W^E)", result.theorem_1)):
         if family is not None:
@@ -111,8 +114,6 @@ def _show(screen: Console, result: Check) -> None:
             losses.add_row(title, *_loss_cells(optimum))
     if losses.row_count:
         screen.print(losses)
-    for note in result.notes:
-        screen.print(f"note: {note}", markup=False)
 
 
 def _class_table(result: Check) -> Table:

@@ -35,6 +35,7 @@ examples:
   topicscope probe google-bert/bert-base-uncased --corpus enwiki.xml.bz2 --topics 100 --out bert
   topicscope probe ./my-model --corpus texts.jsonl.zst --field body --out mine
   topicscope probe EleutherAI/pythia-70m --revision step1000 step10000 step143000 --out pythia
+  topicscope probe ./run --revision checkpoint-500 checkpoint-1000 --out mine
   topicscope probe minilm --show-words frog toad mozart schubert --out words
 """
 
@@ -50,7 +51,7 @@ class Options:
     """Where results and finished work go."""
 
     revision: tuple[str, ...] = ()
-    """Checkpoints of one model on the hub, in the order of training."""
+    """Checkpoints of one model, in the order of training: revisions on the hub, or folders within a local one."""
 
     show_words: tuple[str, ...] = ()
     """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
@@ -98,6 +99,8 @@ def main(words: list[str]) -> int:
         )
     if options.json:
         print_json(result.rows)
+        for note in result.notes:
+            console(to_errors=True).print(note)
     else:
         _print(result, options.out)
     return 0
@@ -115,7 +118,7 @@ def _print(result: "Probed", out: Path) -> None:
         table.add_row(model, threshold, row["assignment"], row["embedding"], *shown)
     console().print(table)
     if any(row[name]["ratio"] is None for row in shown_rows for name in ("cosine", "dot", "attention")):
-        console().print("–: the denominator may be zero, so the ratio may be any number; see the difference.")
+        console().print("–: no ratio; ratio_note in probe.json says why. See the difference.")
     for note in result.notes:
         console().print(note)
     console().print(f"written: {out}/probe.json, probe.csv, topics.csv, figures/ ({len(result.figures)} files)")

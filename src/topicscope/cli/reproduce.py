@@ -62,6 +62,9 @@ class Options:
     address: str | None = None
     """Of a running Ray cluster, with --engine ray; one is started on this machine if not given."""
 
+    timeout: float | None = None
+    """Seconds that one experiment, all its seeds together, may take; over it it is tried again, three times in all."""
+
     strict: bool = False
     """Exit with 1 if a claim fails."""
 
@@ -95,6 +98,7 @@ def main(words: "list[str]") -> int:
         workers=options.workers,
         engine=options.engine,
         address=options.address,
+        timeout=options.timeout,
         report=None if options.quiet else _print_line,
     )
     if options.json:

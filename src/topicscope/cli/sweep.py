@@ -12,6 +12,7 @@ from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError
 from topicscope.scale import check_engine
+from topicscope.settings.sweep import Sweep
 from topicscope.settings.sweep_toml import load_sweep
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ class Options:
     """Go on with the sweep in --out."""
 
     dry_run: bool = False
-    """Print how many runs there are and about how long they take, from a short trial; write nothing."""
+    """Print how many runs there are and about how long they take, from a short trial; write nothing. With --resume,
+    of what is not yet finished."""
 
     engine: Literal["local", "ray"] = "local"
     """Processes on this machine, or Ray (pip install "topicscope[scale]")."""
@@ -81,7 +83,7 @@ def main(words: list[str]) -> None:
     from topicscope.commands.sweep import sweep
 
     if options.dry_run:
-        _print_estimate(options)
+        _print_estimate(asked, options)
         return
     with progress_bar("training", quiet=options.quiet) as report:
         result = sweep(
@@ -108,18 +110,24 @@ def _parse(words: list[str]) -> Options:
     return parse(lambda: tyro.cli(Options, args=words, prog="topicscope sweep", description=DESCRIPTION))
 
 
-def _print_estimate(options: Options) -> None:
+def _print_estimate(asked: Sweep, options: Options) -> None:
     from topicscope.commands.sweep_estimate import estimate_sweep
     from topicscope.scale import available_cores
 
-    found = estimate_sweep(options.sweep or options.out / "sweep.toml", workers=options.workers or available_cores())
+    workers = options.workers or available_cores()
+    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
     if options.json:
         print_json(dataclasses.asdict(found))
         return
-    console().print(
-        f"{found.runs} runs: {found.combinations} combinations, trained in {found.groups} groups. About "
-        f"{_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
+    finished = f", {found.finished} of them finished" if found.finished else ""
+    time = (
+        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
         "computing), estimated from a short trial."
+        if found.finished < found.groups
+        else "Nothing is left to train."
+    )
+    console().print(
+        f"{found.runs} runs: {found.combinations} combinations, trained in {found.groups} groups{finished}. {time}"
     )
 
 

@@ -7,6 +7,7 @@ falls on all of them alike. Ratios are what to read; absolute speeds belong to t
 import dataclasses
 import gc
 import multiprocessing
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -172,6 +173,8 @@ def _matrix_fraction(one: Contestant, batches: list[Any]) -> float:
     """The fraction of a step's time that goes into matrix products."""
     from torch.autograd.profiler import profile
 
+    # PyTorch's profiler writes two lines on standard error each time it starts and stops.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     fractions = []
     for batch in batches[:PROFILED_STEPS]:
         with profile(use_kineto=False) as profiler:

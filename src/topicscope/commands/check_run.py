@@ -70,7 +70,7 @@ def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
         matrix=embedding @ value @ embedding.T + total[:, None],
         gram=None if one_hot else embedding @ embedding.T,
         biases=biases,
-        notes=_notes(settings),
+        notes=(*_unfinished(checkpoint, settings), *_notes(settings)),
     )
 
 
@@ -102,6 +102,12 @@ def _biases(
     if BIASES["value_bias"] in tensors:
         biases["value_bias"] = embedding @ tensors[BIASES["value_bias"]].reshape(-1, embedding.shape[1])[layer]
     return biases
+
+
+def _unfinished(checkpoint: Path, settings: Settings) -> tuple[str, ...]:
+    """Whether there is training still to come."""
+    step, steps = int(checkpoint.stem.rpartition("-")[2]), settings.training.steps
+    return (f"the run is unfinished: step {step:,} of {steps:,}",) if step < steps else ()
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:

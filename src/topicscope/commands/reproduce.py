@@ -77,24 +77,21 @@ def reproduce(
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
+    timeout: float | None = None,
     report: Callable[[Progress], None] | None = None,
 ) -> Reproduction:
     """Run the claims of a preset (or those named in ``only``) into a folder, and return their rows.
 
     Finished claims and work found in the folder are not computed again; a folder with other settings is refused.
+    ``workers``, ``engine``, ``address`` and ``timeout`` (of one experiment with all its seeds, or other work that
+    claims need) are those of ``scale.completed``; no result depends on them.
     """
     check_one_of("--preset", preset, tuple(PRESETS))
-    check_one_of("--engine", engine, scale.ENGINES)
+    scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     check_at_least("--seed", seed, 0)
     count = PRESETS[preset].seeds if seeds is None else seeds
     if not 1 <= count <= MOST_SEEDS:
         raise refuse("--seeds", count, f"give a number from 1 to {MOST_SEEDS}")
-    if address is not None and engine == "local":
-        raise refuse("--address", address, "it belongs to --engine ray")
-    if workers is None and engine == "local":
-        workers = scale.available_cores()
-    if workers is not None:
-        check_at_least("--workers", workers, 1)
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     folder = ResultsFolder(out)
@@ -105,7 +102,7 @@ def reproduce(
         run = _Reproducing(folder, everything, selected, numbers, report or (lambda progress: None))
         run.recall()
         run.take_what_can_be()
-        run.work(workers, engine, address)
+        run.work(engine=engine, workers=workers, address=address, timeout=timeout)
         rows = run.rows(selected)
         write_page(folder, rows)
         return Reproduction(rows, run.figures(), out)
@@ -149,7 +146,7 @@ class _Reproducing:
         for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
             self._draw(drawing)
 
-    def work(self, workers: int | None, engine: str, address: str | None) -> None:
+    def work(self, *, workers: int | None, **where: Any) -> None:
         """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be.
 
         Without a number of workers, the engine uses what it finds.
@@ -157,8 +154,7 @@ class _Reproducing:
         items, names = self._items()
         costs = {place: item.argument[0].cost for place, item in enumerate(items) if not self._there(item)}
         clock = Clock(costs, workers or scale.available_cores())
-        where: dict[str, Any] = {"engine": engine, "workers": workers} | ({"address": address} if address else {})
-        for place, content in scale.completed(compute_need, items, folder=self._stored, **where):
+        for place, content in scale.completed(compute_need, items, folder=self._stored, workers=workers, **where):
             result = items[place].argument[0].restore(content)
             self.results |= dict.fromkeys(names[items[place].digest], result)
             keep_film(self.folder, result)
@@ -262,7 +258,7 @@ class _Reproducing:
         return record is not None and all(path.exists() for path in self._files(drawing))
 
     def _files(self, drawing: Drawing) -> list[Path]:
-        return [self.folder.figures / f"{drawing.name}.{kind}" for kind in ("png", "svg")]
+        return [self.folder.figures / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
 
     def _row(self, claim: Claim) -> Row:
         return self.rows([claim])[0]

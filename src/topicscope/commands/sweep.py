@@ -67,7 +67,9 @@ def sweep(
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     _check_measures(measures)
     check_points(asked)
-    _open(asked, out, resume)
+    if not holds_sweep(asked, out, resume=resume):
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / "sweep.toml", dump_sweep(asked))
     with locked(out):
         work = group_items(asked, out)
         for _, item in work:
@@ -108,26 +110,25 @@ def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
     return float(step_size(settings, vocabulary)) * settings.training.steps * len(item.argument.seeds)
 
 
-def _open(sweep: Sweep, out: Path, resume: bool) -> None:
-    """Make the folder, or go on with the same sweep in it."""
+def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
+    """Whether the folder holds this sweep already; refuse one that holds anything else, or may not be gone on with."""
     path = out / "sweep.toml"
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: give a folder.")
-    if out.is_dir() and any(out.iterdir()):
-        if not resume:
-            raise InputError(
-                f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
-            )
-        if not path.exists():
-            raise InputError(f"--out {out} holds no sweep to resume: give the folder of a sweep.")
-        if different := sweep_differences(sweep, load_sweep(path)):
-            raise InputError(
-                f"--out {out} holds another sweep (it differs in {', '.join(different)}): leave SWEEP.toml out to go "
-                "on with it, or choose another --out."
-            )
-        return
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, dump_sweep(sweep))
+    if not out.is_dir() or not any(out.iterdir()):
+        return False
+    if not resume:
+        raise InputError(
+            f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
+        )
+    if not path.exists():
+        raise InputError(f"--out {out} holds no sweep to resume: give the folder of a sweep.")
+    if different := sweep_differences(sweep, load_sweep(path)):
+        raise InputError(
+            f"--out {out} holds another sweep (it differs in {', '.join(different)}): leave SWEEP.toml out to go "
+            "on with it, or choose another --out."
+        )
+    return True
 
 
 def _check_measures(asked: Sequence[str]) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from topicscope.commands.sweep import check_points, cost
-from topicscope.commands.sweep_runs import Group, group_items, train_group
+from topicscope.commands.sweep import check_points, cost, holds_sweep
+from topicscope.commands.sweep_runs import Group, group_items, is_finished, train_group
 from topicscope.scale import Item
 from topicscope.settings.sweep import Sweep
 from topicscope.settings.sweep_toml import load_sweep
@@ -30,33 +30,37 @@ class Estimate:
     groups: int
     """Work items: runs that are trained together."""
 
+    finished: int
+    """Groups that need not be trained any more."""
+
     workers: int
     compute_seconds: float
-    """All groups one after another."""
+    """All other groups one after another; those that were begun count in full."""
 
     wall_seconds: float
     """With this many workers, each of which takes the longest group left; starting them is not counted."""
 
 
-def estimate_sweep(sweep: Sweep | Path, *, workers: int) -> Estimate:
-    """Try a few groups for a few steps; nothing is kept."""
+def estimate_sweep(sweep: Sweep | Path, out: Path, *, workers: int, resume: bool = False) -> Estimate:
+    """Try a few groups for a few steps; nothing is kept, and nothing is written to ``out``.
+
+    With ``resume``, what is finished in ``out`` counts as such. A folder that ``sweep`` would refuse is refused.
+    """
     asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
+    out = out.resolve()
     check_points(asked)
-    with tempfile.TemporaryDirectory() as folder:
-        items = [item for _, item in group_items(asked, Path(folder))]
-        steps = np.array([item.argument.settings.training.steps for item in items])
-        costs = np.array([cost(item) for item in items]) / steps
-        order = np.argsort(costs, kind="stable")
-        tried = order[np.unique(np.linspace(0, len(items) - 1, TRIALS).round().astype(int))]
-        starts, paces = zip(*(_trial(items[place], Path(folder)) for place in tried), strict=True)
-    seconds = np.interp(costs, costs[tried], starts) + np.interp(costs, costs[tried], paces) * steps
+    holds_sweep(asked, out, resume=resume)
+    items = [item for _, item in group_items(asked, out)]
+    missing = [item for item in items if not is_finished(item, out)]
+    seconds = _group_seconds(missing) if missing else []
     return Estimate(
         combinations=len(asked.points()),
         runs=len(asked.points()) * len(asked.seeds),
         groups=len(items),
+        finished=len(items) - len(missing),
         workers=workers,
-        compute_seconds=float(seconds.sum()),
-        wall_seconds=packed(seconds.tolist(), workers),
+        compute_seconds=sum(seconds, start=0.0),
+        wall_seconds=packed(seconds, workers),
     )
 
 
@@ -66,6 +70,18 @@ def packed(seconds: Sequence[float], workers: int) -> float:
     for each in sorted(seconds, reverse=True):
         heapq.heappush(free, heapq.heappop(free) + each)
     return max(free)
+
+
+def _group_seconds(items: Sequence[Item[Group]]) -> list[float]:
+    """What each group takes: between those that are tried, by how much there is to compute."""
+    steps = np.array([item.argument.settings.training.steps for item in items])
+    costs = np.array([cost(item) for item in items]) / steps
+    order = np.argsort(costs, kind="stable")
+    tried = order[np.unique(np.linspace(0, len(items) - 1, TRIALS).round().astype(int))]
+    with tempfile.TemporaryDirectory() as folder:
+        starts, paces = zip(*(_trial(items[place], Path(folder)) for place in tried), strict=True)
+    seconds = np.interp(costs, costs[tried], starts) + np.interp(costs, costs[tried], paces) * steps
+    return seconds.tolist()
 
 
 def _trial(item: Item[Group], folder: Path) -> tuple[float, float]:

@@ -14,8 +14,7 @@ import numpy as np
 
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.stages import stages
-from topicscope.paper.storage import code_digest
-from topicscope.scale import Item, read_result
+from topicscope.scale import Item, code_digest, read_result
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.sweep import Point, Sweep
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
@@ -88,20 +87,21 @@ def found(content: bytes) -> Found:
     return Found(**json.loads(content))
 
 
+def is_finished(item: Item[Group], out: Path) -> bool:
+    """Whether a group's result is there and every file that training wrote is as it was."""
+    recorded, whole = _files_there(item, out)
+    return bool(recorded) and whole == recorded
+
+
 def forget_damaged(item: Item[Group], out: Path) -> bool:
     """Remove a group of which a file is not what it was when it was finished; whether it was so.
 
     Files that the user put into its run folders neither count nor are touched.
     """
-    path = item.path(work_folder(out))
-    content = read_result(path)
-    if content is None:
+    recorded, whole = _files_there(item, out)
+    if whole == recorded:
         return False
-    recorded = found(content).files
-    whole = {name for name, digest in recorded.items() if _digest(item.argument.folder / name) == digest}
-    if whole == set(recorded):
-        return False
-    path.unlink()
+    item.path(work_folder(out)).unlink()
     for name in recorded:
         # By its settings a folder that holds other files too is known as a run's.
         if name not in whole or Path(name).name != "settings.toml":
@@ -171,6 +171,14 @@ def _by_content(settings: Settings) -> dict[str, Any]:
 def _run_files(folder: Path) -> dict[str, str | None]:
     files = sorted({path for pattern in RUN_FILES for path in folder.glob(f"*/{pattern}") if path.is_file()})
     return {str(path.relative_to(folder)): _digest(path) for path in files}
+
+
+def _files_there(item: Item[Group], out: Path) -> tuple[set[str], set[str]]:
+    """The files that a finished group recorded, none if it is not finished; and those that are still what they were."""
+    content = read_result(item.path(work_folder(out)))
+    recorded = found(content).files if content is not None else {}
+    whole = {name for name, digest in recorded.items() if _digest(item.argument.folder / name) == digest}
+    return set(recorded), whole
 
 
 def _digest(path: Path) -> str | None:

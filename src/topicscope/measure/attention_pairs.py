@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from jaxtyping import Float, Int
 
-from topicscope.measure.labelling import CLASSES, Labelling
-from topicscope.measure.matching import Strata
+from topicscope.measure.labelling import CLASSES, SAME_TOPIC, Labelling
+from topicscope.measure.matching import Strata, cells_by_labelling
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permuted_pairs import PermutedLabels, PermutedSums
 
@@ -85,11 +85,8 @@ class PairPlan:
 
     labellings: tuple[Labelling, ...]
     permuted: tuple[PermutedLabels, ...] = ()
-    strata: Strata | None = None
-    """If given, sums are also kept by stratum of the pair of words and by distance, for the matched comparison."""
-
-    matched: tuple[int, ...] = ()
-    """Places of the labellings that these are kept for."""
+    strata: tuple[Strata, ...] = ()
+    """One a labelling, if given: sums are also kept by stratum and distance, for the matched comparison."""
 
     @property
     def vocabulary(self) -> int:
@@ -107,8 +104,10 @@ class ArticleSums:
     histograms: Float[np.ndarray, "article labelling class bin"]
     """How many values of attention (averaged over layers and heads) are in each bin."""
 
-    matched_sums: Float[np.ndarray, "article matched class cell"]
-    matched_counts: Float[np.ndarray, "article matched class cell"]
+    matched_sums: Float[np.ndarray, "article matched kind cell"]
+    """By cell of the strata, of same- and then of different-topic pairs; for each labelling, or none."""
+
+    matched_counts: Float[np.ndarray, "article matched kind cell"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +156,7 @@ class PairAccumulator:
         for direction in pairs.directed:
             found.histograms += _histograms(classes, histogram_bin(direction), BINS)
         if self.plan.strata:
-            self._add_matched(found, self.plan.strata, pairs, classes[list(self.plan.matched)])
+            self._add_matched(found, pairs, classes)
         self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary))
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
@@ -189,16 +188,19 @@ class PairAccumulator:
         table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self.plan.vocabulary)
         return ShardSums(ArticleSums(np.array(order, dtype=np.int64), **stacked), table, tuple(self._permuted))
 
-    def _add_matched(
-        self, found: _Article, strata: Strata, pairs: PassagePairs, classes: Int[np.ndarray, "matched pair"]
-    ) -> None:
-        cells = strata.cells(pairs.earlier, pairs.later, pairs.distance)
-        found.matched_counts += pairs.directions * _histograms(classes, cells, strata.size)
-        found.matched_sums += _histograms(classes, cells, strata.size, pairs.directed.sum(axis=0))
+    def _add_matched(self, found: _Article, pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]) -> None:
+        strata = self.plan.strata
+        cells = cells_by_labelling(strata, pairs.earlier, pairs.later, pairs.distance)
+        labelling, pair = np.nonzero(classes >= SAME_TOPIC)
+        kind = classes[labelling, pair] - SAME_TOPIC
+        codes = (labelling * 2 + kind) * strata[0].size + cells[labelling, pair]
+        size, shape = len(strata) * 2 * strata[0].size, found.matched_sums.shape
+        found.matched_counts += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
+        found.matched_sums += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
 
     def _empty(self) -> _Article:
         shape = (len(self.plan.labellings), len(CLASSES))
-        matched = (len(self.plan.matched), len(CLASSES), self.plan.strata.size if self.plan.strata else 0)
+        matched = (len(self.plan.strata), 2, self.plan.strata[0].size if self.plan.strata else 0)
         return _Article(
             sums=np.zeros((*shape, self.layers, self.heads)),
             counts=np.zeros(shape),
@@ -216,16 +218,12 @@ def histogram_bin(values: Float[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"
 
 
 def _histograms(
-    classes: Int[np.ndarray, "labelling pair"],
-    bins: Int[np.ndarray, " pair"],
-    size: int,
-    weights: Float[np.ndarray, " pair"] | None = None,
+    classes: Int[np.ndarray, "labelling pair"], bins: Int[np.ndarray, " pair"], size: int
 ) -> Float[np.ndarray, "labelling class bin"]:
-    """Counts, or sums of weights, of each labelling's pairs by class and bin."""
+    """Counts of each labelling's pairs by class and bin."""
     labelling, pair = np.nonzero(classes >= 0)
     codes = (labelling * len(CLASSES) + classes[labelling, pair]) * size + bins[pair]
-    total = len(classes) * len(CLASSES) * size
-    counted = np.bincount(codes, weights=None if weights is None else weights[pair], minlength=total)
+    counted = np.bincount(codes, minlength=len(classes) * len(CLASSES) * size)
     return counted.astype(np.float64).reshape(len(classes), len(CLASSES), size)
 
 

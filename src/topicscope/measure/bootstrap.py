@@ -46,7 +46,11 @@ class AttentionReplicates:
         for name in FIELDS:
             array = getattr(sums, name)
             total = np.tensordot(weights, array, axes=1)
-            self._totals[name] = total if name not in self._totals else self._totals[name] + total
+            if name in self._totals:
+                # In place: with many labellings and cells, these are the largest arrays of a probe.
+                self._totals[name] += total
+            else:
+                self._totals[name] = total
 
     def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
         """Average attention by class, NaN where a replicate has no pair of the class."""
@@ -67,9 +71,7 @@ class AttentionReplicates:
         found = self._totals["histograms"][:, labelling]
         return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
 
-    def matched(self, place: int) -> Matched:
-        """The matched comparison of one of the plan's matched labellings, by its place among them."""
-        sums, counts = self._totals["matched_sums"][:, place], self._totals["matched_counts"][:, place]
-        return matched_averages(
-            sums[:, SAME_TOPIC], counts[:, SAME_TOPIC], sums[:, DIFFERENT_TOPIC], counts[:, DIFFERENT_TOPIC]
-        )
+    def matched(self, labelling: int) -> Matched:
+        """The matched comparison of a labelling."""
+        sums, counts = self._totals["matched_sums"][:, labelling], self._totals["matched_counts"][:, labelling]
+        return matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])

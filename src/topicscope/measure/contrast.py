@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from topicscope.measure.uncertainty import CONFIDENCE
 
@@ -13,7 +13,8 @@ class Contrast:
     """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
 
     Intervals are 95 % percentile intervals over replicates. ``ratio`` and its interval are None unless the interval of
-    the denominator is above 0: around 0 the ratio may be any number, and below it says nothing.
+    the denominator is above 0: around 0 the ratio may be any number, and below it says nothing. ``ratio_note`` then
+    says which it is.
     """
 
     same: float
@@ -28,6 +29,7 @@ class Contrast:
     auc_low: float | None = None
     auc_high: float | None = None
     p: float | None = None
+    ratio_note: str | None = None
 
 
 def percentile_interval(replicates: Float[np.ndarray, " replicate"]) -> tuple[float, float] | tuple[None, None]:
@@ -46,7 +48,8 @@ def contrast(
     p: float | None = None,
 ) -> Contrast:
     """From averages whose first entry is the number itself and the others are its bootstrap replicates."""
-    ratio, low, high = _ratio(same, different)
+    note = _ratio_note(same, different)
+    ratio, low, high = (None, None, None) if note else _ratio(same, different)
     difference = same - different
     return Contrast(
         same=float(same[0]),
@@ -59,15 +62,25 @@ def contrast(
         auc=None if auc is None else float(auc[0]),
         **({} if auc is None else _interval("auc", auc)),
         p=None if p is None or not np.isfinite(p) else p,
+        ratio_note=note,
     )
+
+
+def _ratio_note(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:
+    """Why there is no ratio; None if there is one."""
+    if not (np.isfinite(same[0]) and np.isfinite(different[0])):
+        return "no pair to average over"
+    bottom, top = percentile_interval(different[1:]) if len(different) > 1 else (different[0], different[0])
+    if bottom is None or top is None:
+        return "the denominator has no interval, as some replicate has no pair"
+    if bottom > 0 and different[0] > 0:
+        return None
+    return "the denominator's interval includes 0" if bottom < top and top >= 0 else "the denominator is not above 0"
 
 
 def _ratio(
     same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
-) -> tuple[float | None, float | None, float | None]:
-    bottom, _ = percentile_interval(different[1:])
-    if not different[0] > 0 or (len(different) > 1 and (bottom is None or bottom <= 0)):
-        return None, None, None
+) -> tuple[float, float | None, float | None]:
     # A lone replicate may still cross 0: its ratio is then huge, and belongs to the tail of the interval.
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = same / different
@@ -79,18 +92,26 @@ def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, f
     return {f"{name}_low": low, f"{name}_high": high}
 
 
-def over_seeds(
-    values: Float[np.ndarray, "seed replicate"], *, generator: np.random.Generator
-) -> Float[np.ndarray, " replicate"]:
-    """Averages over LDA seeds, the seeds drawn anew (with replacement) in every replicate but the first.
+@dataclass(frozen=True, eq=False)
+class SeedDraws:
+    """LDA seeds drawn anew (with replacement) in every replicate but the first, the same for all numbers of it.
 
-    All seeds share the replicate's articles, so the interval holds both sources of doubt. With S seeds their own part
-    of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
+    All seeds share the replicate's articles, or words and topics, so the interval holds both sources of doubt. With S
+    seeds their own part of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
     """
-    seeds, replicates = values.shape
-    drawn = generator.integers(seeds, size=(seeds, replicates))
-    drawn[:, 0] = np.arange(seeds)
-    return np.take_along_axis(values, drawn, axis=0).mean(axis=0)
+
+    drawn: Int[np.ndarray, "seed replicate"]
+
+    @classmethod
+    def draw(cls, seeds: int, replicates: int, *, generator: np.random.Generator) -> "SeedDraws":
+        """For so many seeds, and replicates beside the sample itself."""
+        drawn = generator.integers(seeds, size=(seeds, replicates + 1))
+        drawn[:, 0] = np.arange(seeds)
+        return cls(drawn)
+
+    def average(self, values: Float[np.ndarray, "seed replicate"]) -> Float[np.ndarray, " replicate"]:
+        """The average over the seeds drawn."""
+        return np.take_along_axis(values, self.drawn, axis=0).mean(axis=0)
 
 
 def auc_of_histograms(

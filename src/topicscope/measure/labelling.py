@@ -63,3 +63,17 @@ class Labelling:
         shared = sparse.coo_array(sparse.triu(member @ member.T, k=1))
         order = np.lexsort((shared.col, shared.row))
         return shared.row[order].astype(np.int64), shared.col[order].astype(np.int64)
+
+    @cached_property
+    def different_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+        """All pairs of different kept words that share no topic, each once, the smaller word first."""
+        outside = np.triu(np.logical_and.outer(self.kept, self.kept), k=1)
+        outside[self.same_topic_pairs] = False
+        # A vocabulary has far fewer than 2^31 words, and there are many pairs.
+        first, second = np.nonzero(outside)
+        return first.astype(np.int32), second.astype(np.int32)
+
+    @property
+    def among_kept(self) -> "Labelling":
+        """The same of the kept words alone, in their order."""
+        return Labelling(self.membership[self.kept])

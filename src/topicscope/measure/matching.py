@@ -5,10 +5,11 @@ other at short range. Pairs are therefore put into cells of equal co-occurrence,
 within cells: §8.2 asks whether anything of the topic effect is left then.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer
 
 from topicscope.measure.pair_table import PairTable
 
@@ -18,18 +19,58 @@ DISTANCES = (2, 5, 12, 30)
 
 @dataclass(frozen=True, eq=False)
 class Strata:
-    """The stratum of every pair of words, and the bins of the distance between two positions."""
+    """Which pairs of words are alike in co-occurrence and in frequency, and the bins of two positions' distance."""
 
-    stratum: Integer[np.ndarray, "word word"]
-    strata: int
+    pair_bins: Integer[np.ndarray, "word word"]
+    """The bin of each pair's co-occurrence."""
+
+    bins: int
     """How many there are."""
 
+    level: Int[np.ndarray, " word"] | None = None
+    """How frequent each word is, 0 to levels − 1; None if that makes no difference."""
+
+    levels: int = 1
     distances: tuple[int, ...] = DISTANCES
+
+    @property
+    def strata(self) -> int:
+        """Number of strata: bins × pairs of levels."""
+        return self.bins * self._level_pairs
 
     @property
     def size(self) -> int:
         """Number of cells."""
         return self.strata * (len(self.distances) + 1)
+
+    @property
+    def _level_pairs(self) -> int:
+        return self.levels * (self.levels + 1) // 2
+
+    def by_frequency(
+        self, frequency: Float[np.ndarray, " word"], kept: Bool[np.ndarray, " word"], levels: int
+    ) -> "Strata":
+        """The same with levels of frequency that have equally many of the kept words each."""
+        level = np.zeros(len(frequency), dtype=np.int64)
+        rank = np.argsort(np.argsort(frequency[kept], kind="stable"), kind="stable")
+        level[kept] = rank * levels // max(len(rank), 1)
+        return replace(self, level=level, levels=levels)
+
+    def among(self, kept: Bool[np.ndarray, " word"]) -> "Strata":
+        """Of some of the words alone."""
+        level = None if self.level is None else self.level[kept]
+        return replace(self, pair_bins=self.pair_bins[np.ix_(kept, kept)], level=level)
+
+    @property
+    def matrix(self) -> Int[np.ndarray, "word word"]:
+        """The stratum of every pair of words."""
+        found = self.pair_bins.astype(np.int64) * self._level_pairs
+        return found if self.level is None else found + _pair_of_levels(self.level[:, None], self.level[None])
+
+    def of(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+        """The stratum of each pair of words."""
+        found = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
+        return found if self.level is None else found + _pair_of_levels(self.level[first], self.level[second])
 
     def cells(
         self,
@@ -38,8 +79,29 @@ class Strata:
         distance: Int[np.ndarray, " pair"],
     ) -> Int[np.ndarray, " pair"]:
         """The cell of each pair of positions."""
-        bins = np.searchsorted(self.distances, distance)
-        return self.stratum[first, second].astype(np.int64) * (len(self.distances) + 1) + bins
+        return self.of(first, second) * (len(self.distances) + 1) + np.searchsorted(self.distances, distance)
+
+
+def cells_by_labelling(
+    strata: Sequence[Strata],
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    distance: Int[np.ndarray, " pair"],
+) -> Int[np.ndarray, "labelling pair"]:
+    """The cells of pairs of positions under several labellings' strata, which differ in their words' levels alone."""
+    one = strata[0]
+    if one.level is None:
+        return np.tile(one.cells(first, second, distance), (len(strata), 1))
+    levels = np.stack([each.level for each in strata if each.level is not None])
+    stratum = one.pair_bins[first, second].astype(np.int64) * one._level_pairs
+    stratum = stratum + _pair_of_levels(levels[:, first], levels[:, second])
+    return stratum * (len(one.distances) + 1) + np.searchsorted(one.distances, distance)
+
+
+def _pair_of_levels(one: Int[np.ndarray, "*#pairs"], other: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
+    """Numbers the pairs of levels, the rarer word's first: (0, 0), (0, 1), (1, 1), (0, 2) and so on."""
+    rarer, commoner = np.minimum(one, other), np.maximum(one, other)
+    return commoner * (commoner + 1) // 2 + rarer
 
 
 def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
@@ -51,24 +113,22 @@ def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray
         return np.maximum(np.floor(4 * np.log2(counts)) + 1, 0).astype(np.int64)
 
 
-def word_strata(table: PairTable, frequency: Float[np.ndarray, " word"], *, frequency_bins: int = 10) -> Strata:
-    """Strata of like co-occurrence (by quarter doublings) and of like frequency of the rarer and of the commoner word.
+def co_occurrence_strata(table: PairTable) -> Strata:
+    """Strata of like co-occurrence, by quarter doublings.
 
-    Co-occurrence is the number of pairs of positions in passages, where the table has each in both directions;
-    frequency bins hold equally many words each.
+    Co-occurrence is the number of pairs of positions in passages, where the table has each in both directions.
     """
-    words = table.vocabulary
-    co_occurrence = np.zeros((words, words), dtype=np.uint16)
+    # A count of 2^53 is in bin 213: a byte holds them all.
+    pair_bins = np.zeros((table.vocabulary, table.vocabulary), dtype=np.uint8)
     # Bins that no pair is in have no number: cells are kept for each article and replicate.
-    occupied, bins = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
-    co_occurrence[table.first, table.second] = co_occurrence[table.second, table.first] = bins + 1
-    rank = np.argsort(np.argsort(frequency, kind="stable"), kind="stable")
-    level = (rank * frequency_bins // max(words, 1)).astype(np.uint16)
-    rarer, commoner = np.minimum.outer(level, level), np.maximum.outer(level, level)
-    # Numbers the pairs (rarer, commoner) with rarer ≤ commoner: (0, 0), (0, 1), (1, 1), (0, 2), …
-    levels = np.uint16(frequency_bins * (frequency_bins + 1) // 2)
-    stratum = co_occurrence * levels + commoner * (commoner + np.uint16(1)) // np.uint16(2) + rarer
-    return Strata(stratum, int(levels) * (len(occupied) + 1))
+    occupied, found = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
+    pair_bins[table.first, table.second] = pair_bins[table.second, table.first] = found + 1
+    return Strata(pair_bins, len(occupied) + 1)
+
+
+def word_strata(table: PairTable, frequency: Float[np.ndarray, " word"], *, levels: int = 10) -> Strata:
+    """Strata of like co-occurrence, and of like frequency of the rarer and of the commoner word."""
+    return co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), levels)
 
 
 @dataclass(frozen=True, eq=False)

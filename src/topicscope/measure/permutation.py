@@ -6,6 +6,7 @@ it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -16,10 +17,8 @@ MODEL_PERMUTATIONS = 9_999
 HEAD_PERMUTATIONS = 999
 # Strata of equally many words, by frequency.
 STRATA = 10
-# Pairs looked up at once, over the permutations of a block: few enough to stay in a processor's cache.
-BLOCK = 200_000
-# Permutations drawn at once.
-DRAWN = 500
+# Permutations drawn at once: few enough for their orders to stay in a processor's cache.
+DRAWN = 100
 
 
 def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int = STRATA) -> Int[np.ndarray, " word"]:
@@ -33,8 +32,7 @@ def stratified_orders(
 ) -> Int[np.ndarray, "permutation word"]:
     """Permutations of the kept words within their strata: word i takes the topics of ``order[permutation, i]``."""
     order = np.tile(np.arange(len(stratum)), (permutations, 1))
-    for each in np.unique(stratum[labelling.kept]):
-        members = np.flatnonzero(labelling.kept & (stratum == each))
+    for members in _members(labelling, stratum):
         order[:, members] = generator.permuted(np.tile(members, (permutations, 1)), axis=1)
     return order
 
@@ -52,20 +50,67 @@ def permuted_same_topic_sums(
     Only same-topic pairs are looked up, the same permutations for all matrices. Topics of kept words are exchanged with
     those of kept words only.
     """
-    first, second = labelling.same_topic_pairs
-    words = len(stratum)
-    rows = max(1, BLOCK // max(len(first), 1))
-    sums = np.empty((len(matrices), permutations))
-    # An entry of all matrices side by side: one look into memory serves all of them.
-    table = np.stack([matrix.ravel() for matrix in matrices], axis=1)
+    blocks = _blocks(matrices, labelling, stratum)
+    # A word's place among those of its own stratum.
+    place = np.zeros(len(stratum), dtype=np.int64)
+    for members in _members(labelling, stratum):
+        place[members] = np.arange(len(members))
+    sums = np.zeros((len(matrices), permutations))
     for drawn in range(0, permutations, DRAWN):
-        places = stratified_orders(labelling, stratum, min(DRAWN, permutations - drawn), generator=generator)
-        for start in range(0, len(places), rows):
-            place = places[start : start + rows]
-            entries = place[:, first] * words + place[:, second]
-            found = np.ones(len(first)) @ np.take(table, entries, axis=0)
-            sums[:, drawn + start : drawn + start + len(place)] = found.T
+        orders = stratified_orders(labelling, stratum, min(DRAWN, permutations - drawn), generator=generator)
+        local = place[orders]
+        for block in blocks:
+            sums[:, drawn : drawn + len(orders)] += block.sums(local)
     return sums
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Same-topic pairs between two strata.
+
+    Words stay in their stratum, so under every permutation such a pair is within one small part of the matrices, which
+    stays in a processor's cache.
+    """
+
+    first: Int[np.ndarray, " pair"]
+    second: Int[np.ndarray, " pair"]
+    table: Float[np.ndarray, "entry matrix"]
+    """That part of all matrices side by side: one look into memory serves all of them."""
+
+    width: int
+    """Words of the second stratum."""
+
+    def sums(self, local: Int[np.ndarray, "permutation word"]) -> Float[np.ndarray, "matrix permutation"]:
+        entries = local[:, self.first] * self.width + local[:, self.second]
+        # A sum over the middle axis, three times as fast as ``sum`` does it.
+        return (np.ones(len(self.first)) @ np.take(self.table, entries, axis=0)).T
+
+
+def _blocks(
+    matrices: Sequence[Float[np.ndarray, "word word"]], labelling: Labelling, stratum: Int[np.ndarray, " word"]
+) -> list[_Block]:
+    members = _members(labelling, stratum)
+    number = np.zeros(len(stratum), dtype=np.int64)
+    for each, words in enumerate(members):
+        number[words] = each
+    first, second = labelling.same_topic_pairs
+    # Matrices are symmetric: the lower stratum first.
+    swapped = number[first] > number[second]
+    first, second = np.where(swapped, second, first), np.where(swapped, first, second)
+    codes = number[first] * len(members) + number[second]
+    order = np.argsort(codes, kind="stable")
+    present, starts = np.unique(codes[order], return_index=True)
+    found = []
+    for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+        rows, columns = members[code // len(members)], members[code % len(members)]
+        table = np.stack([matrix[np.ix_(rows, columns)].ravel() for matrix in matrices], axis=1)
+        found.append(_Block(first[chosen], second[chosen], table, len(columns)))
+    return found
+
+
+def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[Int[np.ndarray, " _"]]:
+    """The kept words of each stratum that has any."""
+    return [np.flatnonzero(labelling.kept & (stratum == each)) for each in np.unique(stratum[labelling.kept])]
 
 
 def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"]) -> float:

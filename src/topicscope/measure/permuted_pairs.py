@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Int32, Integer
 from scipy import sparse
 
 from topicscope.measure.labelling import Labelling
 
 # Pairs compared under all permutations at once.
 BLOCK = 2048
+# Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
+# number it would be larger than all else.
+LOOKED_UP = 20_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,32 +26,47 @@ class PermutedLabels:
 
     labelling: Labelling
     order: Int[np.ndarray, "permutation word"]
+    stratum: Int[np.ndarray, " word"] | None = None
+    """Words that exchange topics, if known: numbered side by side, they are quicker to look up."""
+
+    @cached_property
+    def _number(self) -> Int32[np.ndarray, " word"]:
+        """The kept words' numbers, stratum after stratum; nobody asks for the others'."""
+        kept = np.flatnonzero(self.labelling.kept)
+        order = kept if self.stratum is None else kept[np.argsort(self.stratum[kept], kind="stable")]
+        number = np.zeros(len(self.labelling.kept), dtype=np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        return number
 
     @cached_property
     def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
         """A row a word, so that all permutations of a pair are compared in two contiguous reads.
 
-        Topics themselves if words have one each; else the words, to be looked up in ``_related``.
+        Topics themselves if words have one each; else the words' numbers, to be looked up in ``_related``.
         """
         if not self.labelling.single:
-            return np.ascontiguousarray(self.order.T.astype(np.int32))
+            return np.ascontiguousarray(self._number[self.order].T)
         small = np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32
         return np.ascontiguousarray(self.labelling.topic[self.order].astype(small).T)
 
     @cached_property
     def _related(self) -> Bool[np.ndarray, " word_pair"]:
-        """Whether two words share a topic, for all pairs of words."""
-        member = self.labelling.membership.astype(np.float32)
+        """Whether two words share a topic, for all pairs of kept words by their numbers."""
+        kept = np.flatnonzero(self.labelling.kept)
+        member = np.empty((len(kept), self.labelling.membership.shape[1]), dtype=np.float32)
+        member[self._number[kept]] = self.labelling.membership[kept]
         return (member @ member.T > 0).ravel()
 
     def same_topic(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> Bool[np.ndarray, "pair permutation"]:
         """Whether two kept words have a topic in common, under each permutation."""
-        left, right = self._permuted[first], self._permuted[second]
         if self.labelling.single:
-            return left == right
-        return self._related[left * np.int32(self.order.shape[1]) + right]
+            return self._permuted[first] == self._permuted[second]
+        words = int(self.labelling.kept.sum())
+        if words > LOOKED_UP:
+            return self.labelling.shares(self.order.T[first], self.order.T[second])
+        return self._related[self._permuted[first] * np.int32(words) + self._permuted[second]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -236,7 +236,7 @@ class Claim:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png and .svg."""
+    """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png, .svg and .csv."""
 
     name: str
     draw: Callable[[Results], "Figure"]

@@ -5,9 +5,10 @@ probed on ``wiki-sample``, gensim's shortened Wikipedia; ``--models`` names othe
 a trained model's ratios are above 1, an untrained one's within 2 % of 1. Similarities are those of the embedding
 layer's output, which the paper's untrained BERT points to; the word-embedding matrix stands beside them.
 
-Each claim's own test corrects for nothing but itself: its p-value permutes words within strata of frequency, its
-interval draws articles (attention) or topics and words (similarity) and LDA seeds anew. Claims correct for each other
-in ``verdict_corrected`` (Holm), and the map of heads for all layers and heads of its model (maximum statistic).
+Each claim's own test corrects for nothing but itself: its p-value permutes words of the first LDA seed's topics within
+strata of frequency. Its number is the average over LDA seeds; its interval draws articles (attention) or topics and
+words (similarity) anew, and LDA seeds on top. Claims correct for each other in ``verdict_corrected`` (Holm), and the
+map of heads for all layers and heads of its model (maximum statistic).
 """
 
 import re

@@ -1,13 +1,12 @@
 """Probing a language model as work that claims need: which models there are, how they are probed, what comes out."""
 
+import hashlib
 import json
-import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,8 +15,8 @@ from jaxtyping import Float
 from topicscope.errors import InputError
 from topicscope.paper.claims import Preset
 from topicscope.paper.needs import Seeds
-from topicscope.paper.storage import code_digest
 from topicscope.probe.settings import CorpusSettings, Machine, ProbeSettings, TopicOptions
+from topicscope.scale import code_digest, scratch_folder, shared_folder
 
 DEFAULT_MODELS = ("minilm", "random:minilm")
 UNTRAINED = "random:"
@@ -74,17 +73,21 @@ class Probing:
             "probe": find_model(self.model).digest,
             "settings": self._settings(seeds).table(),
             "code": code_digest(SOURCES),
-            "packages": {name: version(name) for name in PACKAGES},
+            "packages": _versions(),
         }
 
     def compute(self, seeds: Seeds) -> bytes:
-        """Fit topics and measure, in this process alone."""
+        """Fit topics, or take those of another model with the same tokenizer, and measure, in this process alone.
+
+        Stopped, it goes on with the passages that are missing.
+        """
         from topicscope.probe.run import measure_models
 
         began = time.perf_counter()
-        machine = Machine(device="cpu", workers=1)
-        with tempfile.TemporaryDirectory() as folder:
-            [found] = measure_models([self.model], settings=self._settings(seeds), machine=machine, work=Path(folder))
+        machine, settings = Machine(device="cpu", workers=1), self._settings(seeds)
+        with scratch_folder() as own, shared_folder() as everybodys:
+            shared = everybodys / f"ground-{_ground_digest(settings)}"
+            [found] = measure_models([self.model], settings=settings, machine=machine, work=own, shared=shared)
         content = {
             "rows": found.rows,
             "words": list(found.shown.words),
@@ -102,6 +105,16 @@ class Probing:
     def _settings(self, seeds: Seeds) -> ProbeSettings:
         fits = min(len(seeds), self.settings.topics.fits)
         return replace(self.settings, seed=seeds[0], topics=replace(self.settings.topics, fits=fits))
+
+
+def _ground_digest(settings: ProbeSettings) -> str:
+    """What passages depend on beside the tokenizer; topics are named by theirs."""
+    content = {"text": asdict(settings.text), "code": code_digest(SOURCES), "packages": _versions()}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+
+
+def _versions() -> dict[str, str]:
+    return {name: version(name) for name in PACKAGES}
 
 
 def probing(model: str, preset: Preset) -> Probing:

@@ -109,7 +109,8 @@ def _member(run: RunFolder, steps: int) -> Member:
 def _film(experiment: Experiment, folder: Path) -> dict[str, np.ndarray]:
     """Matrices over training, read from the run folders as the page reads them; none if a run diverged."""
     from topicscope.report.page.folders import find
-    from topicscope.report.page.views import film, run_views
+    from topicscope.report.page.view import film
+    from topicscope.report.page.views import run_views
 
     found = find([folder])
     views = run_views(found.runs, found)

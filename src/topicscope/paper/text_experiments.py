@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
 from topicscope.paper.needs import Seeds
-from topicscope.paper.storage import code_digest
+from topicscope.scale import code_digest
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
 

@@ -7,20 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from safetensors.numpy import load_file
 
-from topicscope.measure.contrast import Contrast, contrast, over_seeds
-from topicscope.measure.cooccurrence import matched_similarity, matched_word_co_occurrence
+from topicscope.measure.contrast import SeedDraws, contrast
 from topicscope.measure.labelling import Labelling
-from topicscope.measure.matching import Strata, word_strata
-from topicscope.measure.similarity import Kind, TopicWeights, pair_averages, prepared, similarity_p_values
-from topicscope.measure.similarity import auc as area
-from topicscope.probe.plan import Plan
+from topicscope.measure.matched_words import Balance, MatchedWords, matched_similarity, matched_word_co_occurrence
+from topicscope.measure.matching import Matched
+from topicscope.measure.similarity import Kind, averages_of, prepared, similarity_p_values
+from topicscope.measure.similarity_auc import Placements, auc_replicates, placements
+from topicscope.measure.topic_weights import TopicDraws, TopicWeights
+from topicscope.probe.plan import WORD_FREQUENCY_LEVELS, Plan
 from topicscope.randomness import Purpose, generator
 
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
-# Products of words held at once in the permutation test.
+# Similarities of words held at once.
 PRODUCTS = 40_000_000
 
 
@@ -33,7 +34,7 @@ class EmbeddingTask:
 
     plan: Path
     labellings: tuple[int, ...]
-    """Places in the plan, one for each LDA seed; the first is tested and matched."""
+    """Places in the plan, one for each LDA seed; the first is tested."""
 
     replicates: int
     permutations: int
@@ -48,96 +49,109 @@ class Variant:
     centred: bool
 
 
+Measured = tuple[Variant, Kind]
 VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer") for centred in (False, True))
+
+
+MEASURED: tuple[Measured, ...] = tuple((variant, kind) for variant in VARIANTS for kind in KINDS)
 
 
 def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
     """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
-    plan, strata = _plan(task.plan)
-    vectors = load_file(task.vectors)
+    plan, vectors = _plan(task.plan), load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
-    weights = [_weights(labelling, task, number) for number, labelling in enumerate(labellings)]
-    p_values = _p_values(vectors, labellings[0], plan, task)
-    balance = asdict(matched_word_co_occurrence(plan.co_occurrence, labellings[0], strata))
+    # The same draws for all seeds and variants: what differs between variants is the similarity alone.
+    draw = generator(task.seed, Purpose.BOOTSTRAP, 0, task.labellings[0])
+    draws = TopicDraws.draw(labellings[0], task.replicates, generator=draw)
+    of_seeds = [
+        _measure_seed(vectors, plan, task, number, draws.weights(each)) for number, each in enumerate(labellings)
+    ]
+    draw = generator(task.seed, Purpose.MEASURE, task.labellings[0])
+    seeds = SeedDraws.draw(len(labellings), task.replicates, generator=draw)
+    balance = {"co_occurrence": asdict(Balance.mean([each.balance for each in of_seeds]))}
     found = []
     for variant in VARIANTS:
-        row: dict[str, Any] = {}
-        for kind in KINDS:
-            numbers = [
-                SeedNumbers.measure(vectors[variant.embedding], labelling, kind, variant.centred, weight, auc=not place)
-                for place, (labelling, weight) in enumerate(zip(labellings, weights, strict=True))
-            ]
-            draw = generator(task.seed, Purpose.MEASURE, task.labellings[0])
-            row[kind] = asdict(seed_contrast(numbers, p_values[variant, kind], generator=draw))
-        ready = prepared(vectors[variant.embedding], "cosine", centred=variant.centred)
-        row["matched"] = asdict(matched_similarity(ready @ ready.T, labellings[0], strata)) | {"co_occurrence": balance}
-        found.append(row)
+        row: dict[str, Any] = {kind: _contrast(of_seeds, (variant, kind), seeds) for kind in KINDS}
+        matched = matched_similarity([each.matched[variant] for each in of_seeds], labellings)
+        found.append(row | {"matched": asdict(matched) | balance})
     return found
 
 
 @dataclass(frozen=True, eq=False)
 class SeedNumbers:
-    """Averages and AUC of one labelling: the number itself first, then its bootstrap replicates."""
+    """What one LDA seed's labelling gives: numbers themselves first, then their bootstrap replicates."""
 
-    same: Float[np.ndarray, " replicate"]
-    different: Float[np.ndarray, " replicate"]
-    auc: Float[np.ndarray, " replicate"] | None
+    same: dict[Measured, Float[np.ndarray, " replicate"]]
+    different: dict[Measured, Float[np.ndarray, " replicate"]]
+    auc: dict[Measured, Float[np.ndarray, " replicate"]]
+    p: dict[Measured, float]
+    """Of the first seed alone."""
 
-    @classmethod
-    def measure(
-        cls,
-        vectors: Float[np.ndarray, "word width"],
-        labelling: Labelling,
-        kind: Kind,
-        centred: bool,
-        weights: TopicWeights,
-        *,
-        auc: bool,
-    ) -> "SeedNumbers":
-        """Exact averages over all pairs of kept words, and bootstrap over topics and words."""
-        ready = prepared(vectors[labelling.kept], kind, centred=centred)
-        kept = Labelling(labelling.membership[labelling.kept])
-        averages = pair_averages(ready, kept, weights)
-        return cls(averages.same, averages.different, area(ready @ ready.T, kept, weights) if auc else None)
+    matched: dict[Variant, Matched]
+    balance: Balance
 
 
-def seed_contrast(seeds: Sequence[SeedNumbers], p: float | None, *, generator: np.random.Generator) -> Contrast:
-    """The average over LDA seeds, whose draws are the same for both averages of a replicate; AUC is the first's."""
-    state = generator.bit_generator.state
-    averages = []
-    for numbers in ([each.same for each in seeds], [each.different for each in seeds]):
-        generator.bit_generator.state = state
-        averages.append(over_seeds(np.stack(numbers), generator=generator))
-    return contrast(averages[0], averages[1], auc=seeds[0].auc, p=p)
+def _contrast(seeds: Sequence[SeedNumbers], measured: Measured, draws: SeedDraws) -> dict[str, Any]:
+    """The average over LDA seeds."""
+    same, different, auc = (
+        draws.average(np.stack([getattr(each, name)[measured] for each in seeds]))
+        for name in ("same", "different", "auc")
+    )
+    return asdict(contrast(same, different, auc=auc, p=seeds[0].p[measured]))
 
 
-def _weights(labelling: Labelling, task: EmbeddingTask, number: int) -> TopicWeights:
-    """The same draws for all variants: what differs between them is the similarity alone."""
-    draw = generator(task.seed, Purpose.BOOTSTRAP, 0, task.labellings[number])
-    return TopicWeights.draw(Labelling(labelling.membership[labelling.kept]), task.replicates, generator=draw)
+def _measure_seed(
+    vectors: dict[str, np.ndarray], plan: Plan, task: EmbeddingTask, number: int, weights: TopicWeights
+) -> SeedNumbers:
+    """Exact averages over all pairs of the words that a labelling keeps, with a bootstrap over topics and words."""
+    place = task.labellings[number]
+    labelling = plan.labellings[place]
+    kept, strata = labelling.among_kept, plan.pair_strata(place, WORD_FREQUENCY_LEVELS)
+    words = MatchedWords(labelling, strata)
+    ready = {each: _ready(vectors, labelling, each) for each in MEASURED}
+    same: dict[Measured, np.ndarray] = {}
+    placed: dict[Measured, Placements] = {}
+    matched: dict[Variant, Matched] = {}
+    p: dict[Measured, float] = {}
+    # As many as memory allows: permutations look up all of them together.
+    at_once = max(1, PRODUCTS // len(kept.membership) ** 2)
+    for start in range(0, len(MEASURED), at_once):
+        products = {each: ready[each] @ ready[each].T for each in MEASURED[start : start + at_once]}
+        same |= {each: product[kept.same_topic_pairs] for each, product in products.items()}
+        placed |= {each: placements(product, kept) for each, product in products.items()}
+        matched |= {each[0]: words.averages(product) for each, product in products.items() if each[1] == "cosine"}
+        if number == 0:
+            p |= _p_values(products, kept, plan.strata(place)[labelling.kept], task)
+    averages = averages_of([ready[each] for each in MEASURED], [same[each] for each in MEASURED], kept, weights)
+    areas = auc_replicates([placed[each] for each in MEASURED], kept, weights)
+    return SeedNumbers(
+        same={each: average.same for each, average in zip(MEASURED, averages, strict=True)},
+        different={each: average.different for each, average in zip(MEASURED, averages, strict=True)},
+        auc=dict(zip(MEASURED, areas, strict=True)),
+        p=p,
+        matched=matched,
+        balance=matched_word_co_occurrence(plan.co_occurrence, labelling, words),
+    )
+
+
+def _ready(vectors: dict[str, np.ndarray], labelling: Labelling, measured: Measured) -> Float[np.ndarray, "word width"]:
+    """Centred on the mean of the words that the labelling keeps, if at all."""
+    variant, kind = measured
+    return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
 def _p_values(
-    vectors: dict[str, np.ndarray], labelling: Labelling, plan: Plan, task: EmbeddingTask
-) -> dict[tuple[Variant, Kind], float]:
-    """Of the difference, under permutations of words of like frequency; the first LDA seed's."""
-    kept = Labelling(labelling.membership[labelling.kept])
-    asked = [(variant, kind) for variant in VARIANTS for kind in KINDS]
-    found: dict[tuple[Variant, Kind], float] = {}
-    at_once = max(1, PRODUCTS // kept.kept.size**2)
-    for start in range(0, len(asked), at_once):
-        products = []
-        for variant, kind in asked[start : start + at_once]:
-            ready = prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
-            products.append(ready @ ready.T)
-        draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
-        stratum = plan.strata[labelling.kept]
-        p_values = similarity_p_values(products, kept, stratum, task.permutations, generator=draw)
-        found |= dict(zip(asked[start : start + at_once], p_values, strict=True))
-    return found
+    products: dict[Measured, Float[np.ndarray, "word word"]],
+    kept: Labelling,
+    stratum: Int[np.ndarray, " word"],
+    task: EmbeddingTask,
+) -> dict[Measured, float]:
+    """Of the difference, under permutations of words of like frequency: the same ones for all similarities."""
+    draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
+    found = similarity_p_values(list(products.values()), kept, stratum, task.permutations, generator=draw)
+    return dict(zip(products, found, strict=True))
 
 
 @lru_cache(maxsize=1)
-def _plan(path: Path) -> tuple[Plan, Strata]:
-    plan = Plan.restore(path.read_bytes())
-    return plan, word_strata(plan.co_occurrence, plan.frequency)
+def _plan(path: Path) -> Plan:
+    return Plan.restore(path.read_bytes())

@@ -16,7 +16,8 @@ from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, passag
 from topicscope.measure.bootstrap import AttentionReplicates
 from topicscope.measure.contrast import contrast
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
-from topicscope.measure.similarity import TopicWeights, pair_averages, prepared
+from topicscope.measure.similarity import pair_averages, prepared
+from topicscope.measure.topic_weights import TopicWeights
 from topicscope.probe.encoders import EncoderSubject
 from topicscope.probe.labels import Labels
 from topicscope.probe.plan import places

@@ -1,6 +1,9 @@
 """What models with one tokenizer are measured on: passages, topics, and the plan that follows from them."""
 
-from collections.abc import Sequence
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,7 +56,23 @@ def prepare_ground(
     workers: int,
     report: scale.Report | None = None,
 ) -> Ground:
-    """Passages, topics and plan for models with one tokenizer and length."""
+    """Passages, topics and plan for models with one tokenizer and length.
+
+    What is in the folder is used: another process that prepares the same ground there is waited for.
+    """
+    with _alone_in(work):
+        return _prepare(corpus, tokenizer, length, settings, work, workers, report)
+
+
+def _prepare(
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    length: int,
+    settings: ProbeSettings,
+    work: Path,
+    workers: int,
+    report: scale.Report | None,
+) -> Ground:
     folder = work / f"passages-{tokenizer.digest}-{length}-{settings.text.every}"
     read = [0]
 
@@ -77,6 +96,20 @@ def prepare_ground(
     fits = _fits(passages, tokenizer, settings, work, workers, report)
     plan = make_plan(_labels(fits, tokenizer, settings), passages, measuring, settings)
     return Ground(passages, folder, measuring, plan, plan.write(work), fits, tokenizer)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process prepares something in a folder; the lock goes with the process, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # A disk without locks serves one process at a time as well.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def make_plan(

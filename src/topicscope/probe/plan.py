@@ -14,15 +14,16 @@ from safetensors.numpy import load, save
 from topicscope.files import write_atomically
 from topicscope.measure.attention_pairs import PairPlan
 from topicscope.measure.labelling import Labelling
-from topicscope.measure.matching import Strata, word_strata
+from topicscope.measure.matching import Strata, co_occurrence_strata
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permutation import frequency_strata, stratified_orders
 from topicscope.measure.permuted_pairs import PermutedLabels
 from topicscope.probe.labels import Labels
 from topicscope.randomness import Purpose, generator
 
-# Fewer than embeddings have: attention's cells are also by distance, and kept for each article and replicate.
-ATTENTION_FREQUENCY_BINS = 3
+# Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
+# replicate.
+WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,35 +52,44 @@ class Plan:
 
     @cached_property
     def tested(self) -> tuple[int, ...]:
-        """Labellings of the first LDA seed: those that are permuted and matched."""
+        """Labellings of the first LDA seed: those that are permuted."""
         return tuple(place for place, each in enumerate(self.labels) if each.seed == self.labels[0].seed)
 
-    @cached_property
-    def strata(self) -> Int[np.ndarray, " word"]:
-        """Words of like frequency."""
-        return frequency_strata(self.frequency)
+    def strata(self, labelling: int) -> Int[np.ndarray, " word"]:
+        """Words of like frequency among those that a labelling keeps, equally many a stratum; −1 for the others."""
+        kept = self.labellings[labelling].kept
+        found = np.full(len(kept), -1)
+        found[kept] = frequency_strata(self.frequency[kept])
+        return found
 
     @cached_property
-    def attention_strata(self) -> Strata:
-        """What attention is matched on beside distance."""
-        return word_strata(self.co_occurrence, self.frequency, frequency_bins=ATTENTION_FREQUENCY_BINS)
+    def co_occurrence_strata(self) -> Strata:
+        """Pairs of like co-occurrence."""
+        return co_occurrence_strata(self.co_occurrence)
+
+    def pair_strata(self, labelling: int, levels: int) -> Strata:
+        """What pairs of a labelling's words are matched on: co-occurrence, and frequency among these words."""
+        kept = self.labellings[labelling].kept
+        return self.co_occurrence_strata.by_frequency(self.frequency, kept, levels)
+
+    @cached_property
+    def attention_strata(self) -> tuple[Strata, ...]:
+        """What attention is matched on beside distance, for each labelling."""
+        return tuple(self.pair_strata(place, ATTENTION_FREQUENCY_LEVELS) for place in range(len(self.labels)))
 
     def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
         """Permutations of a labelling's words within strata of frequency, always the same."""
         draw = generator(self.seed, Purpose.MEASURE, labelling, permutations)
-        return stratified_orders(self.labellings[labelling], self.strata, permutations, generator=draw)
+        return stratified_orders(self.labellings[labelling], self.strata(labelling), permutations, generator=draw)
 
     def pair_plan(self) -> PairPlan:
         """As the pass over the passages takes it."""
+        tested = self.tested if self.permutations else ()
         permuted = (
-            PermutedLabels(self.labellings[place], self.orders(place, self.permutations)) for place in self.tested
+            PermutedLabels(self.labellings[place], self.orders(place, self.permutations), self.strata(place))
+            for place in tested
         )
-        return PairPlan(
-            self.labellings,
-            tuple(permuted) if self.permutations else (),
-            self.attention_strata,
-            self.tested,
-        )
+        return PairPlan(self.labellings, tuple(permuted), self.attention_strata)
 
     def to_bytes(self) -> bytes:
         """As a safetensors file, labels' own settings among its metadata."""

@@ -53,12 +53,14 @@ def measure_models(
     settings: ProbeSettings,
     machine: Machine,
     work: Path,
+    shared: Path | None = None,
     revisions: Sequence[str] = (),
     show_words: Sequence[str] = (),
     report: scale.Report | None = None,
 ) -> Iterator[Finished]:
     """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
 
+    work, shared: where finished work is kept; passages and topics in ``shared``, if it is given, for other models.
     show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
     """
     sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
@@ -74,7 +76,7 @@ def measure_models(
     for target in targets:
         together.setdefault((target.tokenizer.digest, target.length), []).append(target)
     for alike in together.values():
-        ground = prepare_ground(corpus, alike[0].tokenizer, alike[0].length, settings, work, workers, report)
+        ground = prepare_ground(corpus, alike[0].tokenizer, alike[0].length, settings, shared or work, workers, report)
         study = Study(ground, settings, machine, work / "measured")
         for target, rows in study.rows(alike, workers=workers, report=report):
             yield Finished(target, ground, rows, maps[target.source])

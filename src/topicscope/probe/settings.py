@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from topicscope.errors import InputError
+from topicscope.scale import check_engine
 from topicscope.settings.checks import check_at_least, check_one_of, refuse
 
 Layout = Literal["auto", "lines", "paragraphs", "files"]
@@ -147,8 +148,8 @@ class Machine:
     device: Device = "auto"
     """Where models run."""
 
-    batch: int = 4_096
-    """Tokens a batch; halved when memory runs out."""
+    batch: int | None = None
+    """Tokens a batch, halved when memory runs out; if not given, 1,024 on a CPU, 8,192 on a GPU."""
 
     workers: int | None = None
     """Processes; as many as cores if not given, one on a GPU."""
@@ -156,13 +157,19 @@ class Machine:
     engine: str = "local"
     """Where the processes are: "local", or "ray" for a cluster."""
 
+    address: str | None = None
+    """A Ray cluster, HOST:PORT or auto, instead of a Ray on this machine; --out must be on a disk it shares."""
+
+    timeout: float | None = None
+    """Seconds that a piece of work (256 passages, or a threshold's embeddings) may take; it is tried three times."""
+
     allow_bin: bool = False
     """Load pickled weights (.bin, read with weights_only=True) where there are no safetensors."""
 
     def __post_init__(self) -> None:
-        check_at_least("batch", self.batch, 1)
-        if self.workers is not None:
-            check_at_least("workers", self.workers, 1)
+        if self.batch is not None:
+            check_at_least("batch", self.batch, 1)
+        check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
 
 
 def _file_digest(path: Path, name: str) -> str:

@@ -18,6 +18,7 @@ UNTRAINED = "random:"
 INSTALL = 'pip install "topicscope[language]"'
 # What is fetched of a repository: settings, vocabularies, and weights of one kind.
 FILES = ("*.json", "*.txt", "*.model")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
 SAFE_WEIGHTS = "*.safetensors"
 PICKLED_WEIGHTS = "*.bin"
 
@@ -30,7 +31,7 @@ class Source:
     """As the user gave it: ``minilm``, ``random:minilm``, a folder, ``google-bert/bert-base-uncased``."""
 
     revision: str
-    """Checkpoint: branch, tag or commit of the hub; empty for the newest, and for folders."""
+    """Checkpoint: branch, tag or commit of the hub, or a folder within a local one; empty for the newest."""
 
     folder: Path
 
@@ -39,6 +40,12 @@ class Source:
 
     pickled: bool = False
     """Weights are read from ``.bin``: there are no safetensors, and the user allowed it."""
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where its tokenizer is: a checkpoint within a folder may have that of the folder."""
+        above = self.folder.parent
+        return above if self.revision and not _has_tokenizer(self.folder) and _has_tokenizer(above) else self.folder
 
     @cached_property
     def digest(self) -> str:
@@ -73,11 +80,13 @@ def special_tokens(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ..
 
 
 def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
-    is_local = name == MINILM or Path(name).expanduser().is_dir()
-    if is_local and revision:
-        raise InputError(f"--revision {revision} is of no use for {name}, a folder: give a name of the hub.")
-    if is_local:
-        return Path(model_source(name))
+    if name == MINILM and revision:
+        raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
+    if name == MINILM or Path(name).expanduser().is_dir():
+        folder = Path(model_source(name)) / revision
+        if not folder.is_dir():
+            raise InputError(f"--revision {revision} is no folder in {name}: name those that hold its checkpoints.")
+        return folder
     if Path(name).exists():
         raise InputError(f"model {name} is a file: give the folder that holds it, or a name of the hub.")
     patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
@@ -113,6 +122,18 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
             f"model {name}{f' (revision {revision})' if revision else ''} is not in the local cache and the hub cannot "
             f"be reached: give {MINILM} or a local folder, or connect to the network."
         ) from None
+
+
+def check_tokenizer(source: Source) -> None:
+    """Refuse a model without a tokenizer: transformers would make an empty one up."""
+    if not _has_tokenizer(source.tokenizer_folder):
+        raise InputError(
+            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
+        )
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any(path.is_file() for pattern in TOKENIZERS for path in folder.glob(pattern))
 
 
 def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:

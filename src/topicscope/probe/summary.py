@@ -12,9 +12,9 @@ from jaxtyping import Float
 
 from topicscope.measure.attention_tests import head_tests, model_test
 from topicscope.measure.bootstrap import AttentionReplicates
-from topicscope.measure.contrast import contrast, over_seeds
-from topicscope.measure.cooccurrence import matched_co_occurrence
+from topicscope.measure.contrast import SeedDraws, contrast
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
+from topicscope.measure.matched_words import Balance, matched_co_occurrence
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permuted_pairs import PermutedSums
 from topicscope.probe.plan import Plan
@@ -78,40 +78,46 @@ def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSett
 
 def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> dict[str, Any]:
     replicates, first = totals.replicates, places[0]
-    tested = plan.tested.index(first)
-    labelling = plan.labellings[first]
     draw = generator(plan.seed, Purpose.PERMUTATION, first)
-    p = model_test(totals.pairs, labelling, plan.strata, settings.permutations, generator=draw)
+    p = model_test(totals.pairs, plan.labellings[first], plan.strata(first), settings.permutations, generator=draw)
+    seeds = seed_draws(plan.seed, places, settings.replicates)
     averages = np.stack([replicates.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
-    auc = np.stack([replicates.auc(place) for place in places])
-    seeds = _SeedDraws(plan.seed, first)
     attention = contrast(
         seeds.average(model[:, :, SAME_TOPIC]),
         seeds.average(model[:, :, DIFFERENT_TOPIC]),
-        auc=seeds.average(auc),
+        auc=seeds.average(np.stack([replicates.auc(place) for place in places])),
         p=p,
     )
-    matched = replicates.matched(tested)
     return {
         "attention": {
             **asdict(attention),
             "same_word": float(model[:, 0, SAME_WORD].mean()),
             "pairs": dict(zip(("same_word", "same", "different"), replicates.pairs(first).tolist(), strict=True)),
         },
-        "attention_by_layer_head": _heads(totals, averages, seeds, first, tested),
-        "matched": {
-            **asdict(contrast(matched.same, matched.different)),
-            "share": float(matched.share[0]),
-            "co_occurrence": asdict(matched_co_occurrence(plan.co_occurrence, labelling, plan.attention_strata)),
-        },
+        "attention_by_layer_head": _heads(totals, averages, seeds, first, plan.tested.index(first)),
+        "matched": _matched(replicates, plan, places, seeds),
+    }
+
+
+def _matched(replicates: AttentionReplicates, plan: Plan, places: tuple[int, ...], seeds: SeedDraws) -> dict[str, Any]:
+    found = [replicates.matched(place) for place in places]
+    sides = (np.stack([each.same for each in found]), np.stack([each.different for each in found]))
+    balances = [
+        matched_co_occurrence(plan.co_occurrence, plan.labellings[place], plan.attention_strata[place])
+        for place in places
+    ]
+    return {
+        **asdict(contrast(*(seeds.average(side) for side in sides))),
+        "share": float(np.mean([each.share[0] for each in found])),
+        "co_occurrence": asdict(Balance.mean(balances)),
     }
 
 
 def _heads(
     totals: AttentionTotals,
     averages: Float[np.ndarray, "seed replicate class layer head"],
-    seeds: "_SeedDraws",
+    seeds: SeedDraws,
     first: int,
     tested: int,
 ) -> list[list[dict[str, Any]]]:
@@ -132,15 +138,9 @@ def _heads(
     ]
 
 
-@dataclass(frozen=True)
-class _SeedDraws:
-    """Averages over LDA seeds with the same draws of seeds for every number of a replicate."""
-
-    seed: int
-    place: int
-
-    def average(self, values: Float[np.ndarray, "seed replicate"]) -> Float[np.ndarray, " replicate"]:
-        return over_seeds(values, generator=generator(self.seed, Purpose.MEASURE, self.place))
+def seed_draws(seed: int, places: tuple[int, ...], replicates: int) -> SeedDraws:
+    """The same draws of LDA seeds for every number of a group."""
+    return SeedDraws.draw(len(places), replicates, generator=generator(seed, Purpose.MEASURE, places[0]))
 
 
 def plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from topicscope.files import write_atomically
+from topicscope.report.numbers import figure_numbers, numbers_csv
 
 # Diverging and readable with colour-blind eyes; white is zero.
 COLOURS = "RdBu_r"
@@ -37,8 +38,8 @@ def heat_maps(
         axes = figure.add_subplot(rows, columns, place)
         image = axes.imshow(matrix, cmap=COLOURS, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
         for boundary in np.arange(0.5, len(matrix) - 1, words):
-            axes.axhline(boundary, color="0.6", linewidth=0.3)
-            axes.axvline(boundary, color="0.6", linewidth=0.3)
+            axes.axhline(boundary, color="0.6", linewidth=0.3, label="topic boundary")
+            axes.axvline(boundary, color="0.6", linewidth=0.3, label="topic boundary")
         axes.set_title(name, fontsize=10)
         axes.set_xlabel("token j (0 is [MASK])", fontsize=8)
         axes.set_ylabel("token i", fontsize=8)
@@ -54,7 +55,7 @@ def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
 
 
 def save_figure(figure: Figure, stem: Path) -> list[Path]:
-    """Write a figure as PNG and SVG, whole or not at all."""
+    """Write a figure as PNG and SVG, and the numbers that it shows as CSV, whole or not at all."""
     paths = []
     for kind in ("png", "svg"):
         buffer = io.BytesIO()
@@ -63,4 +64,6 @@ def save_figure(figure: Figure, stem: Path) -> list[Path]:
             figure.savefig(buffer, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
         paths.append(stem.with_name(f"{stem.name}.{kind}"))
         write_atomically(paths[-1], buffer.getvalue())
+    paths.append(stem.with_name(f"{stem.name}.csv"))
+    write_atomically(paths[-1], numbers_csv(figure_numbers(figure)))
     return paths

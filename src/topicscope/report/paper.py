@@ -25,11 +25,12 @@ def norm_trajectories(columns: Mapping[str, Trajectory], *, title: str) -> Figur
         rows = {NORM_NAMES[part]: norms[part] for part in NORM_NAMES} | {"rotation of W^V\nin 10 steps": rotation}
         for row, (label, values) in enumerate(rows.items()):
             panel = axes[row, column]
-            panel.plot(steps, values.T, color=BLUE, alpha=0.3, linewidth=0.8)
+            runs = [f"run {number + 1}" for number in range(len(values))]
+            panel.plot(steps, values.T, color=BLUE, alpha=0.3, linewidth=0.8, label=runs)
             # The first rows of the rotation are NaN: there is nothing 10 steps earlier.
-            panel.plot(steps[1:], values[:, 1:].mean(axis=0), color=BLUE, linewidth=1.8)
+            panel.plot(steps[1:], values[:, 1:].mean(axis=0), color=BLUE, linewidth=1.8, label="mean")
             for end in ends:
-                panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--")
+                panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--", label="end of stage 1")
             panel.set_ylabel(label)
             panel.grid(color="0.9", linewidth=0.5)
             if row == 3:
@@ -57,7 +58,8 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
     for panel, (name, cells) in zip(axes, panels.items(), strict=True):
         shares = np.array([[cells[row, column][0] for column in columns] for row in rows])
         # Below the darkest blue, so that black text stays readable.
-        panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+        image = panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+        image.set_label("share of runs with two stages")
         for (row, column), (share, length, growth) in cells.items():
             text = "no stage 2" if length == 1 else f"{100 * length:.0f} % steps\n{100 * growth:.0f} % growth"
             weight = "bold" if share == 1 else "normal"
@@ -65,8 +67,8 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
                 columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight
             )
         for edge in range(1, max(len(rows), len(columns))):
-            panel.axhline(edge - 0.5, color="0.8", linewidth=0.8)
-            panel.axvline(edge - 0.5, color="0.8", linewidth=0.8)
+            panel.axhline(edge - 0.5, color="0.8", linewidth=0.8, label="_edge of cells")
+            panel.axvline(edge - 0.5, color="0.8", linewidth=0.8, label="_edge of cells")
         panel.set_xlim(-0.5, len(columns) - 0.5)
         panel.set_ylim(len(rows) - 0.5, -0.5)
         panel.set_xticks(range(len(columns)), columns)
@@ -90,13 +92,13 @@ def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, unifo
     panel = figure.subplots()
     labels = ("same word", "same topic, other word", "different topic")
     colours = (GREEN, BLUE, ORANGE)
-    for place, values in enumerate(rows.values()):
+    for place, (name, values) in enumerate(rows.items()):
         for number, colour in enumerate(colours):
-            height = place + 0.26 * (number - 1)
+            height, what = place + 0.26 * (number - 1), f"{name}: {labels[number]}"
             points = 100 * values[:, number]
-            panel.barh(height, points.mean(), height=0.24, color=colour, alpha=0.55)
-            panel.plot(points, np.full(len(points), height), ".", color=colour, markersize=4)
-    panel.axvline(100 * uniform, color=GREY, linestyle="--", linewidth=1.0)
+            panel.barh(height, points.mean(), height=0.24, color=colour, alpha=0.55, label=f"{what}, mean")
+            panel.plot(points, np.full(len(points), height), ".", color=colour, markersize=4, label=f"{what}, runs")
+    panel.axvline(100 * uniform, color=GREY, linestyle="--", linewidth=1.0, label="uniform attention")
     panel.set_yticks(range(len(rows)), list(rows), fontsize=8)
     panel.set_ylim(len(rows) - 0.4, -0.6)
     panel.set_xlabel("average attention of a pair of positions × 100")
@@ -114,9 +116,11 @@ def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed
     figure.suptitle(title)
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for panel, (label, (values, threshold)) in zip(axes, panels.items(), strict=True):
-        panel.axvline(threshold, color=ORANGE, linestyle="--", linewidth=1.2)
+        panel.axvline(threshold, color=ORANGE, linestyle="--", linewidth=1.2, label="threshold")
         for place, name in enumerate(names):
-            panel.plot(values[name], np.full(len(values[name]), place), "o", color=BLUE, alpha=0.5, markersize=4)
+            panel.plot(
+                values[name], np.full(len(values[name]), place), "o", color=BLUE, alpha=0.5, markersize=4, label=name
+            )
         panel.set_xlabel(label)
         panel.grid(color="0.9", linewidth=0.5)
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
@@ -158,9 +162,9 @@ def gradient_ratios(
     panel = figure.subplots()
     for (name, points), colour, marker in zip(measured.items(), (BLUE, ORANGE), "os", strict=True):
         panel.plot(*formula[name], color=colour, linewidth=1.2, label=f"{name}: formula")
-        for number, (scale, values) in enumerate(points.items()):
-            label = f"{name}: measured" if number == 0 else None
-            panel.plot(np.full(len(values), scale), values, marker, color=colour, alpha=0.5, markersize=5, label=label)
+        scales = np.repeat(list(points), [len(values) for values in points.values()])
+        ratios = np.concatenate(list(points.values()))
+        panel.plot(scales, ratios, marker, color=colour, alpha=0.5, markersize=5, label=f"{name}: measured")
     panel.set_xscale("log")
     panel.set_yscale("log")
     panel.set_xlabel("initial scale s")

@@ -65,7 +65,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     figure.suptitle(title, fontsize=10)
     panels = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
     for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
-        panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0)
+        panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0, label="no topic structure")
         for place, (row, printed) in enumerate(every):
             _draw_ratio(panel, row.ratios[measure], place, printed)
         panel.set_xscale("log")
@@ -73,7 +73,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
         panel.set_xlabel(f"{name}: same / different topic")
         panel.grid(axis="x", color="0.9", linewidth=0.5)
         if reference:
-            panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
+            panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8, label="below: printed in the paper")
     labels = [f"{row.model}  {'own topics' if row.fraction is None else f'{row.fraction:g}'}" for row, _ in every]
     panels[0].set_yticks(range(len(every)), labels, fontsize=8)
     panels[0].set_ylim(len(every) - 0.4, -0.6)
@@ -90,11 +90,11 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
         panel.text(1, place, " not defined", fontsize=7, va="center", color=GREY)
         return
     if printed:
-        panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5)
+        panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
         return
     if ratio.low is not None and ratio.high is not None:
-        panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6)
-    panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5)
+        panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
+    panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5, label="measured")
 
 
 def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
@@ -126,8 +126,9 @@ def head_maps(
     axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
     for panel, (name, (values, significant)) in zip(axes, panels.items(), strict=True):
         image = panel.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+        image.set_label("log₂ (same / different topic)")
         layer, head = np.nonzero(significant)
-        panel.plot(head, layer, "o", color="black", markersize=3)
+        panel.plot(head, layer, "o", color="black", markersize=3, label="significant")
         layers, heads = values.shape
         panel.set_xticks(range(0, heads, 1 if heads <= 12 else 4), range(1, heads + 1, 1 if heads <= 12 else 4))
         panel.set_yticks(range(0, layers, 1 if layers <= 12 else 4), range(1, layers + 1, 1 if layers <= 12 else 4))
@@ -166,12 +167,12 @@ def over_checkpoints(
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
     for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
-        panel.axhline(1, color=GREY, linestyle="--", linewidth=1.0)
+        panel.axhline(1, color=GREY, linestyle="--", linewidth=1.0, label="_no topic structure")
         for number, (name, ratios) in enumerate(lines.items()):
             colour, marker = styles[number % len(styles)]
             value, low, high = (_numbers(ratios, end) for end in ("value", "low", "high"))
             places = np.arange(len(ratios))
-            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
+            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0, label=f"_{name}: 95 % interval")
             panel.plot(places, value, marker=marker, color=colour, label=name)
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")

@@ -93,6 +93,21 @@ def scratch_folder() -> Iterator[Path]:
             yield Path(name)
 
 
+@contextlib.contextmanager
+def shared_folder() -> Iterator[Path]:
+    """A folder for what several items use, beside their results: name by content what you put there.
+
+    Outside of an item it is a temporary one.
+    """
+    if half_done := _HALF_DONE.get():
+        folder = half_done.parent / "shared"
+        folder.mkdir(exist_ok=True)
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+
+
 def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
     """Where the items' results are kept.
 

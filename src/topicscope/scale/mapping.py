@@ -1,5 +1,6 @@
 """The map: what is there is taken, what is missing goes to an engine, results come in the items' order."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -87,9 +88,14 @@ def check_engine(
 ) -> None:
     """Refuse options that do not go together."""
     if engine not in ENGINES:
-        raise InputError(f'--engine "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
+        raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
     if address is not None and engine != "ray":
-        raise InputError(f'--address "{address}" is not allowed with --engine {engine}: add --engine ray.')
+        raise InputError(f'--address = "{address}" is not allowed with --engine {engine}: add --engine ray.')
+    if address is not None and address != "auto" and not re.fullmatch(r"[^/]+:\d+", address):
+        raise InputError(
+            f'--address = "{address}" is not allowed: on a machine of a running Ray cluster, give HOST:PORT of its '
+            'head, or "auto" (addresses of Ray\'s client, ray://, are not supported).'
+        )
     if workers is not None and workers < 1:
         raise InputError(f"--workers = {workers} is not allowed: give a whole number, 1 or more.")
     if timeout is not None and not 0 < timeout < float("inf"):

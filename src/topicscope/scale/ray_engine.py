@@ -6,7 +6,7 @@ Ray only runs them. What is finished is known from the files, so nothing depends
 import contextlib
 import logging
 import os
-import re
+import platform
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -16,6 +16,7 @@ from topicscope.errors import InputError
 from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Task
 from topicscope.scale.local import ATTEMPTS, lost, one_thread_each
+from topicscope.scale.versions import versions
 
 # Results go to disk, so the object store carries arguments only; this is close to the least that Ray accepts.
 OBJECT_STORE_BYTES = 100 * 2**20
@@ -35,13 +36,14 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
     own = address is None and not ray.is_initialized()
     with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
         _check_threads(ray, tasks)
-        remote = ray.remote(max_retries=ATTEMPTS - 1)(Task.compute)
+        remote = ray.remote(max_retries=ATTEMPTS - 1)(compute_alike)
         most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         try:
             while waiting or running:
                 while waiting and len(running) < most:
                     task = waiting.popleft()
-                    running[remote.options(num_cpus=share if own else task.threads, name=task.name).remote(task)] = task
+                    sent = remote.options(num_cpus=share if own else task.threads, name=task.name)
+                    running[sent.remote(task, versions())] = task
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     task = running.pop(reference)
@@ -50,6 +52,17 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
+
+
+def compute_alike(task: Task, asked: dict[str, str]) -> None:
+    """A worker's part: a result's name says by which code it was made, so it must be that of who asks."""
+    here = versions()
+    if different := [f"{name} {here[name]} there, {asked[name]} here" for name in asked if here[name] != asked[name]]:
+        raise InputError(
+            f"The machine {platform.node()} of the Ray cluster has other versions ({'; '.join(different)}): install "
+            "the same on all machines."
+        )
+    task.compute()
 
 
 def _check_threads(ray: Any, tasks: Sequence[Task]) -> None:
@@ -80,6 +93,7 @@ def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
         yield
         return
     quietly = {"log_to_driver": False, "logging_level": logging.ERROR}
+    logging.getLogger("ray").setLevel(logging.ERROR)
     if address is None:
         # Ray's own wishes: no report home, and no word about accelerators that nobody asked for.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -100,8 +114,8 @@ def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
         except (OSError, ValueError, RuntimeError) as error:
             reason = str(error).splitlines()[0].rstrip(".")
             raise InputError(
-                f'--address "{address}" cannot be reached ({reason}): give HOST:PORT of a Ray cluster, '
-                'or "auto" on one of its machines.'
+                f'--address = "{address}" cannot be reached ({reason}): on a machine of a running Ray cluster, '
+                'give HOST:PORT of its head, or "auto".'
             ) from None
     try:
         yield
@@ -110,9 +124,38 @@ def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Find out within seconds that nobody is there: Ray itself takes minutes."""
-    if found := re.fullmatch(r"(?:ray://)?(.+):(\d+)", address):
-        socket.create_connection((found[1], int(found[2])), timeout=KNOCK_SECONDS).close()
+    """Find out within seconds that nobody is there, or that we are not let in: Ray itself takes minutes."""
+    from ray._private.services import get_ray_address_from_environment
+
+    found = get_ray_address_from_environment("auto", None) if address == "auto" else address
+    host, _, port = found.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"nobody answers at {found}: {error.strerror or error}") from None
+    _show_token(found)
+
+
+def _show_token(address: str) -> None:
+    """Have Ray use the token that this machine has, and refuse a cluster that does not accept it.
+
+    ``ray start`` asks for a token if it finds one. Ray looks for it by itself when it connects to "auto", but not when
+    it connects to HOST:PORT. RAY_AUTH_MODE, if it is set, decides.
+    """
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+        from ray.exceptions import AuthenticationError
+    except ImportError:
+        return  # A Ray that knows no tokens.
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        raise InputError(
+            f'--address = "{address}" asks for a token that this machine does not have: copy ~/.ray/auth_token from '
+            "the cluster's head, or set RAY_AUTH_TOKEN."
+        ) from None
 
 
 def _ray() -> Any:

@@ -22,14 +22,16 @@ from topicscope.report.page.folders import Found, find
 from topicscope.report.page.images import Image
 from topicscope.report.page.landscapes import landscape_sections
 from topicscope.report.page.probes import ProbeSection, probe_section
-from topicscope.report.page.runs import run_sections
+from topicscope.report.page.runs import FRAME_BYTES, run_sections
 from topicscope.report.page.store import Store, packed, script_json
 from topicscope.report.page.sweeps import SweepSection, sweep_section
 from topicscope.report.page.texts import TextSection, text_section
 from topicscope.report.page.views import run_views
 
 ASSETS = Path(__file__).parent / "assets"
-SCRIPTS = ("core.js", "figures.js", "claims.js", "runs.js", "landscapes.js", "start.js")
+# A page is at most 10 MB. So many are kept for its text and for what an estimate may be wrong by.
+MOST_BYTES, MARGIN = 10_000_000, 800_000
+SCRIPTS = ("core.js", "figures.js", "claims.js", "maps.js", "curves.js", "training.js", "landscapes.js", "start.js")
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ def page_html(folders: Sequence[Path]) -> str:
             *(figure for section in contents.texts for figure in section.figures),
             *(figure for section in contents.probes for figure in section.figures),
         ],
-        "images": {image.anchor: image.reference for image in _images(contents)},
+        "images": {image.anchor: {"drawing": image.reference, "numbers": image.numbers} for image in _images(contents)},
         "sweeps": [section.columns for section in contents.sweeps],
         "arrays": store.index,
     }
@@ -96,11 +98,14 @@ def _contents(store: Store, found: Found) -> Contents:
     texts = [text_section(folder, number, found) for number, folder in enumerate(found.texts)]
     probes = [probe_section(folder, number, store, found) for number, folder in enumerate(found.probes)]
     sweeps = [sweep_section(folder, number, store, found) for number, folder in enumerate(found.sweeps)]
+    landscapes = landscape_sections(found.landscapes, store, found)
+    # Matrices over training take what room the rest leaves.
+    room = MOST_BYTES - MARGIN - len(_library()) - store.estimate()
     return Contents(
         claims=tuple(section for section in claims if section),
-        runs=tuple(run_sections(views, store)),
+        runs=tuple(run_sections(views, store, min(FRAME_BYTES, 3 * room // 4))),
         texts=tuple(section for section in texts if section),
-        landscapes=tuple(landscape_sections(found.landscapes, store, found)),
+        landscapes=tuple(landscapes),
         probes=tuple(section for section in probes if section),
         sweeps=tuple(section for section in sweeps if section),
         notes=tuple(found.notes),

@@ -85,7 +85,19 @@ def _ratio_figure(points: Sequence[Row], name: str, label: str) -> Figure:
                 {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
             ],
         },
+        # Names above their points where there is no room beside them.
+        "narrow": {
+            "yaxis": {"showticklabels": False, "automargin": False},
+            "annotations": [_name_above(plotted(_point_name(row, name))) for row in points],
+            "margin": {"l": 8},
+            "height": 120 + 36 * len(points),
+        },
     }
+
+
+def _name_above(name: str) -> dict[str, Any]:
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom"}
+    return {"text": name, "showarrow": False, "font": {"size": 11}, **place}
 
 
 def _point_name(row: Row, measure: str) -> str:
@@ -209,6 +221,8 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
                     "xaxis": {"title": {"text": "revision"}, "type": "category"},
                     "yaxis": {"title": {"text": "same / different"}},
                     "showlegend": True,
+                    "margin": {"b": 110},
+                    "height": 380,
                 },
             }
         )

@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.report.page.store import Store
-from topicscope.report.page.views import Matrix, RunView
+from topicscope.report.page.view import Matrix, RunView
 
-# Bytes of all frames of a page, before compression, which hardly helps noisy matrices.
+# Most bytes of all frames of a page, before compression, which hardly helps noisy matrices.
 FRAME_BYTES = 2_400_000
 FEWEST_FRAMES = 2
 # Points of a curve: more than a panel has pixels are not seen.
@@ -21,11 +21,11 @@ LEVELS = {
 }
 
 
-def run_sections(views: Sequence[RunView], store: Store) -> list[dict[str, Any]]:
-    """What the script needs of each run that has something to show."""
+def run_sections(views: Sequence[RunView], store: Store, frame_bytes: int = FRAME_BYTES) -> list[dict[str, Any]]:
+    """What the script needs of each run that has something to show; frames of all take at most so many bytes."""
     shown = [view for view in views if len(view.steps)]
     size = sum(matrix.frames[0].size for view in shown for matrix in view.matrices if len(matrix.frames))
-    most = FRAME_BYTES // size if size else 0
+    most = max(frame_bytes, 0) // size if size else 0
     return [_section(view, store, int(most)) for view in shown]
 
 
@@ -62,7 +62,9 @@ def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
         "norms": {name: store.numbers(values[:, rows]) for name, values in view.norms.items() if values.any()},
         "frameSteps": store.numbers(view.frame_steps[frames]),
         "matrices": [_matrix(matrix, frames, store, keep=most >= FEWEST_FRAMES) for matrix in view.matrices],
-        "attention": store.numbers(view.attention[:, frames]),
+        # Small enough to be kept at every snapshot.
+        "attentionSteps": store.numbers(view.frame_steps),
+        "attention": store.numbers(view.attention),
         "boundaries": _boundaries(view.word_topics),
         "levels": _levels(view.levels),
         "done": view.done,
@@ -79,6 +81,7 @@ def _matrix(matrix: Matrix, frames: Int[np.ndarray, " kept"], store: Store, *, k
         "classes": store.numbers(matrix.classes[:, frames]),
         "theory": None if matrix.theory is None else store.numbers(matrix.theory),
         "what": matrix.what,
+        "layer": matrix.layer,
         "limit": _limit(matrix),
     }
 

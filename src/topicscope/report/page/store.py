@@ -33,6 +33,17 @@ class Store:
         packed = ((np.asarray(array, dtype=np.float64) - low) / scale).astype("<f2")
         return self._add("float16", packed, low=low, scale=scale)
 
+    def rounded(self, array: Float[np.ndarray, "..."]) -> Reference:
+        """Numbers of a table, to four digits: float32 with 12 bits of its fraction; whole numbers exactly."""
+        values = np.asarray(array, dtype="<f4")
+        bits = values.view("<u4")
+        if not np.array_equal(values, np.rint(values), equal_nan=True):
+            # Half of the last bit that is kept, so that cutting the rest off rounds.
+            bits = np.where(np.isfinite(values), (bits + 0x400) & 0xFFFFF800, bits).astype("<u4")
+        # Bytes of equal weight together: those that are alike pack best side by side.
+        planes = np.ascontiguousarray(bits.reshape(-1, 1).view(np.uint8).T)
+        return self._add("planes", planes.reshape(4, *np.shape(array)))
+
     def frames(self, array: Float[np.ndarray, "frame row column"]) -> Reference:
         """Matrices over time, as uint8: each frame's range in 255 equal steps."""
         flat = np.asarray(array, dtype=np.float64).reshape(len(array), -1)
@@ -44,6 +55,10 @@ class Store:
     def text(self, content: bytes) -> Reference:
         """Bytes as they are: a script, a drawing."""
         return self._add("bytes", np.frombuffer(content, dtype=np.uint8))
+
+    def estimate(self) -> int:
+        """About how many characters ``packed`` will have, in a tenth of the time."""
+        return len(packed(b"".join(self.chunks), compression=1))
 
     def packed(self) -> str:
         """All arrays, for the page."""
@@ -59,9 +74,9 @@ class Store:
         return {"$": len(self.index) - 1}
 
 
-def packed(content: bytes) -> str:
+def packed(content: bytes, compression: int = COMPRESSION) -> str:
     """Gzipped, then base64."""
-    return base64.b64encode(gzip.compress(content, COMPRESSION, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(content, compression, mtime=0)).decode()
 
 
 def script_json(value: Any) -> str:

@@ -14,6 +14,7 @@ from topicscope.report.page.runs import CURVE_POINTS, evenly
 PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}
 # Names in the rows' ``topics``, and what a reader calls them.
 STRUCTURES = {"embedding_layer": "embeddings (cosine)", "attention": "attention"}
+FEW_POINTS = 30
 Numbers = list[float | None]
 
 
@@ -96,11 +97,14 @@ def _structure(rows: Sequence[Row]) -> list[Figure]:
 def _curve(name: str, rows: Sequence[Row], pick: Callable[[Row], float | None]) -> dict[str, Any]:
     kept = [rows[place] for place in evenly(len(rows), CURVE_POINTS)]
     values: Numbers = [pick(row) for row in kept]
-    return {"type": "scatter", "mode": "lines", "name": name, "x": [row["step"] for row in kept], "y": values}
+    # Few points are marked: a line of one cannot be seen.
+    mode = "lines+markers" if len(kept) <= FEW_POINTS else "lines"
+    return {"type": "scatter", "mode": mode, "name": name, "x": [row["step"] for row in kept], "y": values}
 
 
 def _figure(title: str, label: str, traces: list[dict[str, Any]]) -> Figure:
-    layout = {"xaxis": {"title": {"text": "step"}}, "yaxis": {"title": {"text": label}}, "showlegend": True}
+    axes = {"xaxis": {"title": {"text": "step", "standoff": 5}}, "yaxis": {"title": {"text": label}}}
+    layout = {**axes, "showlegend": True, "margin": {"b": 100}, "height": 380}
     return {"title": title, "text": "", "traces": traces, "layout": layout}
 
 

@@ -63,10 +63,23 @@ function openTarget() {
   } else if (target.tabIndex < 0) target.focus({ preventScroll: true });
 }
 
+// Names for cells that stand below each other on a small screen, where style takes the table's own roles away.
+function labelCells(table, names) {
+  table.setAttribute("role", "table");
+  for (const part of [table.tHead, ...table.tBodies]) part.setAttribute("role", "rowgroup");
+  for (const line of table.rows) line.setAttribute("role", "row");
+  for (const head of table.tHead.rows[0].cells) head.setAttribute("role", "columnheader");
+  for (const body of table.tBodies) for (const line of body.rows) [...line.cells].forEach((cell, column) => {
+    cell.setAttribute("role", "cell");
+    cell.dataset.label = names[column];
+  });
+}
+
 function showTables() {
   for (const table of document.querySelectorAll("table.sortable")) {
-    [...table.tHead.rows[0].cells].forEach((cell, column) =>
-      cell.querySelector("button").addEventListener("click", () => sortBy(table, column)));
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((cell, column) => cell.querySelector("button").addEventListener("click", () => sortBy(table, column)));
+    labelCells(table, heads.map((cell) => cell.textContent.trim()));
   }
   for (const section of document.querySelectorAll("section.claims")) {
     for (const filter of section.querySelectorAll("[data-filter]")) filter.addEventListener("input", () => filterClaims(section));

@@ -38,8 +38,16 @@ function numbers(reference) {
   const entry = DATA.arrays[reference.$];
   const count = entry.shape.reduce((product, size) => product * size, 1);
   if (entry.kind === "float32") return new Float32Array(BUFFER, entry.at, count);
+  if (entry.kind === "planes") return joined(new Uint8Array(BUFFER, entry.at, count));
   const packed = new Uint16Array(BUFFER, entry.at, count);
   return Float64Array.from(packed, (bits) => entry.low + entry.scale * half(bits));
+}
+
+// Numbers whose bytes of equal weight lie together.
+function joined(planes) {
+  const count = planes.length / 4, together = new Uint8Array(planes.length);
+  for (let plane = 0; plane < 4; plane++) for (let at = 0; at < count; at++) together[4 * at + plane] = planes[plane * count + at];
+  return new Float32Array(together.buffer);
 }
 
 const shape = (reference) => DATA.arrays[reference.$].shape;

@@ -1,11 +1,14 @@
 // Figures: drawn when they come into view, in the reader's colours; saved in those of paper.
 
 const SPECS = new Map();
+// A legend under a figure, clear of its axis.
+const BELOW = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x: 0, xanchor: "left", xref: "container", font: { size: 12 } };
 
 function theme(light) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name, onPaper) => (light ? onPaper : style.getPropertyValue(name).trim());
-  const axis = { gridcolor: colour("--grid", "#e4e8ec"), linecolor: colour("--soft", "#57606a"), zerolinecolor: colour("--line", "#d0d7de") };
+  // Names inside a plot would else be given a colour for white paper.
+  const axis = { tickfont: { color: colour("--ink", "#1b1f24") }, gridcolor: colour("--grid", "#e4e8ec"), linecolor: colour("--soft", "#57606a"), zerolinecolor: colour("--line", "#d0d7de") };
   return {
     paper_bgcolor: light ? "#ffffff" : "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("--ink", "#1b1f24"), size: 13, family: "system-ui, sans-serif" },
@@ -24,22 +27,25 @@ function merged(under, over) {
 }
 
 function layoutOf(spec, light) {
-  const base = { margin: { l: 55, r: 15, t: 10, b: 45 }, height: 320, showlegend: false, hovermode: "closest" };
-  const layout = merged(merged(base, theme(light)), spec.layout);
+  const base = { margin: { l: 55, r: 15, t: 10, b: 45 }, height: 320, showlegend: false, legend: BELOW, hovermode: "closest" };
+  const layout = merged(merged(merged(base, theme(light)), spec.layout), narrow() ? spec.narrow : {});
   const ink = layout.font.color;
   if (spec.step !== undefined && light) layout.shapes = [{ type: "line", x0: spec.step, x1: spec.step, yref: "paper", y0: 0, y1: 1, line: { dash: "dot" } }];
   layout.shapes = (layout.shapes || []).map((each) => merged({ line: { color: ink, width: 1 } }, each));
   return layout;
 }
 
+const narrow = () => innerWidth < 600;
+
 function draw(panel, spec) {
   SPECS.set(panel, spec);
   if (spec.title) caption(panel, spec.title);
   if (spec.text !== undefined) panel.querySelector(".said").textContent = spec.text;
   const plot = panel.querySelector(".plot");
-  plot.style.minHeight = (spec.layout && spec.layout.height ? spec.layout.height : 320) + "px";
+  const layout = layoutOf(spec, PRINT.matches);
+  plot.style.minHeight = layout.height + "px";
   const config = { displaylogo: false, responsive: true, displayModeBar: false, showTips: false };
-  return Plotly.react(plot, spec.traces, layoutOf(spec, PRINT.matches), config);
+  return Plotly.react(plot, spec.traces, layout, config);
 }
 
 function caption(panel, text) {
@@ -69,15 +75,22 @@ function redrawAll() {
   for (const [panel, spec] of SPECS) if (panel.isConnected) Plotly.react(panel.querySelector(".plot"), spec.traces, layoutOf(spec, PRINT.matches));
 }
 
+// A figure's numbers: a line a point, with the ends of its interval and what is said of it where there are any.
 function tableOf(spec) {
-  const lines = [["trace", "x", "y", "z"]];
+  const intervals = spec.traces.some((trace) => trace.error_x), notes = spec.traces.some((trace) => trace.hovertext);
+  const lines = [["trace", "x", "y", "z", ...(intervals ? ["low", "high"] : []), ...(notes ? ["note"] : [])]];
   for (const trace of spec.traces) {
-    const name = unplain(trace.name || "");
-    if (trace.z) {
-      trace.z.forEach((line, y) => Array.from(line).forEach((value, x) =>
-        lines.push([name, trace.x ? unplain(trace.x[x]) : x, trace.y ? unplain(trace.y[y]) : y, value])));
+    // Edges behind a line repeat it.
+    if (trace.hoverinfo === "skip") continue;
+    const name = unplain(trace.meta || trace.name || ""), text = (values, place) => (values ? unplain(values[place]) : place);
+    if (trace.z && typeof trace.z[0] !== "number") {
+      trace.z.forEach((line, y) => Array.from(line).forEach((value, x) => lines.push(
+        [name, text(trace.x, x), text(trace.y, y), value, ...(notes ? [trace.hovertext ? unplain(trace.hovertext[y][x]) : ""] : [])])));
     } else if (trace.x) {
-      Array.from(trace.x).forEach((x, place) => lines.push([name, unplain(x), unplain(trace.y[place]), ""]));
+      Array.from(trace.x).forEach((x, place) => {
+        const error = trace.error_x, ends = error ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
+        lines.push([name, unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
+      });
     }
   }
   return lines;
@@ -87,7 +100,7 @@ async function save(panel, kind) {
   const image = panel.dataset.image;
   const name = (image ? panel.dataset.name : panel.id) || "figure";
   if (kind === "csv") {
-    const table = image ? claimsOf(panel) : tableOf(SPECS.get(panel));
+    const table = image ? drawnTable(image) || claimsOf(panel) : tableOf(SPECS.get(panel));
     return downloadText(name + ".csv", csv(table), "text/csv");
   }
   if (image) return saveImage(panel, name, kind);
@@ -98,8 +111,23 @@ async function save(panel, kind) {
   return download(name + "." + kind, url);
 }
 
+// The points of a drawing, to four digits.
+function drawnTable(image) {
+  const drawn = DATA.images[image].numbers;
+  if (!drawn) return null;
+  const texts = new Map(drawn.texts), columns = ["x", "y", "value"].map((name) => drawn[name] && numbers(drawn[name]));
+  const lines = [["panel", "series", "x", "y", "value", "text"]];
+  for (const [panel, series, count] of drawn.series) for (let left = count; left > 0; left--) {
+    const place = lines.length - 1;
+    lines.push([panel, series, ...columns.map((column) => (column ? brief(column[place]) : "")), texts.get(place) || ""]);
+  }
+  return lines;
+}
+
+const brief = (value) => (Number.isNaN(value) ? "" : Number.isInteger(value) ? value : Number(value.toPrecision(4)));
+
 function saveImage(panel, name, kind) {
-  const content = bytes(DATA.images[panel.dataset.image]);
+  const content = bytes(DATA.images[panel.dataset.image].drawing);
   if (kind === "svg") return downloadText(name + ".svg", content, "image/svg+xml");
   const image = panel.querySelector("img"), canvas = document.createElement("canvas");
   canvas.width = 2 * image.naturalWidth;
@@ -116,7 +144,7 @@ function showPictures() {
     drawLater(panel, () => {
       const holder = panel.querySelector(".picture"), image = new Image();
       image.alt = holder.dataset.alt;
-      image.src = URL.createObjectURL(new Blob([bytes(DATA.images[panel.dataset.image])], { type: "image/svg+xml" }));
+      image.src = URL.createObjectURL(new Blob([bytes(DATA.images[panel.dataset.image].drawing)], { type: "image/svg+xml" }));
       holder.replaceChildren(image);
     });
   }
@@ -140,7 +168,8 @@ function showSweep(sweep) {
     title: `${up.value} against ${across.value}, coloured by ${colour.value}`,
     traces: [{
       type: "scatter", mode: "markers", name: plain(up.value), x: sweep.numbers[across.value], y: sweep.numbers[up.value],
-      marker: { size: 9, color: sweep.numbers[colour.value], colorscale: "Cividis", showscale: true, line: { width: 1, color: "#808080" } },
+      marker: { size: 9, color: sweep.numbers[colour.value], colorscale: "Cividis", showscale: true, line: { width: 1, color: "#808080" },
+        colorbar: { title: { text: plain(colour.value), side: "right" }, thickness: 12 } },
     }],
     layout: { xaxis: { title: { text: plain(across.value) } }, yaxis: { title: { text: plain(up.value) } }, height: 420 },
   });

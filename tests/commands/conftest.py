@@ -1,0 +1,26 @@
+import pytest
+
+from small_registry import SMALL
+from topicscope.commands import reproduce as command
+from topicscope.paper import running, work
+
+
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A small registry, and the names of the experiments that were trained."""
+    trained: list[str] = []
+
+    def recorded(run: work.Run) -> bytes:
+        trained.append(run[0].name)
+        return work.compute_need(run)
+
+    monkeypatch.setattr(command, "registry", lambda preset: SMALL)
+    monkeypatch.setattr(command, "compute_need", recorded)
+    for name, count in (
+        ("HELD_OUT_DOCUMENTS", 40),
+        ("CHUNK", 20),
+        ("GRADIENT_DOCUMENTS", 20),
+        ("ATTENTION_DOCUMENTS", 10),
+    ):
+        monkeypatch.setattr(running, name, count)
+    return trained

@@ -1,0 +1,19 @@
+"""A sweep of a second: four combinations, three seeds."""
+
+from typing import Any
+
+from helpers import SMALL
+from topicscope.commands.sweep import SweepResult
+from topicscope.settings.sweep import Axis, Sweep
+
+VARY: dict[str, Axis] = {"training.learning_rate": (0.01, 0.1), "data.length": ((4, 9), (5, 9))}
+
+
+def small_sweep(**changes: Any) -> Sweep:
+    options: dict[str, Any] = {"settings": SMALL, "vary": VARY, "seeds": (0, 3, 4), "together": 2}
+    return Sweep(**(options | changes))
+
+
+def untimed(result: SweepResult) -> list[dict[str, Any]]:
+    """Whatever the machine, a row without its times is the same."""
+    return [{name: value for name, value in row.items() if not name.endswith("_seconds")} for row in result.rows]

@@ -1,0 +1,141 @@
+"""A run that is stopped, damaged or taken up again ends as if nothing had happened, or says why it cannot."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers import run_files, small_settings
+from topicscope.errors import InputError
+from topicscope.training.checkpoints import checkpoint_path
+from topicscope.training.loop import train
+
+OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_run_stopped_at_any_step_and_resumed_ends_with_the_same_files(tmp_path: Path, optimizer: str) -> None:
+    settings = small_settings(
+        training={"optimizer": optimizer, "schedule": "alternating", "decay": "cosine", "l2": 0.01}
+    )
+    whole = run_files(train(settings, tmp_path / "whole").path)
+
+    class StopError(Exception):
+        pass
+
+    for stop_at in (0, 2, 6, 12):
+
+        def report(done: int, total: int, state: str, stop_at: int = stop_at) -> None:
+            if done >= stop_at:
+                raise StopError
+
+        out = tmp_path / f"stopped-{stop_at}"
+        with pytest.raises(StopError):
+            train(settings, out, report=report)
+        assert run_files(out) != whole
+        assert run_files(train(settings, out, resume=True).path) == whole
+
+
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    before = run_files(folder.path)
+    assert run_files(train(small_settings(), folder.path, resume=True).path) == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "empty"])
+def test_a_damaged_checkpoint_is_passed_over_and_said_so(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    whole = run_files(folder.path)
+    path = checkpoint_path(folder.path, 12)
+    content = bytearray(path.read_bytes())
+    if damage == "altered":
+        content[-3] ^= 1
+    path.write_bytes(
+        {"truncated": bytes(content[: len(content) // 2]), "altered": bytes(content), "empty": b""}[damage]
+    )
+    train(small_settings(), folder.path, resume=True)
+    assert "checkpoint-12.safetensors is damaged" in caplog.text
+    assert "going back to that of step 9" in caplog.text
+    checkpoint_path(folder.path, 12).with_suffix(".safetensors.damaged").unlink()
+    assert run_files(folder.path) == whole
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "snapshots.safetensors"])
+@pytest.mark.parametrize("damage", ["cut", "spoilt", "gone"])
+def test_damaged_records_are_made_again_and_said_so(
+    tmp_path: Path, name: str, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    whole = run_files(folder.path)
+    content = whole[name]
+    if damage == "gone":
+        (folder.path / name).unlink()
+    else:
+        middle = len(content) // 2
+        spoilt = content[:middle] + b"\xff\xfe{" + content[middle + 3 :]
+        (folder.path / name).write_bytes(content[:middle] if damage == "cut" else spoilt)
+    train(small_settings(), folder.path, resume=True)
+    # Safetensors does not notice a changed number: snapshots are for looking at, and carry no checksum.
+    if name == "metrics.jsonl" or damage != "spoilt":
+        assert f"{name} is damaged; starting again from step 0" in caplog.text
+        assert run_files(folder.path) == whole
+
+
+def test_a_run_stopped_at_any_write_and_resumed_ends_with_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file of a run is written by a rename: stop before and after each, from the first on."""
+    settings = small_settings(training={"steps": 4, "checkpoint_every": 2, "log_every": 1, "snapshots": 2})
+    whole = run_files(train(settings, tmp_path / "whole").path)
+    original = Path.replace
+    left = 0
+
+    class StopError(Exception):
+        pass
+
+    def stop_when_due(path: Path, target: Path) -> Path:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            raise StopError
+        result = original(path, target)
+        left -= 1
+        if left == 0:
+            raise StopError
+        return result
+
+    monkeypatch.setattr(Path, "replace", stop_when_due)
+    stops = 0
+    for moment in range(1, 100):
+        out, left = tmp_path / f"stopped-{moment}", moment
+        try:
+            train(settings, out)
+            break
+        except StopError:
+            stops += 1
+        left = -1
+        assert run_files(train(settings, out, resume=True).path) == whole, moment
+    assert stops > 10
+
+
+def test_resuming_with_other_settings_names_what_differs(tmp_path: Path) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    before = run_files(folder.path)
+    other = small_settings(seed=5, training={"learning_rate": 0.5})
+    with pytest.raises(
+        InputError, match=r"seed \(0 there, 5 here\), training\.learning_rate \(0\.01 there, 0\.5 here\)"
+    ):
+        train(other, folder.path, resume=True)
+    with pytest.raises(InputError, match=r"--training\.threads 1"):
+        train(small_settings(training={"threads": 2}), folder.path, resume=True)
+    assert run_files(folder.path) == before
+
+
+def test_going_on_with_other_versions_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = train(small_settings(), tmp_path / "run")
+    versions = json.loads(folder.versions_path.read_text())
+    folder.versions_path.write_text(json.dumps(versions | {"torch": "1.0"}))
+    train(small_settings(), folder.path, resume=True)
+    assert "was begun with torch 1.0" in caplog.text
