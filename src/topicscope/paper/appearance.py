@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.emergence import half_way
-from topicscope.measure.uncertainty import student_interval
+from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, Results, above, over_seeds
 from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns, joined
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
@@ -141,11 +141,13 @@ def _layers_measure(runs: TextRuns) -> Measurement:
 def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
     """Mean and 95 % interval over the seeds that have a number, and how many have."""
     there = values[np.isfinite(values)]
-    found = {f"{name}_runs": len(there)}
-    if not len(there):
-        return {name: None, f"{name}_low": None, f"{name}_high": None} | found
-    interval = student_interval(there)
-    return {name: interval.value, f"{name}_low": interval.low, f"{name}_high": interval.high} | found
+    interval = student_interval(there) if len(there) else Interval(np.nan, np.nan, np.nan)
+    return {
+        name: interval.value,
+        f"{name}_low": interval.low,
+        f"{name}_high": interval.high,
+        f"{name}_runs": len(there),
+    }
 
 
 def _draw(runs: TextRuns) -> "Figure":

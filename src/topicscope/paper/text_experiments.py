@@ -145,9 +145,8 @@ def joined(parts: Sequence[TextRuns]) -> TextRuns:
     """Runs of experiments that differ in their seeds alone, as if they were one."""
     first = parts[0]
     by_seed = ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low")
-    fields = {name: _concatenated([getattr(part, name) for part in parts]) for name in by_seed}
-    same = {"steps": first.steps, "measured": first.measured}
-    return TextRuns(**fields, **same, seconds=sum(part.seconds for part in parts))
+    fields: dict[str, Any] = {name: _concatenated([getattr(part, name) for part in parts]) for name in by_seed}
+    return TextRuns(steps=first.steps, measured=first.measured, seconds=sum(part.seconds for part in parts), **fields)
 
 
 def _concatenated(values: list[Any]) -> Any:
