@@ -24,7 +24,7 @@ from topicscope.probe.sources import find_model
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--every", type=int, default=60, help="keep one passage of so many")
+    parser.add_argument("--every", type=int, default=8, help="keep one passage of so many")
     options = parser.parse_args()
     torch.set_num_threads(1)
     spent: list[tuple[int, float, int]] = []

@@ -1,7 +1,9 @@
 """What Ray is asked for, by a Ray that only takes notes."""
 
 import socket
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from ray.exceptions import AuthenticationError
 
 from scale_work import calls, items, square
 from topicscope.errors import InputError
-from topicscope.scale import map_items, ray_engine
+from topicscope.scale import map_items, ray_engine, versions
 
 
 class NotedRay:
@@ -34,17 +36,17 @@ class NotedRay:
         return {"CPU": float(self.cores)}
 
     def remote(self, **_: Any) -> Any:
-        return lambda function: self
+        return lambda function: SimpleNamespace(options=partial(self.options, function))
 
-    def options(self, num_cpus: int, **_: Any) -> "NotedRay.Handle":
+    def options(self, function: Any, num_cpus: int, **_: Any) -> Any:
         assert num_cpus <= self.cores
         self.asked.append(num_cpus)
-        return NotedRay.Handle()
 
-    class Handle:
-        def remote(self, task: Any) -> Any:
-            task.compute()
+        def remote(*arguments: Any) -> Any:
+            function(*arguments)
             return object()
+
+        return SimpleNamespace(remote=remote)
 
     def wait(self, running: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
         return running[:1], running[1:]
@@ -118,3 +120,19 @@ def test_an_address_left_by_a_cluster_that_is_gone_is_said_and_not_waited_for(
         map_items(square, items(tmp_path), address="auto", **options)
     # The control: without an address it is a Ray of our own.
     assert map_items(square, items(tmp_path), **options) == [b"0", b"1", b"4", b"9"]
+
+
+def test_a_machine_with_other_versions_computes_nothing_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray, asked = NotedRay(), versions()
+    monkeypatch.setattr(ray_engine, "_ray", lambda: ray)
+    # First who asks, then the machine that computes.
+    answers = iter([asked, asked | {"numpy": "1.0"}])
+    monkeypatch.setattr(ray_engine, "versions", lambda: next(answers))
+    options: dict[str, Any] = {"folder": tmp_path / "work", "engine": "ray"}
+    with pytest.raises(InputError, match=rf"other versions \(numpy 1\.0 there, {asked['numpy']} here\): install"):
+        map_items(square, items(tmp_path, 1), **options)
+    assert calls(tmp_path) == []
+    monkeypatch.setattr(ray_engine, "versions", versions)
+    assert map_items(square, items(tmp_path, 1), **options) == [b"0"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from topicscope.commands.results_folder import ResultsFolder
+from topicscope.commands.results_folder import ResultsFolder, is_begun
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 
@@ -30,15 +30,8 @@ class ProbeFolder:
 
     def open(self, settings: dict[str, Any]) -> None:
         """Make the folder, or go on in it; refuse one that holds something else."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"--out {self.path} is a file: give a folder.")
-        if self._settings.exists():
+        if is_begun(self.path, self._settings.name, what="study", command="probe"):
             self._refuse_other(settings)
-        elif self.path.is_dir() and any(self.path.iterdir()):
-            raise InputError(
-                f"--out {self.path} is not empty and holds no study: give a new folder, or one that `topicscope probe` "
-                "made."
-            )
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
 

@@ -27,15 +27,8 @@ class ResultsFolder:
 
     def open(self, settings: dict[str, Any]) -> None:
         """Make the folder, or go on in it; refuse one that holds something else."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(f"--out {self.path} is a file: give a folder.")
-        if self._settings.exists():
+        if is_begun(self.path, self._settings.name, what="claims", command="reproduce"):
             self._refuse_other(settings)
-        elif self.path.is_dir() and any(self.path.iterdir()):
-            raise InputError(
-                f"--out {self.path} is not empty and holds no claims: give a new folder, or one that "
-                "`topicscope reproduce` made."
-            )
         self.figures.mkdir(parents=True, exist_ok=True)
         write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
 
@@ -69,6 +62,19 @@ class ResultsFolder:
             raise InputError(
                 f"--out {self.path} holds claims of other settings ({'; '.join(found)}): give those, or another --out."
             )
+
+
+def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
+    """Whether a command has begun in the folder and left its settings; refuse one that holds something else."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder} is a file: give a folder.")
+    begun = (folder / settings).exists()
+    if not begun and folder.is_dir() and any(folder.iterdir()):
+        raise InputError(
+            f"--out {folder} is not empty and holds no {what}: give a new folder, or one that `topicscope {command}` "
+            "made."
+        )
+    return begun
 
 
 @contextlib.contextmanager

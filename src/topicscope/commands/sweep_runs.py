@@ -14,8 +14,7 @@ import numpy as np
 
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.stages import stages
-from topicscope.paper.storage import code_digest
-from topicscope.scale import Item, read_result
+from topicscope.scale import Item, code_digest, read_result
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.sweep import Point, Sweep
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table

@@ -5,7 +5,7 @@ different-topic pairs of equal co-occurrence and frequency (and, for attention, 
 """
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, above, below
 from topicscope.paper.language import described, measured, slug
@@ -32,33 +32,68 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 def _top_attention(need: Probing, fraction: float) -> Claim:
     same, top, *_ = TABLE_2[FRACTIONS.index(fraction)]
-    return Claim(
-        id=f"table2/{slug(need.model)}/attention-{fraction:g}",
-        source="Table 2",
-        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic give each "
-        "other less attention than the word pairs that co-occur most, as many as one topic has.",
+    return _claim(
+        need,
+        fraction,
+        "table2/attention",
+        "give each other less attention than the word pairs that co-occur most, as many as one topic has",
         expected=f"< 1 (its Bert: {same / top:.3f})",
         rule=below(1),
-        measure=partial(_top, need, fraction, "attention"),
-        needs=available(need),
         unit="same topic / top co-occurring",
-        unavailable=why_unavailable(need.model),
     )
 
 
 def _top_cosine(need: Probing, fraction: float) -> Claim:
     *_, same, top = TABLE_2[FRACTIONS.index(fraction)]
-    return Claim(
-        id=f"table2/{slug(need.model)}/cosine-{fraction:g}",
-        source="Table 2",
-        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic have more "
-        "similar embeddings than the word pairs that co-occur most, as many as one topic has.",
+    return _claim(
+        need,
+        fraction,
+        "table2/cosine",
+        "have more similar embeddings than the word pairs that co-occur most, as many as one topic has",
         expected=f"> 0 (its Bert: {same - top:.3f})",
         rule=above(0),
-        measure=partial(_top, need, fraction, "cosine"),
-        needs=available(need),
         unit="same topic − top co-occurring",
+    )
+
+
+def _matched_attention(need: Probing, fraction: float) -> Claim:
+    return _claim(
+        need,
+        fraction,
+        "section8.2/attention",
+        "give each other more attention than words of different topics of equal co-occurrence, frequency and distance",
+        expected="> 1",
+        rule=above(1),
+        unit="same / different topic, matched",
+        ours=True,
+    )
+
+
+def _matched_cosine(need: Probing, fraction: float) -> Claim:
+    return _claim(
+        need,
+        fraction,
+        "section8.2/cosine",
+        "have more similar embeddings than words of different topics of equal co-occurrence and frequency",
+        expected="> 0",
+        rule=above(0),
+        unit="same − different topic, matched",
+        ours=True,
+    )
+
+
+def _claim(need: Probing, fraction: float, name: str, what: str, **claim: Any) -> Claim:
+    """On words of one topic in one model; the name says which comparison, and of what."""
+    about, measure = name.split("/")
+    source, compare = {"table2": ("Table 2", _top), "section8.2": ("§8.2", _matched)}[about]
+    return Claim(
+        id=f"{about}/{slug(need.model)}/{measure}-{fraction:g}",
+        source=source,
+        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic {what}.",
+        measure=partial(compare, need, fraction, measure),
+        needs=available(need),
         unavailable=why_unavailable(need.model),
+        **claim,
     )
 
 
@@ -69,38 +104,6 @@ def _top(need: Probing, fraction: float, measure: str, results: Results) -> Meas
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
     same, different = top[measure]["same"], top[measure]["different"]
     return measured(top[measure], number=number, same_topic=same, top_co_occurring=different, pairs=top["pairs"])
-
-
-def _matched_attention(need: Probing, fraction: float) -> Claim:
-    return Claim(
-        id=f"section8.2/{slug(need.model)}/attention-{fraction:g}",
-        source="§8.2",
-        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic give each "
-        "other more attention than words of different topics of equal co-occurrence, frequency and distance.",
-        expected="> 1",
-        rule=above(1),
-        measure=partial(_matched, need, fraction, "attention"),
-        needs=available(need),
-        unit="same / different topic, matched",
-        ours=True,
-        unavailable=why_unavailable(need.model),
-    )
-
-
-def _matched_cosine(need: Probing, fraction: float) -> Claim:
-    return Claim(
-        id=f"section8.2/{slug(need.model)}/cosine-{fraction:g}",
-        source="§8.2",
-        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic have more "
-        "similar embeddings than words of different topics of equal co-occurrence and frequency.",
-        expected="> 0",
-        rule=above(0),
-        measure=partial(_matched, need, fraction, "cosine"),
-        needs=available(need),
-        unit="same − different topic, matched",
-        ours=True,
-        unavailable=why_unavailable(need.model),
-    )
 
 
 def _matched(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:

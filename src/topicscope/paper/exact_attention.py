@@ -9,8 +9,9 @@ from functools import cache, partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, below, exact, near, within
+from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, exact, within
 from topicscope.paper.enumeration import enumerated_loss
+from topicscope.paper.exact_claims import ROUNDING, equal, larger, zero
 from topicscope.report.landscape import LandscapeData, landscape_figure
 from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
 from topicscope.theory.attention_optimum import AttentionOptimum, minimise
@@ -31,7 +32,6 @@ FIGURES = {
     "figure8": ("diagonal", (SMALL, MIDDLE)),
     "figure9": ("diagonal", (LARGE, LARGER)),
 }
-ROUNDING = 1e-10
 # Landscapes are drawn from this weight to so many times the minimum's largest, on logarithmic axes.
 LEAST_WEIGHT, BEYOND, POINTS = 0.1, 30.0, 61
 
@@ -153,13 +153,12 @@ def _interval_claim(documents: InfiniteDocuments) -> Claim:
 
 def _figure_claim(name: str, documents: InfiniteDocuments) -> Claim:
     value = FIGURES[name][0]
-    return Claim(
+    return larger(
+        1,
         id=f"{name}/{value}-{documents.topics}-{documents.per_document}",
         source=f"Figure {name[-1]}",
         statement=f"With a {value} W^V, {_setting(documents)}, the loss is least with more attention within a topic.",
-        expected="> 1",
         unit="((v−1)α + β)/v",
-        rule=above(1),
         measure=partial(weighted_average, documents, value),
         figure=_figure_name(name, documents),
     )
@@ -170,83 +169,73 @@ def _part_of_optimum(documents: InfiniteDocuments, value: str, name: str, traine
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
+    zero(
         id="section5.3/realisable",
         source="§5.3",
         statement="Assumption 2's attention can be had: some W^K and W^Q give these weights exactly.",
-        expected=0.0,
         unit="largest difference",
-        rule=below(ROUNDING),
         measure=realised,
     ),
-    Claim(
+    zero(
         id="section5.3/optimal",
         source="§5.3",
         statement="Assumption 2's pattern is among the optimal ones: no wider family has a lower loss.",
-        expected=0.0,
         unit="excess loss",
-        rule=below(ROUNDING),
         measure=gain_of_mask_key,
     ),
-    Claim(
+    larger(
+        0,
         id="section5.3/wider",
         source="§5.3",
         statement="Word queries with a weight of their own on [MASK] keys do better (T = 10, τ = 2).",
-        expected="> 0",
         unit="loss gained",
-        rule=above(0),
         measure=gain_of_mask_key,
         ours=True,
     ),
     _interval_claim(SMALL),
     _interval_claim(LARGE),
-    Claim(
+    equal(
+        1,
+        tolerance=1e-3,
         id="theorem3/limit",
         source="Theorem 3",
         statement="In the theorem's limit the optimal weighted average is τ/((1−p_c)p_m): one number, not an interval.",
-        expected=1.0,
         unit="optimum / limit",
-        rule=near(1, 1e-3),
         measure=limit_ratio,
         ours=True,
     ),
-    Claim(
+    larger(
+        1,
         id="remark4/same-topic",
         source="Remark 4",
         statement="Where λ₁(τ − 1) exceeds 1 (T = 100, τ = 10) a word's own topic gets more attention than others.",
-        expected="> 1",
         unit="((v−1)α + β)/v",
-        rule=above(1),
         measure=partial(weighted_average, LARGE, "block"),
         figure=_figure_name("figure7", LARGE),
     ),
-    Claim(
+    zero(
         id="remark5/average",
         source="Remark 5",
         statement="With a block W^V the loss depends on α and β through their weighted average alone.",
-        expected=0.0,
         unit="range of the loss",
-        rule=below(ROUNDING),
         measure=partial(spread_at_equal_average, "block", mask_queries=True),
         figure=_figure_name("figure6", SMALL),
     ),
-    Claim(
+    zero(
         id="remark5/word-queries",
         source="Remark 5",
         statement="It does for queries that are words; [MASK] queries see β on its own.",
-        expected=0.0,
         unit="range of the loss",
-        rule=below(ROUNDING),
         measure=partial(spread_at_equal_average, "block", mask_queries=False),
         ours=True,
     ),
-    Claim(
+    equal(
+        1,
+        tolerance=1e-6,
         id="remark5/beta",
         source="Remark 5",
         statement="So the optimum is one point, with β = 1 (T = 10, τ = 2).",
-        expected=1.0,
         unit="β",
-        rule=near(1, 1e-6),
         measure=partial(_part_of_optimum, SMALL, "block", "beta"),
         figure=_figure_name("figure6", SMALL),
         ours=True,
@@ -260,33 +249,29 @@ CLAIMS: tuple[Claim, ...] = (
         rule=above(ROUNDING),
         measure=closed_form_difference,
     ),
-    Claim(
+    zero(
         id="remark7/closed-form",
         source="Remark 7",
         statement="Summed over classes of words it has one: equal to brute force over all documents and queries.",
-        expected=0.0,
         unit="largest difference",
-        rule=below(ROUNDING),
         measure=closed_form_difference,
         ours=True,
     ),
-    Claim(
+    larger(
+        1e-3,
         id="d4/separate",
         source="D.4",
         statement="With a diagonal W^V α and β matter separately, at word queries too.",
-        expected="> 0.001",
         unit="range of the loss",
-        rule=above(1e-3),
         measure=partial(spread_at_equal_average, "diagonal", mask_queries=False),
         figure=_figure_name("figure8", SMALL),
     ),
-    Claim(
+    equal(
+        0,
         id="d4/boundary",
         source="D.4",
         statement="Then a word attends to itself, and not to its topic's other words: α = 0 (T = 10, τ = 2).",
-        expected=0.0,
         unit="α",
-        rule=near(0, ROUNDING),
         measure=partial(_part_of_optimum, SMALL, "diagonal", "alpha"),
         figure=_figure_name("figure8", SMALL),
         ours=True,

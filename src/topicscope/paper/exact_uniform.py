@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.blocks import class_averages
-from topicscope.paper.claims import Claim, Measurement, Results, above, below, exact, near
+from topicscope.paper.claims import Claim, Measurement, Results, exact
+from topicscope.paper.exact_claims import equal, larger, zero
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.hessian import hessian_rank
@@ -26,8 +27,6 @@ from topicscope.theory.residuals import equal_word_topics, infinite_topic_moment
 
 T, TAU, V = 10, 2, 10
 MASKING = Masking()
-# A number that should be zero, up to rounding; excess losses are below 10⁻¹⁵ then.
-ROUNDING = 1e-10
 # Members of a family that are tried, with u and splits within topics drawn at random.
 MEMBERS = 20
 RIDGE = 1e-4
@@ -201,154 +200,137 @@ _WORDS = {
 
 
 def _theorem_2_claim(name: str) -> Claim:
-    return Claim(
+    return equal(
+        float(_ENTRIES[name]),
+        tolerance=1e-8,
         id=f"theorem2/{name}",
         source="Theorem 2",
         statement=f"The optimal W^V under uniform attention and mild L2 has {_WORDS[name]}.",
-        expected=float(_ENTRIES[name]),
-        rule=near(float(_ENTRIES[name]), 1e-8),
         measure=lambda trained: exact(theorem_2_averages(trained)[name]),
     )
 
 
 CLAIMS: tuple[Claim, ...] = (
-    Claim(
+    zero(
         id="lemma1/minimisers",
         source="Lemma 1",
         statement="Every matrix of the family minimises the loss under uniform attention.",
-        expected=0.0,
         unit="excess loss",
-        rule=below(ROUNDING),
         measure=lemma_1_excess,
     ),
-    Claim(
+    equal(
+        0,
+        tolerance=0.5,
         id="lemma1/no-others",
         source="Lemma 1",
         statement="No other matrix does: the loss is flat along as many dimensions as the family has (τ < T).",
-        expected=0.0,
         unit="dimensions",
-        rule=near(0, 0.5),
         measure=lemma_1_dimension,
     ),
-    Claim(
+    equal(
+        0,
+        tolerance=0.5,
         id="lemma1/all-topics",
         source="Lemma 1",
         statement="The same for any τ, as printed: also where every document has all topics, τ = T.",
-        expected=0.0,
         unit="dimensions",
-        rule=near(0, 0.5),
         measure=lemma_1_dimension_all_topics,
     ),
-    Claim(
+    zero(
         id="theorem1/optimal",
         source="Theorem 1",
         statement="Embeddings whose W^E⊤W^E meets the three clauses are optimal with W^V = I and the theorem's bias.",
-        expected=0.0,
         unit="excess loss",
-        rule=below(ROUNDING),
         measure=theorem_1_excess,
     ),
-    Claim(
+    zero(
         id="theorem1/example",
         source="Theorem 1",
         statement="E = I/(1−(1−p_c)p_m), the proof's example, is optimal.",
-        expected=0.0,
         unit="excess loss",
-        rule=below(ROUNDING),
         measure=theorem_1_example,
     ),
-    Claim(
+    zero(
         id="theorem1/example-corrected",
         source="Theorem 1",
         statement="diag(0, c₃, …, c₃) is: clause 1(a) asks for E₀₀ = 0.",
-        expected=0.0,
         unit="excess loss",
-        rule=below(ROUNDING),
         measure=theorem_1_corrected_example,
         ours=True,
     ),
-    Claim(
+    equal(
+        _FAMILY.c3 / V,
         id="remark2/contrast",
         source="Remark 2",
         statement="Entries of an optimal W^E⊤W^E are on average larger within a topic than between topics, by c₃/v.",
-        expected=_FAMILY.c3 / V,
-        rule=near(_FAMILY.c3 / V, ROUNDING),
         measure=remark_2_contrast,
     ),
-    Claim(
+    equal(
+        0,
         id="remark2/other-words",
         source="Remark 2",
         statement="This may all be in a word's product with itself: an optimal E has no contrast between other words.",
-        expected=0.0,
-        rule=near(0, ROUNDING),
         measure=remark_2_other_words,
         ours=True,
     ),
-    Claim(
+    zero(
         id="theorem2/matrix",
         source="Theorem 2",
         statement="The matrix is the limit of the ridge optimum: the minimiser of smallest norm, entry by entry.",
-        expected=0.0,
         unit="largest difference",
-        rule=below(ROUNDING),
         measure=theorem_2_entry,
     ),
     *(_theorem_2_claim(name) for name in _ENTRIES),
-    Claim(
+    larger(
+        1,
         id="theorem2/finite-ratio",
         source="Theorem 2",
         statement="For the experiments' finite documents the optimum is another: a word weighs more than its topic.",
-        expected="> 1",
         unit="same word / same topic",
-        rule=above(1),
         measure=finite_ratio,
         ours=True,
     ),
-    Claim(
+    larger(
+        0,
         id="theorem2/finite-excess",
         source="Theorem 2",
         statement="On the experiments' finite documents the theorem's matrix is not optimal, though nearly so.",
-        expected="> 0",
         unit="excess loss",
-        rule=above(0),
         measure=finite_excess,
         ours=True,
     ),
-    Claim(
+    equal(
+        1,
+        tolerance=0.5,
         id="remark8/rank",
         source="Remark 8",
         statement="The Hessian of the loss under uniform attention is of rank 1.",
-        expected=1.0,
         unit="rank",
-        rule=near(1, 0.5),
         measure=remark_8_rank,
     ),
-    Claim(
+    equal(
+        hessian_rank(T, V, TAU, MASKING),
+        tolerance=0.5,
         id="remark8/rank-corrected",
         source="Remark 8",
         statement="It is of rank T(Tv + 1), since documents differ in their topics.",
-        expected=float(hessian_rank(T, V, TAU, MASKING)),
         unit="rank",
-        rule=near(hessian_rank(T, V, TAU, MASKING), 0.5),
         measure=remark_8_rank,
         ours=True,
     ),
-    Claim(
+    zero(
         id="remark8/not-strongly-convex",
         source="Remark 8",
         statement="The objective is not strongly convex.",
-        expected=0.0,
         unit="smallest eigenvalue",
-        rule=below(ROUNDING),
         measure=remark_8_curvature,
     ),
-    Claim(
+    equal(
+        2 * RIDGE,
         id="remark8/ridge",
         source="Remark 8",
         statement="With L2 it is, with curvature 2λ (here λ = 10⁻⁴).",
-        expected=2 * RIDGE,
         unit="smallest eigenvalue",
-        rule=near(2 * RIDGE, ROUNDING),
         measure=remark_8_ridge_curvature,
     ),
 )

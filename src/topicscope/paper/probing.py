@@ -15,9 +15,8 @@ from jaxtyping import Float
 from topicscope.errors import InputError
 from topicscope.paper.claims import Preset
 from topicscope.paper.needs import Seeds
-from topicscope.paper.storage import code_digest
 from topicscope.probe.settings import CorpusSettings, Machine, ProbeSettings, TopicOptions
-from topicscope.scale import scratch_folder, shared_folder
+from topicscope.scale import code_digest, scratch_folder, shared_folder
 
 DEFAULT_MODELS = ("minilm", "random:minilm")
 UNTRAINED = "random:"

@@ -1,17 +1,14 @@
 """Trained experiments as bytes and back (safetensors: open them with any tool), and what their names are made of."""
 
-import hashlib
 from collections.abc import Sequence
-from functools import cache
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load, save
 
-import topicscope
 from topicscope.paper.experiments import Experiment, Trained
+from topicscope.scale import code_digest
 from topicscope.settings.toml import to_table
 
 # Parts of the package that a trained result depends on.
@@ -51,15 +48,3 @@ def experiment_key(experiment: Experiment, seeds: Sequence[int]) -> dict[str, An
         "torch": version("torch"),
         "numpy": version("numpy"),
     }
-
-
-@cache
-def code_digest(sources: tuple[str, ...]) -> str:
-    """A digest of the package's source under these paths: results of other code are never taken for this one's."""
-    root = Path(topicscope.__file__).parent
-    digest = hashlib.sha256()
-    for source in sources:
-        path = root / source
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            digest.update(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() + b"\0")
-    return digest.hexdigest()[:16]

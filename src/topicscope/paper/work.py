@@ -9,8 +9,7 @@ import numpy as np
 
 from topicscope.paper.claims import Claim, Drawing, Given, Measurement, plain_details
 from topicscope.paper.needs import Need, Seeds
-from topicscope.paper.storage import code_digest
-from topicscope.scale import Item
+from topicscope.scale import Item, code_digest
 
 # Parts of the package that a measurement or a figure depends on, beside what it needs.
 MEASURING = ("settings", "synthetic", "theory", "measure", "paper", "report", "randomness.py")

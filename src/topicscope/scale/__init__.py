@@ -8,6 +8,7 @@ interrupted map goes on where it was, a truncated file is never used, and items 
 from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Item, read_result, scratch_folder, shared_folder, write_result
 from topicscope.scale.mapping import ENGINES, Report, check_engine, completed, map_items
+from topicscope.scale.versions import code_digest, versions
 
 __all__ = [
     "ENGINES",
@@ -15,10 +16,12 @@ __all__ = [
     "Report",
     "available_cores",
     "check_engine",
+    "code_digest",
     "completed",
     "map_items",
     "read_result",
     "scratch_folder",
     "shared_folder",
+    "versions",
     "write_result",
 ]

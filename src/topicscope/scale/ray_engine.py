@@ -6,6 +6,7 @@ Ray only runs them. What is finished is known from the files, so nothing depends
 import contextlib
 import logging
 import os
+import platform
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from topicscope.errors import InputError
 from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Task
 from topicscope.scale.local import ATTEMPTS, lost, one_thread_each
+from topicscope.scale.versions import versions
 
 # Results go to disk, so the object store carries arguments only; this is close to the least that Ray accepts.
 OBJECT_STORE_BYTES = 100 * 2**20
@@ -34,13 +36,14 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
     own = address is None and not ray.is_initialized()
     with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
         _check_threads(ray, tasks)
-        remote = ray.remote(max_retries=ATTEMPTS - 1)(Task.compute)
+        remote = ray.remote(max_retries=ATTEMPTS - 1)(compute_alike)
         most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         try:
             while waiting or running:
                 while waiting and len(running) < most:
                     task = waiting.popleft()
-                    running[remote.options(num_cpus=share if own else task.threads, name=task.name).remote(task)] = task
+                    sent = remote.options(num_cpus=share if own else task.threads, name=task.name)
+                    running[sent.remote(task, versions())] = task
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     task = running.pop(reference)
@@ -49,6 +52,17 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
+
+
+def compute_alike(task: Task, asked: dict[str, str]) -> None:
+    """A worker's part: a result's name says by which code it was made, so it must be that of who asks."""
+    here = versions()
+    if different := [f"{name} {here[name]} there, {asked[name]} here" for name in asked if here[name] != asked[name]]:
+        raise InputError(
+            f"The machine {platform.node()} of the Ray cluster has other versions ({'; '.join(different)}): install "
+            "the same on all machines."
+        )
+    task.compute()
 
 
 def _check_threads(ray: Any, tasks: Sequence[Task]) -> None:

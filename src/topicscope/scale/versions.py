@@ -1,0 +1,34 @@
+"""The code that a result depends on."""
+
+import hashlib
+import platform
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+# Whose versions can change a number.
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+ROOT = Path(__file__).parents[1]
+
+
+@cache
+def code_digest(sources: tuple[str, ...]) -> str:
+    """A digest of the package's source under these paths: results of other code are never taken for this one's."""
+    digest = hashlib.sha256()
+    for source in sources:
+        path = ROOT / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of Python, of the packages that compute, and of all our own code by its content."""
+    found = {"python": platform.python_version(), "topicscope": code_digest((".",))}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "not installed"
+    return found
