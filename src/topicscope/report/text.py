@@ -12,6 +12,9 @@ ROWS = {"key": "‖W^K‖", "query": "‖W^Q‖", "value": "‖W^V‖", "rotatio
 # Steps, then each row's values.
 Curves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
 
+# Label, steps, curves by name, and steps to mark on some of them.
+Panel = tuple[str, np.ndarray, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
+
 
 def layer_trajectories(settings: Mapping[str, Curves], *, title: str) -> Figure:
     """Figure 5: a column a layer; norms of W^K, W^Q, W^V and the rotation of W^V; a curve a run, a colour a setting."""
@@ -61,7 +64,7 @@ def structure_over_steps(
     layers = {f"layer {layer + 1}": layer for layer in range(by_layer.shape[2])}
     layer_marks = {name: layer_half_ways[:, layer] for name, layer in layers.items()}
     layer_ratios = {name: by_layer[:, :, layer] for name, layer in layers.items()}
-    groups = (
+    groups: tuple[Panel, ...] = (
         ("loss", steps, {"": loss}, {}),
         ("‖W^V‖", steps, {name: value[:, :, layer] for name, layer in layers.items()}, {}),
         ("log-ratio,\nsame over different topic", measured, dict(log_ratios), half_ways),
