@@ -1,17 +1,30 @@
 """The probe's statistics side by side with the obvious way: a loop over pairs, and sampled pairs.
 
+And beside the model itself: all that is summed of attention (thresholds, assignments, LDA seeds, matching,
+permutations), as a share of MiniLM's own forward pass.
+
 python benchmarks/measures.py [--pairs 1e8]
 """
 
 import argparse
+import tempfile
 import time
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
+import torch
 
 from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, passage_pairs
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.measure.similarity import pair_averages, prepared
+from topicscope.probe.ground import prepare_ground
+from topicscope.probe.plan import places
+from topicscope.probe.settings import Machine, ProbeSettings, TopicOptions
+from topicscope.probe.shards import attention_sums
+from topicscope.probe.sources import find_model
+from topicscope.probe.study import CPU_BATCH, find_target
+from topicscope.text.corpora import open_corpus
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
 
@@ -83,12 +96,43 @@ def compare_similarity(draw: np.random.Generator, pairs: int) -> None:
     print(f"  {pairs:.0e} sampled pairs: {sampled[0]:.6f} in {drawing:.1f} s: {drawing / ours:.0f} times")
 
 
+def compare_forward(passages: int = 64) -> None:
+    """At the probe's defaults on wiki-sample; LDA's iterations are few, for its topics hardly matter here."""
+    torch.set_num_threads(1)
+    machine = Machine(device="cpu", workers=1)
+    settings = ProbeSettings(topics=TopicOptions(iterations=20))
+    target = find_target(find_model("minilm"), settings, machine)
+    with tempfile.TemporaryDirectory() as folder:
+        ground = prepare_ground(
+            open_corpus("wiki-sample"), target.tokenizer, target.length, settings, Path(folder), workers=1
+        )
+        chosen = ground.chosen[:: len(ground.chosen) // passages][:passages].tolist()
+        texts = [np.array(ground.passages[place]) for place in chosen]
+        words = [places(ground.passages.whole_tokens(place), ground.plan.tokens) for place in chosen]
+        articles = [int(ground.passages.articles[place]) for place in chosen]
+    model, plan = target.model(), ground.plan.pair_plan()
+    attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)
+    began = time.process_time()
+    for start in range(0, passages, 8):
+        model.attention(texts[start : start + 8])
+    forward = time.process_time() - began
+    began = time.process_time()
+    attention_sums(model, texts, words, articles, plan=plan, batch=CPU_BATCH)
+    statistics = time.process_time() - began - forward
+    print(f"statistics of {len(plan.labellings)} labellings beside the forward pass of MiniLM, a passage")
+    print(
+        f"  forward {1e3 * forward / passages:.1f} ms, statistics {1e3 * statistics / passages:.1f} ms: "
+        f"{100 * statistics / forward:.0f} %"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=float, default=1e8)
     draw = np.random.default_rng(0)
     compare_attention(draw)
     compare_similarity(draw, int(parser.parse_args().pairs))
+    compare_forward()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
 """The page's size, how long it takes to build and to open, and from slider to last panel.
 
-    python benchmarks/page.py [FOLDER …]
+    python benchmarks/page.py FOLDER …     a page of each folder: results of reproduce, a probe
+    python benchmarks/page.py              its own: the quick preset of reproduce and a probe of three models, a quarter
+                                           of an hour on two cores
+    python benchmarks/page.py --small      its own, small: one figure of the preset, a probe of a fiftieth of the text
+    python benchmarks/page.py --keep DIR   what it makes is kept there, and taken from there the next time
 
-Without folders it makes its own: the quick preset of ``reproduce`` and a probe of three models, which takes a while.
+Times are from this machine, with whatever else runs on it: let it be quiet.
 """
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -14,24 +19,31 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from browser import browser, missing
+from browser import Browser, browser, missing
 from topicscope.probe.sources import FILES, find_model
 from topicscope.report.page import write_report
 
 REPEATS = 5
 MOVES = 40
+# What is aimed at.
+AIMS = {"slider": "aim: 100 ms", "size": "aim: at most 10 MB"}
 MODELS = ("minilm", "random:minilm")
 # A third, untrained, of another architecture: the first with half of its layers.
 HALF = "half"
+SMALL_QUICK = ("--only", "theorem2", "figure2", "figure6", "--seeds", "2")
+SMALL = {"every": 50, "topics": 10, "fits": 1, "iterations": 20, "fractions": 0.01}
+SMALL |= {"replicates": 100, "permutations": 99, "head-permutations": 99}
+SMALL_PROBE = [word for name, value in SMALL.items() for word in (f"--{name}", str(value))]
 # Until the panels are painted: the browser's next frame after the one in which they were changed.
 SLIDE = """
 const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
-const last = Number(document.getElementById("frame").max), times = [];
+const slider = document.getElementById("%s"), last = Number(slider.max), times = [];
 for (let move = 0; move < %d; move++) {
-  const slider = document.getElementById("frame"), began = performance.now();
+  const began = performance.now();
   slider.value = (7 * move) %% (last + 1);
   slider.dispatchEvent(new Event("input"));
   await painted();
@@ -45,27 +57,38 @@ return times;
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path)
-    given = parser.parse_args().folders
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--keep", type=Path)
+    asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        for title, folders in ({"given": given} if given else _own(Path(name))).items():
-            _measure(title, folders, Path(name) / f"{title}.html")
+        folder = asked.keep or Path(name)
+        pages = {str(each): each for each in asked.folders} or _own(folder, small=asked.small)
+        for title, each in pages.items():
+            _measure(title, each, Path(name) / "report.html")
 
 
-def _own(folder: Path) -> dict[str, list[Path]]:
-    program = [sys.executable, "-m", "topicscope"]
-    subprocess.run(
-        [*program, "reproduce", "--out", str(folder / "quick"), "--quiet"], check=True, stdout=subprocess.DEVNULL
-    )
+def _own(folder: Path, *, small: bool) -> dict[str, Path]:
+    """Results and a probe of its own; what is finished in the folder is not done again."""
+    folder.mkdir(parents=True, exist_ok=True)
     models = [*MODELS, f"random:{_half(folder / HALF)}"]
-    command = [*program, "probe", *models, "--corpus", "wiki-sample", "--out", str(folder / "probe")]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    return {"quick": [folder / "quick"], "probe": [folder / "probe"]}
+    quick, probe = folder / "quick", folder / "probe"
+    _topicscope("reproduce", *(SMALL_QUICK if small else ()), "--out", str(quick), "--quiet")
+    _topicscope("probe", *models, "--corpus", "wiki-sample", "--out", str(probe), *(SMALL_PROBE if small else ()))
+    shown = " (small)" if small else ""
+    return {f"reproduce --preset quick{shown}": quick, f"probe of {len(models)} models{shown}": probe}
+
+
+def _topicscope(*words: str) -> None:
+    source = str(Path(__file__).parents[1] / "src")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-m", "topicscope", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 def _half(folder: Path) -> Path:
     """Settings and tokenizer of a model with half the layers; its weights are drawn when it is probed."""
     source = find_model(MODELS[0]).folder
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     for path in (path for pattern in FILES for path in source.glob(pattern)):
         shutil.copy(path, folder)
     settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -74,24 +97,33 @@ def _half(folder: Path) -> Path:
     return folder
 
 
-def _measure(title: str, folders: list[Path], file: Path) -> None:
+def _measure(title: str, folder: Path, file: Path) -> None:
     times = []
     for _ in range(REPEATS):
         began = time.perf_counter()
-        write_report(folders, file)
+        write_report([folder], file)
         times.append(time.perf_counter() - began)
-    print(f"{title}: {file.stat().st_size / 1e6:.2f} MB, built in {_spread(times)} s ({REPEATS} times)")
+    print(f"{title}: size {file.stat().st_size / 1e6:.2f} MB ({AIMS['size']})")
+    print(f"{title}: built in {_spread(times)} s ({REPEATS} times)")
     if reason := missing():
         print(f"{title}: not opened: {reason}")
         return
     with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as opened:
-        opened_in = [opened.open(file) for _ in range(REPEATS)]
-        print(f"{title}: opened in {_spread(opened_in)} s ({REPEATS} times)")
+        print(f"{title}: opened in {_spread([opened.open(file) for _ in range(REPEATS)])} s ({REPEATS} times)")
         if opened.value("DATA.runs.length"):
-            opened.scroll_to("training")
-            opened.wait("document.querySelector('.heatmaplayer image') !== null")
-            moved = opened.run(SLIDE % MOVES)
-            print(f"{title}: from slider to last panel {_spread(moved)} ms ({MOVES} moves)")
+            _print_slides(title, opened, "training", "frame", "document.querySelector('.heatmaplayer image') !== null")
+        if opened.value("DATA.landscapes.length"):
+            _print_slides(title, opened, "landscape", "topics", "SPECS.has($('surface'))", moves=8)
+
+
+def _print_slides(title: str, opened: Browser, section: str, slider: str, drawn: str, *, moves: int = MOVES) -> None:
+    """Panels that follow the slider at once; a surface is drawn when it rests."""
+    opened.scroll_to(section)
+    opened.wait(drawn)
+    # Let what is drawn after the first look be done with.
+    time.sleep(1.0)
+    moved: list[Any] = opened.run(SLIDE % (slider, moves))
+    print(f"{title}: {section}, from slider to last panel {_spread(moved)} ms ({moves} moves; {AIMS['slider']})")
 
 
 def _spread(values: list[float]) -> str:

@@ -1,6 +1,7 @@
 """When topic structure appears: the order of events on made-up runs, told both ways."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,30 @@ import pytest
 from made_up_text_runs import made_up
 from topicscope.paper.appearance import claims, drawings, half_ways, layer_half_ways
 from topicscope.paper.claims import PRESETS, Measurement, verdict
-from topicscope.paper.text_experiments import TextExperiment, TextRuns
+from topicscope.paper.needs import Need
+from topicscope.paper.text_experiments import TextExperiment, TextRuns, joined
 
 
 def measured(ending: str, runs: TextRuns) -> Measurement:
     [claim] = [claim for claim in claims(PRESETS["quick"]) if claim.id.endswith(ending)]
-    return claim.measure({need.name: runs for need in claim.needs})
+    return claim.measure(by_seed(claim.needs, runs))
+
+
+def by_seed(needs: Sequence[Need], runs: TextRuns) -> dict[str, TextRuns]:
+    """As the experiments give them: a run each."""
+    return {need.name: only(runs, seed) for seed, need in enumerate(needs)}
+
+
+def only(runs: TextRuns, seed: int) -> TextRuns:
+    def cut(value: Any) -> Any:
+        return (
+            {name: each[seed : seed + 1] for name, each in value.items()}
+            if isinstance(value, dict)
+            else value[seed : seed + 1]
+        )
+
+    by_run = ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low")
+    return dataclasses.replace(runs, **{name: cut(getattr(runs, name)) for name in by_run})
 
 
 def decided(ending: str, runs: TextRuns) -> str:
@@ -76,7 +95,7 @@ def test_runs_without_structure_are_counted_out_and_leave_it_undecided() -> None
 def test_the_figure_shows_structure_over_steps_and_where_it_is_half_way() -> None:
     [drawing] = drawings(PRESETS["quick"])
     runs = made_up()
-    panels = drawing.draw({need.name: runs for need in drawing.needs}).axes
+    panels = drawing.draw(by_seed(drawing.needs, runs)).axes
     assert len(panels) == 4
     dots = [line for line in panels[2].lines if line.get_marker() == "o"]
     assert [list(dot.get_xdata()) for dot in dots] == [list(half_ways(runs, name)) for name in runs.log_ratios]
@@ -88,3 +107,19 @@ def test_the_paper_preset_is_longer_and_saves_on_the_way() -> None:
     assert isinstance(full, TextExperiment)
     assert full.settings.training.steps > quick.settings.training.steps
     assert full.settings.training.checkpoint_every < full.settings.training.steps / 2
+
+
+def test_runs_trained_apart_are_joined_in_the_order_of_their_seeds() -> None:
+    runs = made_up()
+    parts = [only(runs, seed) for seed in range(3)]
+    again = dataclasses.replace(joined(parts), seconds=runs.seconds)
+    assert again.dump() == runs.dump()
+    assert joined(parts).seconds == 3.0
+    assert joined(parts[::-1]).dump() != runs.dump()
+
+
+def test_experiments_of_one_setting_share_no_seed() -> None:
+    needs = drawings(PRESETS["quick"])[0].needs
+    keys = [need.key((5, 6, 7)) for need in needs]
+    assert [key["seeds"] for key in keys] == [[5], [6], [7]]
+    assert keys[0]["settings"] == keys[1]["settings"]

@@ -31,9 +31,10 @@ const behind = (element) => {
 };
 const written = (element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
 const seen = [...document.querySelectorAll("body *:not(script):not(style)")].filter((element) =>
-  element.checkVisibility() && !element.closest("svg") && !element.disabled && written(element));
+  element.checkVisibility() && !element.closest(".heatmaplayer") && !element.disabled && written(element));
 return seen.map((element) => {
-  const pair = [luminance(getComputedStyle(element).color), luminance(behind(element))].sort((a, b) => b - a);
+  const style = getComputedStyle(element), ink = element.closest("svg") ? style.fill : style.color;
+  const pair = [luminance(ink), luminance(behind(element))].sort((a, b) => b - a);
   return [(pair[0] + 0.05) / (pair[1] + 0.05), element.tagName + ": " + element.textContent.trim().slice(0, 40)];
 });"""
 FILTER = """(() => {
@@ -214,8 +215,10 @@ def test_nothing_is_wider_than_the_window_all_text_has_contrast_and_every_panel_
     chromium.open(page, width=width, dark=dark)
     look_at_everything(chromium)
     assert chromium.value("document.documentElement.scrollWidth") <= width
-    low = [text for ratio, text in chromium.run(CONTRASTS) if ratio < 4.5]
-    assert low == []
+    seen = chromium.run(CONTRASTS)
+    assert [text for ratio, text in seen if ratio < 4.5] == []
+    # Text of the page and of its figures, whose axes have names and numbers.
+    assert sum(text.startswith("text:") for _, text in seen) > 50
     paper = chromium.value("getComputedStyle(document.body).backgroundColor")
     assert (paper == "rgb(255, 255, 255)") is not dark
     # An empty panel has its paper, its frame and little else.
@@ -250,6 +253,15 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     lines = chromium.value("saved['map-0-trained.csv']").splitlines()
     assert lines[0] == "trace,x,y,z"
     assert len(lines) == 1 + 7 * 7
+    # Ratios have their intervals, heads what is said of them.
+    chromium.value("(document.querySelector('#probe-0-figure-0 [data-save=csv]').click(), 0)")
+    ratios = list(csv.reader(io.StringIO(chromium.value("saved['probe-0-figure-0.csv']"))))
+    assert ratios[0] == ["trace", "x", "y", "z", "low", "high"]
+    assert [float(number) for number in (ratios[1][1], *ratios[1][4:])] == pytest.approx([2.0, 1.9, 2.1])
+    heads = chromium.value("DATA.figures.find((each) => /by layer and head/.test(each.title)).id")
+    chromium.value(f"(document.querySelector('#{heads} [data-save=csv]').click(), 0)")
+    said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
+    assert said[2] == ["minilm", "2", "1", "1.01", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
     # On paper the ink is dark, whatever the reader's theme.
     assert "rgb(230%2C%20237%2C%20243)" not in chromium.value("saved['map-0-trained.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
@@ -267,10 +279,19 @@ def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
     chromium.wait("SPECS.has($('contour'))")
     first = chromium.value("$('landscape-said').textContent")
     chromium.value("(() => { $('topics').value = 1; $('topics').dispatchEvent(new Event('input')); })()")
-    assert chromium.value("$('topics-shown').textContent") == "20"
+    chromium.wait("$('topics-shown').textContent === '20'")
     assert chromium.value("$('landscape-said').textContent") != first
     chromium.value("(() => { $('per-document').value = 1; $('per-document').dispatchEvent(new Event('input')); })()")
-    assert chromium.value("landscape.now.perDocument") == 4
+    chromium.wait("landscape.now.perDocument === 4")
+    # Both figures show it: the surface, which takes longer, once the slider rests.
+    shown = "Array.from(SPECS.get($('{}')).traces[0].x) + '' === Array.from(numbers(landscape.now.weights)) + ''"
+    assert chromium.value(shown.format("contour"))
+    chromium.wait(shown.format("surface"))
+    names = "SPECS.get($('{}')).traces.filter((each) => each.showlegend !== false).map((each) => each.name)"
+    for panel in ("contour", "surface"):
+        drawn = chromium.value(names.format(panel))
+        assert {"optimum", "uniform attention"} < set(drawn)
+        assert any("lower bound" in name for name in drawn)
     # The drawn grid is the exact loss, packed: its least is near the optimum's.
     assert chromium.value("Math.min(...numbers(landscape.now.grid)) - landscape.now.loss") == pytest.approx(0, abs=5e-3)
 
@@ -285,6 +306,9 @@ def test_print_is_on_white_with_everything_drawn_and_open(page: Path, chromium: 
     assert chromium.value("WAITING.size") == 0
     assert chromium.value("document.querySelector('.claim').open")
     chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
+    # A sheet of paper cannot be scrolled.
+    chromium.resize(760)
+    chromium.wait("document.documentElement.scrollWidth <= 760")
     assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert chromium.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
     chromium.wait("document.querySelector('#loss .xtick text').style.fill === 'rgb(27, 31, 36)'")

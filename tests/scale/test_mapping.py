@@ -6,7 +6,16 @@ import pytest
 
 from scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
 from topicscope.errors import InputError, LostWorkError
-from topicscope.scale import Item, available_cores, completed, map_items, read_result, write_result
+from topicscope.scale import (
+    Item,
+    available_cores,
+    completed,
+    map_items,
+    read_result,
+    scratch_folder,
+    shared_folder,
+    write_result,
+)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -143,3 +152,19 @@ def test_cores_are_those_of_this_process_or_all_where_the_system_does_not_say(mo
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
     assert available_cores() == 7
+
+
+def test_items_share_a_folder_beside_their_results_and_have_one_each_while_half_done(tmp_path: Path) -> None:
+    def work(name: str) -> bytes:
+        with scratch_folder() as own, shared_folder() as shared:
+            assert not list(own.iterdir())
+            (own / "half").write_text(name)
+            with (shared / "seen").open("a") as file:
+                file.write(name)
+            return (shared / "seen").read_bytes()
+
+    both = [Item(name, {"name": name}, name) for name in "ab"]
+    assert map_items(work, both, folder=tmp_path) == [b"a", b"ab"]
+    assert not list(tmp_path.glob("*.partial"))
+    # Outside of an item, what is shared is shared with nobody.
+    assert work("c") == work("c") == b"c"

@@ -4,6 +4,7 @@ A structure has appeared at the step at which its log-ratio (same- over differen
 in the end. A run without structure in the end has no such step, and then nothing is decided.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,8 @@ from jaxtyping import Float
 
 from topicscope.measure.emergence import half_way
 from topicscope.measure.uncertainty import student_interval
-from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, above, over_seeds
-from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns
+from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, Results, above, over_seeds
+from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns, joined
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 
 if TYPE_CHECKING:
@@ -22,23 +23,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Length:
-    """How long, and how many runs."""
+    """How long, how many runs, and how well it is looked at."""
 
     steps: int
     seeds: int
     measures: int
+    passages: int
+    """That attention is measured on."""
 
 
-QUICK = Length(steps=400, seeds=3, measures=16)
-FULL = Length(steps=4_000, seeds=5, measures=24)
+QUICK = Length(steps=1_200, seeds=3, measures=12, passages=300)
+FULL = Length(steps=6_000, seeds=5, measures=24, passages=1_000)
 # How these were chosen is in docs/choices.md.
-RATE, WIDTH, FEED_FORWARD, VOCABULARY, PASSAGE, BATCH = 0.002, 64, 64, 2_000, 126, 8
+DATA = TextData(corpus=CORPUS, vocabulary=8_000, length=126)
+MODEL = Encoder(layers=LAYERS, heads=HEADS, width=64, feed_forward=64, positions="none", attention_scale=0.001)
+RATE, BATCH = 0.002, 4
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """Embeddings or attention first, and lower layers or higher ones."""
-    experiment = appearance_experiment(preset)
-    how = f"Adam at {RATE:g}, {experiment.settings.training.steps:,} steps"
+    experiments = appearance_experiments(preset)
+    how = f"Adam at {RATE:g}, {experiments[0].settings.training.steps:,} steps"
     return (
         Claim(
             id="emergence/embeddings-first",
@@ -48,8 +53,8 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             expected="> 0",
             unit="steps",
             rule=above(0.0),
-            needs=(experiment,),
-            measure=lambda results: _first_measure(results[experiment.name]),
+            needs=experiments,
+            measure=lambda results: _first_measure(_runs(results, experiments)),
             figure="emergence",
             ours=True,
         ),
@@ -61,8 +66,8 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             expected="> 0",
             unit="steps",
             rule=above(0.0),
-            needs=(experiment,),
-            measure=lambda results: _layers_measure(results[experiment.name]),
+            needs=experiments,
+            measure=lambda results: _layers_measure(_runs(results, experiments)),
             figure="emergence",
             ours=True,
         ),
@@ -71,29 +76,34 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Loss, norms and topic structure over the steps."""
-    experiment = appearance_experiment(preset)
-    return (Drawing(name="emergence", needs=(experiment,), draw=lambda results: _draw(results[experiment.name])),)
+    experiments = appearance_experiments(preset)
+    draw = Drawing(name="emergence", needs=experiments, draw=lambda results: _draw(_runs(results, experiments)))
+    return (draw,)
 
 
-def appearance_experiment(preset: Preset) -> TextExperiment:
-    """Training with topic structure measured on the way."""
+def appearance_experiments(preset: Preset) -> tuple[TextExperiment, ...]:
+    """Training with topic structure measured on the way; one a seed, so that seeds are trained at the same time."""
     length = FULL if preset.full else QUICK
-    settings = TextSettings(
-        data=TextData(corpus=CORPUS, vocabulary=VOCABULARY, length=PASSAGE),
-        model=Encoder(layers=LAYERS, heads=HEADS, width=WIDTH, feed_forward=FEED_FORWARD),
-        training=TextTraining(
-            learning_rate=RATE,
-            steps=length.steps,
-            batch=BATCH,
-            threads=1,
-            log_every=10,
-            validate_every=0,
-            checkpoint_every=500,
-            measures=length.measures,
-        ),
-        topics=TextTopics(),
+    training = TextTraining(
+        learning_rate=RATE,
+        steps=length.steps,
+        batch=BATCH,
+        threads=1,
+        log_every=10,
+        validate_every=0,
+        checkpoint_every=200,
+        measures=length.measures,
     )
-    return TextExperiment(name="emergence", settings=settings, seeds=length.seeds)
+    topics = TextTopics(count=50, words=20, passages=length.passages)
+    settings = TextSettings(data=DATA, model=MODEL, training=training, topics=topics)
+    return tuple(
+        TextExperiment(name=f"emergence/{number}", settings=settings, seeds=1, skipped=number)
+        for number in range(length.seeds)
+    )
+
+
+def _runs(results: Results, experiments: Sequence[TextExperiment]) -> TextRuns:
+    return joined([results[experiment.name] for experiment in experiments])
 
 
 def half_ways(runs: TextRuns, structure: str) -> Float[np.ndarray, " seed"]:

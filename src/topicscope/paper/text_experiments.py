@@ -3,7 +3,7 @@
 What trains is imported only where that is done: experiments can be named without torch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -55,6 +55,9 @@ class TextExperiment:
     seeds: int
     """How many of the seeds are used, at most: text takes longer than documents of a topic model."""
 
+    skipped: int = 0
+    """How many seeds before these are left to experiments of the same settings, which can run at the same time."""
+
     suffix: ClassVar[str] = ".safetensors"
 
     @property
@@ -70,7 +73,7 @@ class TextExperiment:
         """Settings, seeds, code and libraries (the packaged corpus comes with one of them)."""
         return {
             "settings": to_table(self.settings) | {"seed": None},
-            "seeds": list(seeds[: self.seeds]),
+            "seeds": list(self._chosen(seeds)),
             "code": code_digest(SOURCES),
             "libraries": {name: _version(name) for name in LIBRARIES},
         }
@@ -79,11 +82,14 @@ class TextExperiment:
         """Train the seeds and measure."""
         from topicscope.paper.text_running import run_text_experiment
 
-        return run_text_experiment(self, seeds[: self.seeds]).dump()
+        return run_text_experiment(self, self._chosen(seeds)).dump()
 
     def restore(self, content: bytes) -> "TextRuns":
         """The result as arrays."""
         return TextRuns.restore(content)
+
+    def _chosen(self, seeds: Seeds) -> Seeds:
+        return seeds[self.skipped : self.skipped + self.seeds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +139,21 @@ class TextRuns:
             else:
                 fields[name] = array
         return cls(**fields | {"seconds": float(fields["seconds"].item())})
+
+
+def joined(parts: Sequence[TextRuns]) -> TextRuns:
+    """Runs of experiments that differ in their seeds alone, as if they were one."""
+    first = parts[0]
+    by_seed = ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low")
+    fields = {name: _concatenated([getattr(part, name) for part in parts]) for name in by_seed}
+    same = {"steps": first.steps, "measured": first.measured}
+    return TextRuns(**fields, **same, seconds=sum(part.seconds for part in parts))
+
+
+def _concatenated(values: list[Any]) -> Any:
+    if isinstance(values[0], Mapping):
+        return {name: np.concatenate([value[name] for value in values]) for name in values[0]}
+    return np.concatenate(values)
 
 
 def _version(name: str) -> str:

@@ -148,8 +148,8 @@ class Machine:
     device: Device = "auto"
     """Where models run."""
 
-    batch: int = 4_096
-    """Tokens a batch; halved when memory runs out."""
+    batch: int | None = None
+    """Tokens a batch, halved when memory runs out; if not given, 1,024 on a CPU, 8,192 on a GPU."""
 
     workers: int | None = None
     """Processes; as many as cores if not given, one on a GPU."""
@@ -167,7 +167,8 @@ class Machine:
     """Load pickled weights (.bin, read with weights_only=True) where there are no safetensors."""
 
     def __post_init__(self) -> None:
-        check_at_least("batch", self.batch, 1)
+        if self.batch is not None:
+            check_at_least("batch", self.batch, 1)
         check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
 
 

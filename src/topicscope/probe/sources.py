@@ -18,6 +18,7 @@ UNTRAINED = "random:"
 INSTALL = 'pip install "topicscope[language]"'
 # What is fetched of a repository: settings, vocabularies, and weights of one kind.
 FILES = ("*.json", "*.txt", "*.model")
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
 SAFE_WEIGHTS = "*.safetensors"
 PICKLED_WEIGHTS = "*.bin"
 
@@ -123,8 +124,16 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
         ) from None
 
 
+def check_tokenizer(source: Source) -> None:
+    """Refuse a model without a tokenizer: transformers would make an empty one up."""
+    if not _has_tokenizer(source.tokenizer_folder):
+        raise InputError(
+            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
+        )
+
+
 def _has_tokenizer(folder: Path) -> bool:
-    return (folder / "tokenizer.json").is_file() or (folder / "tokenizer_config.json").is_file()
+    return any(path.is_file() for pattern in TOKENIZERS for path in folder.glob(pattern))
 
 
 def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:

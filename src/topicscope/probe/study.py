@@ -20,11 +20,11 @@ from topicscope.measure.pair_table import PairTable
 from topicscope.measure.similarity import prepared
 from topicscope.probe.embeddings import VARIANTS, EmbeddingTask, Variant, measure_embedding
 from topicscope.probe.ground import Ground
-from topicscope.probe.models import HuggingFaceModel, Loading, Subject
+from topicscope.probe.models import HuggingFaceModel, Loading, Subject, device_named
 from topicscope.probe.plan import Plan
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.shards import PASSAGES, Shard, load_model, measure_shard
-from topicscope.probe.sources import Source, check_architecture, special_tokens
+from topicscope.probe.sources import Source, check_architecture, check_tokenizer, special_tokens
 from topicscope.probe.summary import AttentionTotals, attention_summary, dump, groups
 from topicscope.randomness import Purpose, generator
 from topicscope.scale.items import result_paths
@@ -33,6 +33,8 @@ from topicscope.text.tokens import Tokenizer, load_tokenizer
 Row = dict[str, Any]
 # Part of every key: raise it when the same settings come to give other numbers.
 VERSION = 3
+# Tokens.
+CPU_BATCH, GPU_BATCH = 1_024, 8_192
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,7 @@ class Target:
 def find_target(source: Source, settings: ProbeSettings, machine: Machine) -> Target:
     """Load a model once, so that whatever is wrong with it is said before anything is measured."""
     check_architecture(source)
+    check_tokenizer(source)
     tokenizer = load_tokenizer(str(source.tokenizer_folder))
     longest = min(settings.text.length, tokenizer.longest or settings.text.length)
     loading = Loading(machine.device, settings.dtype, settings.seed, longest)
@@ -104,10 +107,12 @@ class Study:
             items += of_target
             owner += [number] * len(of_target)
         waiting = {number: owner.count(number) for number in range(len(targets))}
+        # Of each target the longest first, so that no worker is left with a long one at the end.
+        order = sorted(range(len(items)), key=lambda place: (owner[place], -self._size(items[place].argument)))
         machine = self.machine
         done = scale.completed(
             run_task,
-            items,
+            [items[place] for place in order],
             folder=self.work,
             workers=workers,
             engine=machine.engine,
@@ -115,13 +120,26 @@ class Study:
             timeout=machine.timeout,
         )
         # Contents stay on disk until they are summed up: their size grows with the corpus.
-        for finished, (place, _) in enumerate(done, start=1):
+        for finished, (number, _) in enumerate(done, start=1):
+            place = order[number]
             waiting[owner[place]] -= 1
             if report:
                 report(finished, len(items), items[place].name)
             if not waiting[owner[place]]:
-                mine = [item for item, number in zip(items, owner, strict=True) if number == owner[place]]
+                mine = [item for item, other in zip(items, owner, strict=True) if other == owner[place]]
                 yield targets[owner[place]], self._rows(targets[owner[place]], mine)
+
+    def _size(self, task: Task) -> float:
+        """Passages come first, then embeddings by their words."""
+        if isinstance(task.work, Shard):
+            return np.inf
+        return float(self.ground.plan.labels[task.work.labellings[0]].words)
+
+    @property
+    def _batch(self) -> int:
+        """Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many."""
+        on_cpu = device_named(self.machine.device).type == "cpu"
+        return self.machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
 
     def _shards(self, target: Target) -> list[scale.Item[Task]]:
         ground = self.ground
@@ -138,7 +156,7 @@ class Study:
                         ground.folder,
                         ground.plan_file,
                         tuple(int(place) for place in chosen),
-                        self.machine.batch,
+                        self._batch,
                     )
                 ),
             )

@@ -58,8 +58,6 @@ def _ratio_figure(points: Sequence[Row], name: str, label: str) -> Figure:
     ratio = np.array([row[name]["ratio"] for row in points])
     low, high = (np.array([_float(row[name].get(end)) for row in points]) for end in ("low", "high"))
     unbounded = np.isnan(low) | np.isnan(high)
-    ends = np.concatenate([ratio, low[~unbounded], high[~unbounded], [1.0]])
-    spare = 0.05 * (ends.max() - ends.min()) or 0.05
     return {
         "title": f"{label}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure.",
@@ -89,13 +87,17 @@ def _ratio_figure(points: Sequence[Row], name: str, label: str) -> Figure:
         },
         # Names above their points where there is no room beside them.
         "narrow": {
-            "yaxis": {"ticklabelposition": "inside top", "automargin": False, "ticks": ""},
-            # Of its own accord the axis would leave room for the names.
-            "xaxis": {"range": [float(ends.min() - spare), float(ends.max() + spare)], "nticks": 6},
+            "yaxis": {"showticklabels": False, "automargin": False},
+            "annotations": [_name_above(plotted(_point_name(row, name))) for row in points],
             "margin": {"l": 8},
             "height": 120 + 36 * len(points),
         },
     }
+
+
+def _name_above(name: str) -> dict[str, Any]:
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom"}
+    return {"text": name, "showarrow": False, "font": {"size": 11}, **place}
 
 
 def _point_name(row: Row, measure: str) -> str:

@@ -7,7 +7,8 @@ const BELOW = { orientation: "h", yref: "container", y: 0, yanchor: "bottom", x:
 function theme(light) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name, onPaper) => (light ? onPaper : style.getPropertyValue(name).trim());
-  const axis = { gridcolor: colour("--grid", "#e4e8ec"), linecolor: colour("--soft", "#57606a"), zerolinecolor: colour("--line", "#d0d7de") };
+  // Names inside a plot would else be given a colour for white paper.
+  const axis = { tickfont: { color: colour("--ink", "#1b1f24") }, gridcolor: colour("--grid", "#e4e8ec"), linecolor: colour("--soft", "#57606a"), zerolinecolor: colour("--line", "#d0d7de") };
   return {
     paper_bgcolor: light ? "#ffffff" : "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: colour("--ink", "#1b1f24"), size: 13, family: "system-ui, sans-serif" },
@@ -74,17 +75,22 @@ function redrawAll() {
   for (const [panel, spec] of SPECS) if (panel.isConnected) Plotly.react(panel.querySelector(".plot"), spec.traces, layoutOf(spec, PRINT.matches));
 }
 
+// A figure's numbers: a line a point, with the ends of its interval and what is said of it where there are any.
 function tableOf(spec) {
-  const lines = [["trace", "x", "y", "z"]];
+  const intervals = spec.traces.some((trace) => trace.error_x), notes = spec.traces.some((trace) => trace.hovertext);
+  const lines = [["trace", "x", "y", "z", ...(intervals ? ["low", "high"] : []), ...(notes ? ["note"] : [])]];
   for (const trace of spec.traces) {
-    const name = unplain(trace.meta || trace.name || "");
-    if (trace.z) {
-      // A map has a value a cell, a curve on a surface a height a point.
-      if (typeof trace.z[0] === "number") Array.from(trace.z).forEach((z, place) => lines.push([name, trace.x[place], trace.y[place], z]));
-      else trace.z.forEach((line, y) => Array.from(line).forEach((value, x) =>
-        lines.push([name, trace.x ? unplain(trace.x[x]) : x, trace.y ? unplain(trace.y[y]) : y, value])));
+    // Edges behind a line repeat it.
+    if (trace.hoverinfo === "skip") continue;
+    const name = unplain(trace.meta || trace.name || ""), text = (values, place) => (values ? unplain(values[place]) : place);
+    if (trace.z && typeof trace.z[0] !== "number") {
+      trace.z.forEach((line, y) => Array.from(line).forEach((value, x) => lines.push(
+        [name, text(trace.x, x), text(trace.y, y), value, ...(notes ? [trace.hovertext ? unplain(trace.hovertext[y][x]) : ""] : [])])));
     } else if (trace.x) {
-      Array.from(trace.x).forEach((x, place) => lines.push([name, unplain(x), unplain(trace.y[place]), ""]));
+      Array.from(trace.x).forEach((x, place) => {
+        const error = trace.error_x, ends = error ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
+        lines.push([name, unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
+      });
     }
   }
   return lines;

@@ -1,6 +1,6 @@
 // The loss over attention's weights, at each T and τ that was computed.
 
-const landscape = { topics: [], perDocument: [], now: null };
+const landscape = { topics: [], perDocument: [], now: null, asked: false, settling: null };
 
 function choices(name, value) {
   return [...new Set(DATA.landscapes.filter((each) => each.value === value).map((each) => each[name]))].sort((a, b) => a - b);
@@ -130,7 +130,19 @@ function chooseLandscape() {
     + (each.low === null || each.low === undefined ? "" : ` Theorem 3's interval: (${shown(each.low)}, ${bound}); faded outside${far ? ", its upper end beyond the map" : ""}.`);
   const [contour, surface] = landscapeSpecs(each);
   draw($("contour"), contour);
-  draw($("surface"), surface);
+  // A surface takes longer: while a slider moves it waits until that rests.
+  clearTimeout(landscape.settling);
+  if (SPECS.has($("surface"))) landscape.settling = setTimeout(() => draw($("surface"), surface), 200);
+  else draw($("surface"), surface);
+}
+
+// Many slider events a frame are one move.
+function askForLandscape() {
+  if (!landscape.asked) requestAnimationFrame(() => {
+    landscape.asked = false;
+    chooseLandscape();
+  });
+  landscape.asked = true;
 }
 
 function showLandscapes() {
@@ -149,6 +161,6 @@ function showLandscapes() {
   };
   $("topics").value = $("per-document").value = 0;
   $("landscape-value").addEventListener("change", fill);
-  for (const id of ["topics", "per-document"]) $(id).addEventListener("input", chooseLandscape);
+  for (const id of ["topics", "per-document"]) $(id).addEventListener("input", askForLandscape);
   drawLater($("landscape"), fill);
 }
