@@ -10,6 +10,8 @@ import tomli_w
 from helpers import SMALL, start_program
 from topicscope.cli.main import main
 from topicscope.commands.sweep_runs import Group, train_group
+from topicscope.errors import InputError
+from topicscope.training.runs import RunFolder
 
 
 @pytest.fixture
@@ -70,6 +72,19 @@ def untimed(out: Path) -> list[dict[str, Any]]:
         return [{name: row[name] for name in row if not name.endswith("_seconds")} for row in csv.DictReader(file)]
 
 
+def wait_for_workers_to_end(out: Path) -> None:
+    """Those of a Ray that was killed end some seconds after it; until then they keep others out of their runs."""
+    end = time.monotonic() + 60
+    for run in out.glob("runs/*/*"):
+        while True:
+            try:
+                with RunFolder(run).locked():
+                    break
+            except InputError:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+
 def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "long.toml"
     drawn = ["--quiet", "--measures", "loss"]
@@ -89,6 +104,7 @@ def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monke
         assert program.poll() is None, program.communicate()
         program.kill()
         program.communicate()
+        wait_for_workers_to_end(out)
         finished = {path: path.stat().st_mtime_ns for path in (out / "work").glob("*.sha256")} | finished
     missing = 4 - len(list((out / "work").glob("*.sha256")))
     assert missing > 0

@@ -393,6 +393,20 @@ def test_points_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> 
     assert "its numbers are left out" not in page_html([folder])
 
 
+def test_a_page_that_would_be_too_large_leaves_the_points_of_drawings_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_claims(tmp_path / "results")
+    whole = page_html([folder])
+    assert "would be too large" not in whole
+    monkeypatch.setattr("topicscope.report.page.MOST_BYTES", len(whole.encode()) - 1)
+    page = page_html([folder])
+    assert "would be too large" in page
+    (image,) = data_of(page)["images"].values()
+    assert image["numbers"] is None
+    assert len(arrays_of(page)) < len(arrays_of(whole))
+
+
 def test_each_layer_has_its_own_matrix_and_attention(tmp_path: Path) -> None:
     folder = write_layers(tmp_path / "layers")
     found = find([folder])

@@ -170,7 +170,9 @@ def _expected(model: str, fraction: float, measure: str, assignment: str) -> str
 def _ratio(need: Probing, fraction: float, assignment: str, measure: str, results: Results) -> Measurement:
     found: Probed = results[need.name]
     row = found.row(fraction, assignment)
-    beside: dict[str, float | None] = {name: row[measure][name] for name in ("same", "different", "auc", "p")}
+    beside: dict[str, Detail] = {name: row[measure][name] for name in ("same", "different", "auc", "p")}
+    if row[measure]["ratio"] is None:
+        beside["no_ratio"] = row[measure]["ratio_note"]
     beside |= {"words": row["words"], "topics": row["topics"], "articles": row["articles"]}
     if measure != "attention":
         matrix = found.row(fraction, assignment, "matrix")[measure]

@@ -104,34 +104,40 @@ def _measure_seed(
     vectors: dict[str, np.ndarray], plan: Plan, task: EmbeddingTask, number: int, weights: TopicWeights
 ) -> SeedNumbers:
     """Exact averages over all pairs of the words that a labelling keeps, with a bootstrap over topics and words."""
-    place = task.labellings[number]
-    labelling = plan.labellings[place]
-    kept, strata = labelling.among_kept, plan.pair_strata(place, WORD_FREQUENCY_LEVELS)
-    words = MatchedWords(labelling, strata)
-    ready = {each: _ready(vectors, labelling, each) for each in MEASURED}
-    same: dict[Measured, np.ndarray] = {}
-    placed: dict[Measured, Placements] = {}
-    matched: dict[Variant, Matched] = {}
-    p: dict[Measured, float] = {}
-    # As many as memory allows: permutations look up all of them together.
-    at_once = max(1, PRODUCTS // len(kept.membership) ** 2)
-    for start in range(0, len(MEASURED), at_once):
-        products = {each: ready[each] @ ready[each].T for each in MEASURED[start : start + at_once]}
-        same |= {each: product[kept.same_topic_pairs] for each, product in products.items()}
-        placed |= {each: placements(product, kept) for each, product in products.items()}
-        matched |= {each[0]: words.averages(product) for each, product in products.items() if each[1] == "cosine"}
-        if number == 0:
-            p |= _p_values(products, kept, plan.strata(place)[labelling.kept], task)
-    averages = averages_of([ready[each] for each in MEASURED], [same[each] for each in MEASURED], kept, weights)
-    areas = auc_replicates([placed[each] for each in MEASURED], kept, weights)
+    labelling = plan.labellings[task.labellings[number]]
+    kept, ready = labelling.among_kept, {each: _ready(vectors, labelling, each) for each in MEASURED}
+    words = MatchedWords(labelling, plan.pair_strata(task.labellings[number], WORD_FREQUENCY_LEVELS))
+    pairs = _look_at_pairs(ready, kept, words)
+    averages = averages_of([ready[each] for each in MEASURED], [pairs.same[each] for each in MEASURED], kept, weights)
+    areas = auc_replicates([pairs.placed[each] for each in MEASURED], kept, weights)
     return SeedNumbers(
         same={each: average.same for each, average in zip(MEASURED, averages, strict=True)},
         different={each: average.different for each, average in zip(MEASURED, averages, strict=True)},
         auc=dict(zip(MEASURED, areas, strict=True)),
-        p=p,
-        matched=matched,
+        p={} if number else _p_values(ready, kept, plan.strata(task.labellings[0])[labelling.kept], task),
+        matched=pairs.matched,
         balance=matched_word_co_occurrence(plan.co_occurrence, labelling, words),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Pairs:
+    """What is taken of the similarities of all pairs of words, a matrix that is not kept."""
+
+    same: dict[Measured, Float[np.ndarray, " pair"]]
+    placed: dict[Measured, Placements]
+    matched: dict[Variant, Matched]
+
+
+def _look_at_pairs(ready: dict[Measured, np.ndarray], kept: Labelling, words: MatchedWords) -> _Pairs:
+    found = _Pairs({}, {}, {})
+    for measured in MEASURED:
+        products = ready[measured] @ ready[measured].T
+        found.same[measured] = products[kept.same_topic_pairs]
+        found.placed[measured] = placements(products, kept)
+        if measured[1] == "cosine":
+            found.matched[measured[0]] = words.averages(products)
+    return found
 
 
 def _ready(vectors: dict[str, np.ndarray], labelling: Labelling, measured: Measured) -> Float[np.ndarray, "word width"]:
@@ -141,15 +147,17 @@ def _ready(vectors: dict[str, np.ndarray], labelling: Labelling, measured: Measu
 
 
 def _p_values(
-    products: dict[Measured, Float[np.ndarray, "word word"]],
-    kept: Labelling,
-    stratum: Int[np.ndarray, " word"],
-    task: EmbeddingTask,
+    ready: dict[Measured, np.ndarray], kept: Labelling, stratum: Int[np.ndarray, " word"], task: EmbeddingTask
 ) -> dict[Measured, float]:
     """Of the difference, under permutations of words of like frequency: the same ones for all similarities."""
-    draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
-    found = similarity_p_values(list(products.values()), kept, stratum, task.permutations, generator=draw)
-    return dict(zip(products, found, strict=True))
+    found: list[float] = []
+    # As many as memory allows: permutations look up all of them together.
+    at_once = max(1, PRODUCTS // len(stratum) ** 2)
+    for start in range(0, len(MEASURED), at_once):
+        products = [ready[each] @ ready[each].T for each in MEASURED[start : start + at_once]]
+        draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
+        found += similarity_p_values(products, kept, stratum, task.permutations, generator=draw)
+    return dict(zip(MEASURED, found, strict=True))
 
 
 @lru_cache(maxsize=1)

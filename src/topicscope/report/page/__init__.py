@@ -55,8 +55,15 @@ def write_report(folders: Sequence[Path], file: Path) -> Path:
 
 
 def page_html(folders: Sequence[Path]) -> str:
-    """The page as text."""
-    store, found = Store(), find([Path(folder) for folder in folders])
+    """The page as text; without the points of drawings where it would be too large with them."""
+    page = _page(folders, points=True)
+    return page if len(page.encode()) <= MOST_BYTES else _page(folders, points=False)
+
+
+def _page(folders: Sequence[Path], *, points: bool) -> str:
+    store, found = Store(points=points), find([Path(folder) for folder in folders])
+    if not points:
+        found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
     contents = _contents(store, found)
     data = {
         "runs": contents.runs,

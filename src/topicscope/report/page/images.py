@@ -43,7 +43,7 @@ def image_of(path: Path, anchor: str, store: Store, found: Found) -> Image | Non
         found.notes.append(f"{path} is too large for the page.")
         return None
     numbers = path.with_suffix(".csv")
-    points = _numbers(numbers, store, found) if numbers.exists() else None
+    points = _numbers(numbers, store, found) if store.points and numbers.exists() else None
     return Image(anchor, path.stem, store.text(path.read_bytes()), points)
 
 

@@ -21,6 +21,8 @@ class Store:
     index: list[dict[str, Any]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
     size: int = 0
+    points: bool = True
+    """Whether there is room for the points of drawings."""
 
     def numbers(self, array: Float[np.ndarray, "..."] | Integer[np.ndarray, "..."]) -> Reference:
         """Numbers of a curve, as float32; NaN where there is none."""
