@@ -94,3 +94,7 @@ def test_snapshot_steps_are_few_and_include_both_ends() -> None:
     assert len(steps) <= 40
     assert snapshot_steps(3000, 0) == frozenset()
     assert snapshot_steps(5, 40) == {0, 1, 2, 3, 4, 5}
+    assert snapshot_steps(3000, 1) == {3000}
+    assert snapshot_steps(3000, 2) == {0, 3000}
+    assert snapshot_steps(3000, 3) == {0, 1, 3000}
+    assert snapshot_steps(1, 2) == {0, 1}

@@ -64,4 +64,5 @@ def snapshot_steps(steps: int, count: int) -> frozenset[int]:
     if count < 2:
         return frozenset({steps} if count else ())
     spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
-    return frozenset({0, *spaced.tolist()})
+    # The last is there even if it is the only one, which geomspace would put at its beginning.
+    return frozenset({0, *spaced.tolist()[:-1], steps})
