@@ -77,3 +77,16 @@ def test_report_refuses_what_it_cannot_write(tmp_path: Path) -> None:
         report([])
     with pytest.raises(InputError, match="is a folder"):
         report([tmp_path], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "README.md", "report", "mine.html"])
+def test_report_overwrites_nothing_but_its_own_page(tmp_path: Path, name: str) -> None:
+    folder = write_claims(tmp_path / "results")
+    file = tmp_path / name
+    file.write_text("<title>mine</title>")
+    with pytest.raises(InputError, match=r"ends in \.html" if file.suffix != ".html" else "no page of topicscope"):
+        report([folder], file)
+    assert file.read_text() == "<title>mine</title>"
+    page = report([folder], tmp_path / "look.html")
+    before = page.stat().st_mtime_ns
+    assert report([folder], page).stat().st_mtime_ns > before

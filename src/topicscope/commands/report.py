@@ -6,9 +6,10 @@ from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.report.notebook import Shown
-from topicscope.report.page import page_html, write_report
+from topicscope.report.page import is_page, page_html, write_report
 
 FILE = "report.html"
+SUFFIXES = (".html", ".htm")
 
 
 def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
@@ -20,6 +21,10 @@ def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
         )
     if file.is_dir():
         raise InputError(f"--out {file} is a folder: give a file, such as {file / FILE}.")
+    if file.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--out {file} is not the name of a page: give one that ends in .html, such as {FILE}.")
+    if file.exists() and not is_page(file):
+        raise InputError(f"--out {file} is there and no page of topicscope: choose another name.")
     return write_report([Path(folder) for folder in folders], file)
 
 

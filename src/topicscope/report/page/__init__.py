@@ -31,6 +31,8 @@ from topicscope.report.page.views import run_views
 ASSETS = Path(__file__).parent / "assets"
 # A page is at most 10 MB. So many are kept for its text and for what an estimate may be wrong by.
 MOST_BYTES, MARGIN = 10_000_000, 800_000
+# The end of a page's title tells that it is ours; it is well within so many bytes.
+MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 SCRIPTS = ("core.js", "figures.js", "claims.js", "maps.js", "curves.js", "training.js", "landscapes.js", "start.js")
 
 
@@ -52,6 +54,12 @@ def write_report(folders: Sequence[Path], file: Path) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, page_html(folders))
     return file
+
+
+def is_page(file: Path) -> bool:
+    """Whether a file is a page of ours, which may be written anew."""
+    with file.open("rb") as opened:
+        return MARK in opened.read(HEAD_BYTES)
 
 
 def page_html(folders: Sequence[Path]) -> str:
