@@ -1,8 +1,9 @@
 """What a folder holds, told by its files; everything on the page is read from disk.
 
 ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
-``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv`` → a sweep. A folder of run folders (``seed-0``,
-``seed-1``, …) is taken as its parts. What cannot be read is said on the page instead of failing.
+``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep.
+A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is said on the page
+instead of failing.
 """
 
 import csv
@@ -72,8 +73,11 @@ def _look(folder: Path, found: Found, depth: int) -> None:
     names = {path.name for path in folder.iterdir()}
     for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
         getattr(found, "texts" if kind == "runs" and _is_on_text(folder) else kind).append(folder)
+    # One that is not finished has no table yet.
+    if {"sweep.toml", "work"} <= names and "sweep.csv" not in names:
+        found.sweeps.append(folder)
     # A sweep shows its table; its hundreds of runs would fill the page.
-    if depth and "sweep.csv" not in names:
+    if depth and folder not in found.sweeps:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
             if inner.name not in ("work", "figures"):
                 _look(inner, found, depth - 1)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topicscope.report.page.folders import Found, read_table
+from topicscope.report.page.folders import Found
 from topicscope.report.page.images import Image, images_of
 from topicscope.report.page.store import Store
+from topicscope.report.page.sweep_rows import sweep_rows
 
 MOST_ROWS = 1_000
 MOST_IMAGES = 12
@@ -30,9 +31,8 @@ class SweepSection:
 
 def sweep_section(folder: Path, number: int, store: Store, found: Found) -> SweepSection | None:
     """The sweep in a folder; None, with a note, if no run is finished."""
-    rows = read_table(folder / "sweep.csv", found)
+    rows = sweep_rows(folder, found)
     if not rows:
-        found.notes.append(f"{folder}: no run of the sweep is finished yet.")
         return None
     names = tuple(name for name in rows[0] if len({row[name] for row in rows}) > 1)
     columns = {name: [_number(row[name]) for row in rows] for name in names}
