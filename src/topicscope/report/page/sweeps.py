@@ -26,7 +26,7 @@ class SweepSection:
     runs: int
     images: tuple[Image, ...]
     columns: dict[str, Any]
-    """For the script: numbers by column, to be drawn against each other."""
+    """For the script: numbers by column, to be drawn against each other; columns of words; which are settings."""
 
 
 def sweep_section(folder: Path, number: int, store: Store, found: Found) -> SweepSection | None:
@@ -37,6 +37,7 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
     names = tuple(name for name in rows[0] if len({row[name] for row in rows}) > 1)
     columns = {name: [_number(row[name]) for row in rows] for name in names}
     numeric = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    texts = {name: [row[name] for row in rows] for name in names if name not in numeric}
     anchor = f"sweep-{number}"
     return SweepSection(
         anchor=anchor,
@@ -45,7 +46,12 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
         rows=tuple(rows[:MOST_ROWS]),
         runs=len(rows),
         images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
-        columns={"anchor": anchor, "numbers": numeric, "settings": [name for name in names if "." in name]},
+        columns={
+            "anchor": anchor,
+            "numbers": numeric,
+            "texts": texts,
+            "settings": [name for name in names if "." in name],
+        },
     )
 
 
