@@ -42,7 +42,7 @@ function drawCurves() {
       line: { color: COLOURS[kind], width: chosen ? 2.5 : 1 }, marker: { size: chosen ? 4 : 2, symbol: ["circle", "square", "diamond"][kind] } };
   }));
   const which = training.layer < 0 ? "all layers" : `layer ${training.layer + 1}`;
-  draw($("attention"), { title: "Average attention × 100" + (several ? `, ${which}` : ""), traces: lines, layout: curveLayout("attention × 100"), narrow: HIGH });
+  if (snapshotCount()) draw($("attention"), { title: "Average attention × 100" + (several ? `, ${which}` : ""), traces: lines, layout: curveLayout("attention × 100"), narrow: HIGH });
   updateCurves();
 }
 
@@ -54,7 +54,7 @@ function sayCurves() {
   $("loss").querySelector(".said").textContent = `Step ${numbers(run.steps)[at].toLocaleString("en")}: loss ${shown(row(run.loss, training.seed)[at])}.`;
   const parts = Object.entries(run.norms).map(([name, values]) => `‖${PART_NAMES[name] || name}‖ ${shown(row(values, training.seed)[at])}`);
   $("norms").querySelector(".said").textContent = parts.join(", ") + ".";
-  if (!shape(run.frameSteps)[0]) return;
+  if (!snapshotCount()) return;
   const classes = attentionAt(training.seed, nearest(numbers(run.attentionSteps), step));
   $("attention").querySelector(".said").textContent = CLASS_NAMES.slice(0, 3).map((name, kind) => `${name} ${shown(100 * classes[kind])}`).join(", ") + ".";
 }

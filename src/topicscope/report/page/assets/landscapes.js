@@ -158,8 +158,10 @@ function showLandscapes() {
     landscape.perDocument = choices("perDocument", value);
     $("topics").max = landscape.topics.length - 1;
     $("per-document").max = landscape.perDocument.length - 1;
-    $("topics").disabled = landscape.topics.length < 2;
-    $("per-document").disabled = landscape.perDocument.length < 2;
+    // With one value there is nothing to slide: its text says it.
+    $("topics").hidden = landscape.topics.length < 2;
+    $("per-document").hidden = landscape.perDocument.length < 2;
+    $("landscape-value").parentElement.hidden = values.length < 2;
     chooseLandscape();
   };
   $("topics").value = $("per-document").value = 0;

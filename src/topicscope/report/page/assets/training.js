@@ -29,7 +29,9 @@ function attentionAt(seed, place) {
   });
 }
 
-const frameStep = () => (training.run.frameSteps.$ !== undefined && shape(training.run.frameSteps)[0] ? numbers(training.run.frameSteps)[training.frame] : 0);
+const snapshotCount = () => shape(training.run.frameSteps)[0];
+// Without snapshots, the last step that was logged.
+const frameStep = () => (snapshotCount() ? numbers(training.run.frameSteps)[training.frame] : training.run.done);
 
 function sayStep() {
   const text = `${frameStep().toLocaleString("en")} of ${training.run.total.toLocaleString("en")}`;
@@ -78,13 +80,15 @@ function chooseRun(place) {
   training.frame = last;
   $("frame").max = last;
   $("frame").value = last;
-  $("frame").disabled = $("play").disabled = last === 0;
+  $("frame").hidden = $("play").hidden = last === 0;
+  $("attention").hidden = !snapshotCount();
   $("seed").replaceChildren(...run.seeds.map((seed, each) => new Option(String(seed) + (each === 0 || run.matrices.every((matrix) => !matrix.frames) ? "" : " (averages)"), each)));
   training.layer = -1;
   const layers = shape(run.attention)[2];
   $("layer").replaceChildren(new Option("all", -1), ...Array.from({ length: layers }, (_, each) => new Option(String(each + 1), each)));
   $("layer").parentElement.hidden = layers < 2;
-  $("described").textContent = run.described + (run.done < run.total ? `; not finished, at step ${run.done.toLocaleString("en")}` : "");
+  $("described").textContent = run.described + (run.done < run.total ? `; not finished, at step ${run.done.toLocaleString("en")}` : "")
+    + (snapshotCount() ? "" : "; no snapshots, so no matrices and no attention to show");
   sayStep();
   drawTraining();
 }
