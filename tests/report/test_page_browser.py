@@ -98,7 +98,7 @@ def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
     assert still(chromium) == []
     assert chromium.value("$('step').textContent").startswith("0 of")
     # Theory does not move, and the table of averages is that of step 0.
-    assert chromium.value("shown(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
+    assert chromium.value("short(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
         "$('averages-0').textContent"
     )
     # What the library draws when the slider rests is what was painted.

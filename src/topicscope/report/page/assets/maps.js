@@ -141,10 +141,10 @@ function painted(z, limit) {
 
 function averagesTable(matrix, place) {
   const now = entry(matrix.classes, training.seed, training.frame), theory = theoryOf(matrix);
-  const lines = [["average of", ...CLASS_NAMES], [`${matrix.label}, trained`, ...Array.from(now, shown)]];
+  const lines = [["average", ...CLASS_NAMES], ["trained", ...Array.from(now, short)]];
   if (theory) {
     matrix.theoryClasses ??= classAverages(theory, training.run.boundaries);
-    lines.push([`${matrix.label}, theory`, ...matrix.theoryClasses.map(shown)]);
+    lines.push(["theory", ...matrix.theoryClasses.map(short)]);
   }
   $(`averages-${place}`).replaceChildren(...lines.map((cells, line) => {
     const found = document.createElement("tr");
