@@ -87,11 +87,13 @@ function mapPanels() {
 }
 
 function drawMaps() {
+  // Why there is no theory is the same for all layers: it is said once.
+  const said = new Set(), once = (text) => (said.has(text) ? "" : (said.add(text), text));
   for (const [place, matrix] of shownMatrices()) {
     const trained = trainedMatrix(matrix), theory = theoryOf(matrix);
     const exact = matrix.frames && training.seed === 0;
     draw($(`map-${place}-trained`), heatSpec(trained, matrix.limit, `${matrix.label}, trained`,
-      [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", theory ? "" : matrix.what].join(" ").trim()));
+      [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", theory ? "" : once(matrix.what)].join(" ").trim()));
     if (theory) {
       draw($(`map-${place}-theory`), heatSpec(theory, matrix.limit, `${matrix.label}, theory`, matrix.what));
       draw($(`map-${place}-difference`), heatSpec(subtract(trained, theory), matrix.limit, `${matrix.label}, trained − theory`, "The same colours as the other two."));
