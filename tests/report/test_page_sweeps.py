@@ -73,6 +73,20 @@ def test_a_damaged_table_is_said_to_be_unreadable(finished: Path, tmp_path: Path
     assert sweeps_of(page) == []
 
 
+def test_a_folder_that_is_given_twice_is_shown_once(finished: Path) -> None:
+    assert len(sweeps_of(page_html([finished, finished, finished.parent]))) == 1
+
+
+def test_several_sweeps_are_told_apart_by_their_folders(finished: Path, half: Path) -> None:
+    def menu(*folders: Path) -> str:
+        (found,) = re.findall(r"<nav.*?</nav>", page_html(folders), re.DOTALL)
+        return " ".join(re.sub(r"<.*?>", "", found).split())
+
+    assert menu(finished) == "Sweep"
+    both = menu(finished, half)
+    assert both == f"Sweep: {finished.parent.name}/sweep Sweep: {half.parent.name}/half"
+
+
 def test_a_folder_with_a_sweep_file_and_no_work_is_no_sweep(half: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     shutil.copy(half / "sweep.toml", tmp_path / "mine")

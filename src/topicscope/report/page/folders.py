@@ -32,6 +32,8 @@ class Found:
     probes: list[Path] = field(default_factory=list)
     sweeps: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+    """Folders that were looked at: one that is given twice, or lies in another, is shown once."""
 
     def __bool__(self) -> bool:
         return _count(self) > 0
@@ -57,6 +59,8 @@ def find(folders: list[Path]) -> Found:
             raise InputError(f"{folder} does not exist: give a folder that reproduce, train, probe or sweep wrote.")
         if not folder.is_dir():
             raise InputError(f"{folder} is a file: give the folder that it is in.")
+        if folder.resolve() in found.seen:
+            continue
         before = _count(found)
         _look(folder, found, DEPTH)
         if _count(found) == before:
@@ -70,6 +74,9 @@ def _count(found: Found) -> int:
 
 
 def _look(folder: Path, found: Found, depth: int) -> None:
+    if folder.resolve() in found.seen:
+        return
+    found.seen.add(folder.resolve())
     names = {path.name for path in folder.iterdir()}
     for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
         getattr(found, "texts" if kind == "runs" and _is_on_text(folder) else kind).append(folder)
