@@ -63,10 +63,11 @@ def test_show_puts_the_whole_page_in_a_frame(tmp_path: Path) -> None:
     shown = show(folder)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
+    assert len(repr(show(folder))) < 100
     assert "allow-same-origin" not in shown
     inside = html.unescape(re.findall(r'srcdoc="(.*?)" sandbox', shown, re.DOTALL)[0])
     assert inside.startswith("<!doctype html>")
-    with pytest.raises(InputError, match="cannot show a int"):
+    with pytest.raises(InputError, match="what is of type int"):
         show(3)
     with pytest.raises(InputError, match="nothing to show"):
         show()

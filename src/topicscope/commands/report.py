@@ -52,6 +52,7 @@ def _folder(result: Any) -> Path:
     path = getattr(result, "path", None) or getattr(result, "out", None)
     if not isinstance(path, Path):
         raise InputError(
-            f"show cannot show a {type(result).__name__}: give it a run, a result of reproduce or probe, or a folder."
+            f"show cannot show what is of type {type(result).__name__}: "
+            "give it a run, a result of reproduce or probe, or a folder."
         )
     return path
