@@ -87,6 +87,12 @@ def test_several_sweeps_are_told_apart_by_their_folders(finished: Path, half: Pa
     assert both == f"Sweep: {finished.parent.name}/sweep Sweep: {half.parent.name}/half"
 
 
+def test_a_sweep_says_how_to_look_at_its_runs(finished: Path, tmp_path: Path) -> None:
+    assert f"topicscope report {finished}/runs --out runs.html" in page_html([finished])
+    shutil.copytree(finished, tmp_path / "table", ignore=shutil.ignore_patterns("runs", "*.html"))
+    assert "--out runs.html" not in page_html([tmp_path / "table"])
+
+
 def test_a_folder_with_a_sweep_file_and_no_work_is_no_sweep(half: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     shutil.copy(half / "sweep.toml", tmp_path / "mine")

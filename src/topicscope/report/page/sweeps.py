@@ -24,6 +24,8 @@ class SweepSection:
     names: tuple[str, ...]
     rows: tuple[Mapping[str, str], ...]
     runs: int
+    has_runs: bool
+    """Whether the runs themselves are there, for a page of their own."""
     images: tuple[Image, ...]
     columns: dict[str, Any]
     """For the script: numbers by column, to be drawn against each other; columns of words; which are settings."""
@@ -45,6 +47,7 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
         names=names,
         rows=tuple(rows[:MOST_ROWS]),
         runs=len(rows),
+        has_runs=(folder / "runs").is_dir(),
         images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
         columns={
             "anchor": anchor,
