@@ -245,12 +245,14 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     chromium.open(page, dark=True)
     look_at_everything(chromium)
     chromium.value(CATCH)
+    # A file's name says of which run, seed, step and matrix it is.
+    name = f"{page.parent.name}-runs-seed-0-step-12-W-V-trained"
     for kind in ("svg", "png", "csv"):
         chromium.value(f"(document.querySelector('#map-0-trained [data-save={kind}]').click(), 0)")
-        chromium.wait(f"saved['map-0-trained.{kind}'] !== undefined")
-    assert chromium.value("saved['map-0-trained.svg']").startswith("data:image/svg+xml")
-    assert chromium.value("saved['map-0-trained.png']").startswith("data:image/png")
-    lines = chromium.value("saved['map-0-trained.csv']").splitlines()
+        chromium.wait(f"saved['{name}.{kind}'] !== undefined")
+    assert chromium.value(f"saved['{name}.svg']").startswith("data:image/svg+xml")
+    assert chromium.value(f"saved['{name}.png']").startswith("data:image/png")
+    lines = chromium.value(f"saved['{name}.csv']").splitlines()
     assert lines[0] == "trace,x,y,z"
     assert len(lines) == 1 + 7 * 7
     # Ratios have their intervals, heads what is said of them.
@@ -263,7 +265,7 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
     assert said[2] == ["minilm", "2", "1", "1.01", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
     # On paper the ink is dark, whatever the reader's theme.
-    assert "rgb(230%2C%20237%2C%20243)" not in chromium.value("saved['map-0-trained.svg']")
+    assert "rgb(230%2C%20237%2C%20243)" not in chromium.value(f"saved['{name}.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
     drawn = list(csv.reader(io.StringIO(chromium.value("saved['figure2.csv']"))))
     assert drawn[0] == ["panel", "series", "x", "y", "value", "text"]

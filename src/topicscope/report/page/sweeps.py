@@ -51,6 +51,7 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
         images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
         columns={
             "anchor": anchor,
+            "name": folder.resolve().name,
             "numbers": numeric,
             "texts": texts,
             "settings": [name for name in names if "." in name],

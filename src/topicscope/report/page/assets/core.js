@@ -89,6 +89,9 @@ function short(value) {
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const unplain = (text) => String(text).replace(/<br>/g, " ").replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
 
+// A part of a file's name: letters, digits, dots, underscores and single hyphens.
+const slug = (text) => String(text).replace(/α/g, "alpha").replace(/β/g, "beta").replace(/τ/g, "tau").replace(/[^\w.]+/g, "-").replace(/^[-.]+|[-.]+$/g, "");
+
 function download(name, url) {
   const link = document.createElement("a");
   link.href = url;

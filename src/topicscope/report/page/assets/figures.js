@@ -99,7 +99,7 @@ function tableOf(spec) {
 
 async function save(panel, kind) {
   const image = panel.dataset.image;
-  const name = (image ? panel.dataset.name : panel.id) || "figure";
+  const name = (image ? panel.dataset.name : SPECS.get(panel).file?.() || panel.id) || "figure";
   if (kind === "csv") {
     const table = image ? drawnTable(image) || claimsOf(panel) : tableOf(SPECS.get(panel));
     return downloadText(name + ".csv", csv(table), "text/csv");

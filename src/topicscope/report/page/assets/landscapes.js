@@ -35,10 +35,12 @@ function landscapeSpecs(each) {
   const range = [Math.log10(weights[0]), Math.log10(weights[size - 1])];
   const axes = { xaxis: { ...log("α (other words of the topic)"), range }, yaxis: { ...log("β (the same word)"), range } };
   const height = (point) => excessAt(excess, weights, ...point);
+  const setting = `T = ${each.topics}, τ = ${each.perDocument}, W^V ${each.value}`;
+  const file = (kind) => () => ["landscape", kind, each.value, "T", each.topics, "tau", each.perDocument].map(slug).join("-");
   return [
-    { traces: [{ ...map, type: "contour", ncontours: 24, line: { width: 0.4 }, ...(narrow() ? { colorbar: ABOVE(bar) } : {}) }, ...flatTraces(bounds, marks, weights)],
+    { title: `Loss above its minimum, over α and β: ${setting}`, file: file("map"), traces: [{ ...map, type: "contour", ncontours: 24, line: { width: 0.4 }, ...(narrow() ? { colorbar: ABOVE(bar) } : {}) }, ...flatTraces(bounds, marks, weights)],
       layout: { ...axes, height: 500, showlegend: true, margin: { b: 130 } }, narrow: { xaxis: { dtick: 2 }, margin: { b: 200, t: 70 }, height: 580 } },
-    { traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
+    { title: `Loss above its minimum, as a surface: ${setting}`, file: file("surface"), traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
       layout: { height: 500, margin: { l: 0, r: 0, b: 60 }, showlegend: true,
         scene: { xaxis: log("α"), yaxis: log("β"), zaxis: { title: { text: "log₁₀ excess loss" } }, camera: camera(1) } }, narrow: { margin: { b: 150 }, height: 560, scene: { xaxis: { dtick: 3 }, yaxis: { dtick: 3 }, camera: camera(1.25) } } },
   ];

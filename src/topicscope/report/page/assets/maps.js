@@ -92,11 +92,12 @@ function drawMaps() {
   for (const [place, matrix] of shownMatrices()) {
     const trained = trainedMatrix(matrix), theory = theoryOf(matrix);
     const exact = matrix.frames && training.seed === 0;
-    draw($(`map-${place}-trained`), heatSpec(trained, matrix.limit, `${matrix.label}, trained`,
-      [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", theory ? "" : once(matrix.what)].join(" ").trim()));
+    const file = (kind) => ({ file: () => fileOf(...(kind === "theory" ? [] : [seedName(), `step-${frameStep()}`]), matrix.label, kind) });
+    draw($(`map-${place}-trained`), { ...heatSpec(trained, matrix.limit, `${matrix.label}, trained`,
+      [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", theory ? "" : once(matrix.what)].join(" ").trim()), ...file("trained") });
     if (theory) {
-      draw($(`map-${place}-theory`), heatSpec(theory, matrix.limit, `${matrix.label}, theory`, matrix.what));
-      draw($(`map-${place}-difference`), heatSpec(subtract(trained, theory), matrix.limit, `${matrix.label}, trained − theory`, "The same colours as the other two."));
+      draw($(`map-${place}-theory`), { ...heatSpec(theory, matrix.limit, `${matrix.label}, theory`, matrix.what), ...file("theory") });
+      draw($(`map-${place}-difference`), { ...heatSpec(subtract(trained, theory), matrix.limit, `${matrix.label}, trained − theory`, "The same colours as the other two."), ...file("difference") });
     }
     averagesTable(matrix, place);
   }

@@ -29,6 +29,14 @@ function attentionAt(seed, place) {
   });
 }
 
+// A file's name has the run, by the last parts of its path, and what is shown of it.
+function fileOf(...parts) {
+  const folders = training.run.name.split(/[\\/]/).filter((part) => part && !/^(seed-\d+|\.+)$/.test(part));
+  return [...folders.slice(-2), ...parts].map(slug).join("-");
+}
+
+const seedName = () => `seed-${training.run.seeds[training.seed]}`;
+const layerName = () => (shape(training.run.attention)[2] < 2 ? [] : [training.layer < 0 ? "all-layers" : `layer-${training.layer + 1}`]);
 const snapshotCount = () => shape(training.run.frameSteps)[0];
 // Without snapshots, the last step that was logged.
 const frameStep = () => (snapshotCount() ? numbers(training.run.frameSteps)[training.frame] : training.run.done);
