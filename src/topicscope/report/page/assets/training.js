@@ -79,6 +79,12 @@ function play() {
   $("play").setAttribute("aria-pressed", String(!going));
 }
 
+// Snapshots are mostly spaced logarithmically: a slider's step is then not one of a fixed number of training's.
+function spacing() {
+  const steps = numbers(training.run.frameSteps), last = steps.length - 1;
+  return last > 1 && steps[1] - steps[0] < steps[last] - steps[last - 1] ? `; the slider goes through ${last + 1} snapshots, logarithmically spaced` : "";
+}
+
 function chooseRun(place) {
   if (training.timer !== null) play();
   const run = training.run = DATA.runs[place];
@@ -96,7 +102,7 @@ function chooseRun(place) {
   $("layer").replaceChildren(new Option("all", -1), ...Array.from({ length: layers }, (_, each) => new Option(String(each + 1), each)));
   $("layer").parentElement.hidden = layers < 2;
   $("described").textContent = run.described + (run.done < run.total ? `; not finished, at step ${run.done.toLocaleString("en")}` : "")
-    + (snapshotCount() ? "" : "; no snapshots, so no matrices and no attention to show");
+    + (snapshotCount() ? spacing() : "; no snapshots, so no matrices and no attention to show");
   sayStep();
   drawTraining();
 }
