@@ -269,7 +269,7 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
     drawn = list(csv.reader(io.StringIO(chromium.value("saved['figure2.csv']"))))
     assert drawn[0] == ["panel", "series", "x", "y", "value", "text"]
-    # The points that were drawn, to four digits; the word of another's text is no markup.
+    # The points that were drawn, as they are; the word of another's text is no markup.
     assert [line[2] for line in drawn if line[1] == "squared loss"] == ["1", "1.1", "1.2"]
     assert any(line[1] == NASTY and line[2] == "0.5" for line in drawn)
     assert chromium.console_errors() == []

@@ -112,7 +112,7 @@ async function save(panel, kind) {
   return download(name + "." + kind, url);
 }
 
-// The points of a drawing, to four digits.
+// The points of a drawing, to as many digits as the page has.
 function drawnTable(image) {
   const drawn = DATA.images[image].numbers;
   if (!drawn) return null;
@@ -120,12 +120,12 @@ function drawnTable(image) {
   const lines = [["panel", "series", "x", "y", "value", "text"]];
   for (const [panel, series, count] of drawn.series) for (let left = count; left > 0; left--) {
     const place = lines.length - 1;
-    lines.push([panel, series, ...columns.map((column) => (column ? brief(column[place]) : "")), texts.get(place) || ""]);
+    lines.push([panel, series, ...columns.map((column) => (column ? brief(column[place], drawn.digits) : "")), texts.get(place) || ""]);
   }
   return lines;
 }
 
-const brief = (value) => (Number.isNaN(value) ? "" : Number.isInteger(value) ? value : Number(value.toPrecision(4)));
+const brief = (value, digits) => (Number.isNaN(value) ? "" : Number.isInteger(value) ? value : Number(value.toPrecision(digits)));
 
 function saveImage(panel, name, kind) {
   const content = bytes(DATA.images[panel.dataset.image].drawing);
