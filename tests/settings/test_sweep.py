@@ -98,6 +98,19 @@ def test_a_sweep_written_out_is_the_same_sweep(tmp_path: Path) -> None:
     assert sweep_differences(changed, sweep) == ["settings.data.topics", "seeds"]
 
 
+def test_the_order_of_what_varies_is_kept_when_written_and_is_part_of_a_sweep(tmp_path: Path) -> None:
+    sweep = load_sweep(write(tmp_path, GRID))
+    again = load_sweep(write(tmp_path, dump_sweep(sweep)))
+    assert list(again.vary) == list(sweep.vary) == ["training.learning_rate", "data.topics"]
+    assert again.points() == sweep.points()
+    # The control: the other order is another sweep, with the same combinations in other places.
+    other = Sweep(
+        settings=sweep.settings, vary=dict(reversed(sweep.vary.items())), seeds=sweep.seeds, together=sweep.together
+    )
+    assert sweep_differences(other, sweep) == ["the order of vary"]
+    assert other.points() != sweep.points()
+
+
 def test_a_base_lies_below_the_sweeps_own_settings_and_files_are_found_from_where_they_are_named(
     tmp_path: Path,
 ) -> None:

@@ -5,6 +5,7 @@ stopped, on either engine and any number of workers, and ends with the same tabl
 """
 
 import difflib
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -151,8 +152,18 @@ def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path)
     from topicscope.report.figures import save_figure
     from topicscope.report.sweep import sweep_figures
 
+    _remove_figures(sweep, out / "figures")
     if not measures:
         return []
     (out / "figures").mkdir(exist_ok=True)
     figures = sweep_figures(rows, settings=list(sweep.vary), measures=measures, connected=sweep.method == "grid")
     return [path for name, figure in figures.items() for path in save_figure(figure, out / "figures" / name)]
+
+
+def _remove_figures(sweep: Sweep, folder: Path) -> None:
+    """Figures that an earlier call drew, perhaps of other measures or by older code; all other files stay."""
+    names = [f"by-{name}" for name in sweep.vary]
+    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
+    for name in names:
+        for kind in ("png", "svg", "csv"):
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)

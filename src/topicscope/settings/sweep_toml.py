@@ -39,11 +39,10 @@ def load_sweep(path: Path) -> Sweep:
 
 def dump_sweep(sweep: Sweep) -> str:
     """The whole sweep as TOML, such that reading it from anywhere gives it again."""
-    vary = {
-        name: dataclasses.asdict(axis) if isinstance(axis, Range) else list(axis) for name, axis in sweep.vary.items()
-    }
     numbers = {key: getattr(sweep, key) for key in ("method", "samples", "seed", "together")}
-    return tomli_w.dumps(numbers | {"seeds": list(sweep.seeds), "settings": dict(sweep.settings), "vary": vary})
+    head = tomli_w.dumps(numbers | {"seeds": list(sweep.seeds), "settings": dict(sweep.settings)})
+    # A writer of TOML puts lists before tables, but the order of what varies is that of the combinations.
+    return head + "\n[vary]\n" + "".join(_axis_line(name, axis) for name, axis in sweep.vary.items())
 
 
 def sweep_differences(ours: Sweep, theirs: Sweep) -> list[str]:
@@ -53,11 +52,22 @@ def sweep_differences(ours: Sweep, theirs: Sweep) -> list[str]:
         left, right = (_comparable(getattr(sweep, each.name)) for sweep in (ours, theirs))
         names = [name for name in dict.fromkeys([*left, *right]) if left.get(name) != right.get(name)]
         found += [f"{each.name}{'.' if name else ''}{name}" for name in names]
+    if set(ours.vary) == set(theirs.vary) and list(ours.vary) != list(theirs.vary):
+        found.append("the order of vary")
     return found
 
 
 def _comparable(value: Any) -> dict[str, str]:
     return {name: shown(each) for name, each in flat(value).items()} if isinstance(value, dict) else {"": shown(value)}
+
+
+def _axis_line(name: str, axis: Axis) -> str:
+    """A setting that varies on a line of its own, a range as an inline table."""
+    if not isinstance(axis, Range):
+        return tomli_w.dumps({name: list(axis)})
+    inside = ", ".join(tomli_w.dumps(dataclasses.asdict(axis)).splitlines())
+    key, _, _ = tomli_w.dumps({name: 0}).rpartition(" = ")
+    return f"{key} = {{ {inside} }}\n"
 
 
 def _axes(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
