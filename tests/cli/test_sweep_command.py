@@ -48,6 +48,10 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
     ("words", "message"),
     [
         (["--out", "OUT"], "SWEEP.toml is missing"),
+        (["--out", "OUT", "--resume"], "out does not exist: give the folder of a sweep"),
+        (["--out", "NOTES", "--resume"], "notes holds no sweep: give the folder of a sweep"),
+        (["SWEEP", "--out", "NOTES", "--resume"], "notes holds no sweep to resume"),
+        (["SWEEP", "--out", "NOTES"], "notes is not empty and holds no sweep: choose another folder."),
         (["SWEEP"], "--out is missing"),
         (["SWEEP", "--out", "OUT", "--address", "auto"], "add --engine ray"),
         (["SWEEP", "--out", "OUT", "--workers", "0"], "--workers = 0 is not allowed"),
@@ -59,7 +63,9 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
 def test_bad_options_are_one_sentence_and_exit_code_2(
     tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file)}
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file), "NOTES": str(tmp_path / "notes")}
     assert main(["sweep", *(places.get(word, word) for word in words)]) == 2
     error = capsys.readouterr().err
     assert message in error

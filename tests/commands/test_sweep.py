@@ -249,7 +249,7 @@ def test_a_run_that_diverges_has_no_measures_and_does_not_keep_others_from_their
 def test_another_sweep_in_the_same_folder_is_refused_and_named(tmp_path: Path) -> None:
     one = small_sweep(vary={"training.learning_rate": (0.1,)}, seeds=(0,))
     sweep(one, tmp_path / "out", workers=1)
-    with pytest.raises(InputError, match="is not empty"):
+    with pytest.raises(InputError, match="is not empty: choose another folder, or add --resume"):
         sweep(one, tmp_path / "out", workers=1)
     with pytest.raises(InputError, match=r"it differs in seeds\)"):
         sweep(small_sweep(vary=one.vary, seeds=(1,)), tmp_path / "out", resume=True)

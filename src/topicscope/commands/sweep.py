@@ -118,12 +118,16 @@ def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
         raise InputError(f"--out {out} is a file: give a folder.")
     if not out.is_dir() or not any(out.iterdir()):
         return False
+    if not path.exists():
+        raise InputError(
+            f"--out {out} holds no sweep to resume: give the folder of a sweep."
+            if resume
+            else f"--out {out} is not empty and holds no sweep: choose another folder."
+        )
     if not resume:
         raise InputError(
             f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
         )
-    if not path.exists():
-        raise InputError(f"--out {out} holds no sweep to resume: give the folder of a sweep.")
     if different := sweep_differences(sweep, load_sweep(path)):
         raise InputError(
             f"--out {out} holds another sweep (it differs in {', '.join(different)}): leave SWEEP.toml out to go "
