@@ -253,6 +253,11 @@ def test_another_sweep_in_the_same_folder_is_refused_and_named(tmp_path: Path) -
         sweep(one, tmp_path / "out", workers=1)
     with pytest.raises(InputError, match=r"it differs in seeds\)"):
         sweep(small_sweep(vary=one.vary, seeds=(1,)), tmp_path / "out", resume=True)
+    elsewhere = Sweep(vary={"data.topics": (3,)}, seeds=(0,))
+    with pytest.raises(
+        InputError, match=r"differs in settings\.data\.\w+, settings\.data\.\w+, [\w.]+, and \d+ more\)"
+    ):
+        sweep(elsewhere, tmp_path / "out", resume=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(InputError, match="holds no sweep"):

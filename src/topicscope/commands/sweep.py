@@ -36,6 +36,9 @@ logger = logging.getLogger(__name__)
 # Drawn unless others are asked for; those that say nothing in a sweep are left out.
 DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
 
+# Differences between two sweeps that are named; of more, how many there are.
+MOST_NAMES = 3
+
 
 @dataclass(frozen=True)
 class SweepResult:
@@ -130,10 +133,16 @@ def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
         )
     if different := sweep_differences(sweep, load_sweep(path)):
         raise InputError(
-            f"--out {out} holds another sweep (it differs in {', '.join(different)}): leave SWEEP.toml out to go "
+            f"--out {out} holds another sweep (it differs in {_first(different)}): leave SWEEP.toml out to go "
             "on with it, or choose another --out."
         )
     return True
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
 
 
 def _check_measures(asked: Sequence[str]) -> None:
