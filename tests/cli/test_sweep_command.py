@@ -8,6 +8,7 @@ import pytest
 import tomli_w
 
 from helpers import SMALL, start_program
+from small_sweeps import shared
 from topicscope.cli.main import main
 from topicscope.commands.sweep_runs import Group, train_group
 from topicscope.errors import InputError
@@ -95,7 +96,8 @@ def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monke
     path = tmp_path / "long.toml"
     drawn = ["--quiet", "--measures", "loss"]
     settings = SMALL | {"training": {"steps": 150, "checkpoint_every": 20, "batch": 5, "snapshots": 0}}
-    path.write_text(tomli_w.dumps({"seeds": 2, "settings": settings, "vary": {"data.topics": [3, 4, 5, 6]}}))
+    vary = {"data.topics": [3, 4, 5, 6]}
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": shared(settings, vary), "vary": vary}))
     assert main(["sweep", str(path), "--out", str(tmp_path / "whole"), "--workers", "1", *drawn]) == 0
     out = tmp_path / "killed"
     words = ["sweep", str(path), "--out", str(out), "--resume", *drawn]
