@@ -71,10 +71,12 @@ def sweep(
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     _check_measures(measures)
     check_points(asked)
-    if not holds_sweep(asked, out, resume=resume):
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "sweep.toml", dump_sweep(asked))
+    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    holds_sweep(asked, out, resume=resume)
+    out.mkdir(parents=True, exist_ok=True)
     with locked(out):
+        if not holds_sweep(asked, out, resume=resume):
+            write_atomically(out / "sweep.toml", dump_sweep(asked))
         work = group_items(asked, out)
         for _, item in work:
             if forget_damaged(item, out):
