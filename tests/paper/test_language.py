@@ -155,6 +155,13 @@ def test_an_effect_that_a_permutation_explains_is_not_taken_for_one() -> None:
     found = verdicts(of_model("minilm"), lucky, fabricated(1.0))
     assert found["table1/minilm/attention-0.0005"] == "undecided"
     assert found["table1/minilm/cosine-0.0005"] == "holds"
+    assert found["section8.2/minilm/attention-0.0005"] == "holds"
+    for p in (0.3, None):
+        for row in lucky.rows:
+            row["matched"]["attention"]["p"] = p
+        found = verdicts(of_model("minilm"), lucky, fabricated(1.0))
+        assert found["section8.2/minilm/attention-0.0005"] == "undecided"
+        assert found["section8.2/minilm/cosine-0.0005"] == "holds"
 
 
 def test_the_papers_models_are_not_run_unless_named_and_say_why() -> None:

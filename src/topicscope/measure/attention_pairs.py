@@ -93,6 +93,10 @@ class PairPlan:
         """Number of words."""
         return len(self.labellings[0].membership)
 
+    def bins(self, pairs: PassagePairs) -> Int[np.ndarray, " pair"] | None:
+        """The strata's bins of distance; none without strata."""
+        return np.searchsorted(self.strata[0].distances, pairs.distance) if self.strata else None
+
 
 @dataclass(frozen=True, eq=False)
 class ArticleSums:
@@ -116,6 +120,8 @@ class ShardSums:
 
     articles: ArticleSums
     pairs: PairTable
+    """By bin of distance, if there are strata."""
+
     permuted: tuple[PermutedSums, ...]
 
 
@@ -144,7 +150,9 @@ class PairAccumulator:
 
     def add(self, pairs: PassagePairs, article: int) -> None:
         """Add one passage of an article."""
-        found = self._articles.setdefault(article, self._empty())
+        found = self._articles.get(article)
+        if found is None:
+            found = self._articles[article] = self._empty()
         if not len(pairs.earlier):
             return
         classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.plan.labellings])
@@ -157,7 +165,9 @@ class PairAccumulator:
             found.histograms += _histograms(classes, histogram_bin(direction), BINS)
         if self.plan.strata:
             self._add_matched(found, pairs, classes)
-        self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary))
+        self._tables.append(
+            PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary, self.plan.bins(pairs))
+        )
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
         if self.plan.permuted:

@@ -180,9 +180,13 @@ def _ratio(need: Probing, fraction: float, assignment: str, measure: str, result
         beside |= {"ratio_on_matrix": matrix["ratio"], "difference_centred": centred["difference"]}
     if untrained(need.model):
         return replace(measured(row[measure]), details=beside)
-    # Without its test the claim is not decided, whatever the interval.
-    tested = row[measure] | ({"ratio": None} if row[measure]["p"] is None else {})
-    return replace(measured(tested, test=row[measure]["p"]), details=beside)
+    return replace(tested(row[measure]), details=beside)
+
+
+def tested(contrast: Row, **details: Detail) -> Measurement:
+    """The ratio of a contrast with its interval and its test; without the test nothing is decided by the interval."""
+    known = contrast | ({"ratio": None} if contrast["p"] is None else {})
+    return measured(known, test=contrast["p"], **details)
 
 
 def measured(
