@@ -187,7 +187,7 @@ def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
     )
     assert found.ratio == alone.ratio
     # The controls: neither source alone is as wide; and a topic that cannot be left out leaves no interval.
-    assert found.low < cast(float, alone.low)
+    assert cast(float, found.low) < cast(float, alone.low)
     one = Labelling(np.arange(WORDS)[:, None] % 7 == np.zeros(1))
     whole = matched_without_topics(shard.pairs, one, world.strata)
     nothing = with_topics(alone, matched.same, matched.different, [whole], [one])

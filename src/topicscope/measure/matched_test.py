@@ -48,13 +48,9 @@ class _Cells:
         number[one, other] = number[other, one] = np.arange(len(pairs))
         shape = (len(pairs), int(cell.max(initial=-1)) + 1)
         values = (different.sums, different.counts)
-        matrices = [sparse.csr_array((each, (row, cell)), shape=shape) for each in values]
-        return cls(
-            number.ravel(),
-            table.vocabulary,
-            *matrices,
-            np.stack([np.bincount(cell, each, shape[1]) for each in values]),
-        )
+        sums, counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
+        every = np.stack([np.bincount(cell, each, shape[1]) for each in values])
+        return cls(number.ravel(), table.vocabulary, sums, counts, every)
 
     def log_ratios(
         self, first: Int[np.ndarray, "permutation pair"], second: Int[np.ndarray, "permutation pair"]

@@ -49,7 +49,8 @@ def _top_cosine(need: Probing, fraction: float) -> Claim:
         need,
         fraction,
         "table2/cosine",
-        "have more similar embeddings than the word pairs that co-occur most, as many as one topic has",
+        "have more similar embeddings (embedding layer's output) than the word pairs that co-occur most, as many as "
+        "one topic has",
         expected=f"> 0 (its Bert: {same - top:.3f})",
         rule=above(0),
         unit="same topic − top co-occurring",
@@ -74,7 +75,8 @@ def _matched_cosine(need: Probing, fraction: float) -> Claim:
         need,
         fraction,
         "section8.2/cosine",
-        "have more similar embeddings than words of different topics of equal co-occurrence and frequency",
+        "have more similar embeddings (embedding layer's output) than words of different topics of equal co-occurrence "
+        "and frequency",
         expected="> 0",
         rule=above(0),
         unit="same − different topic, matched",
