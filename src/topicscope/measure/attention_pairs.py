@@ -1,9 +1,10 @@
 """Attention between the words of a corpus by what they have in common, one pass for many labellings.
 
 For each passage, all pairs of positions whose words are in the vocabulary are taken once. Attention is normalised as in
-the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01
-everywhere. A causal query sees itself and what came before only, so its length is the number of keys that it sees, and
-a pair counts once (the later word attends to the earlier) instead of twice. The sums are kept by article, because
+the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01,
+or 0.01 n / (n + s) of n content and s special tokens. A causal query sees itself and what came before only, so its
+length is the number of content tokens that it sees, and a pair counts once (the later word attends to the earlier)
+instead of twice. The sums are kept by article, because
 articles, not passages or pairs, are independent: the bootstrap draws articles.
 
 Memory depends on the labellings and on the articles of one shard, not on the corpus.
@@ -20,7 +21,7 @@ from topicscope.measure.matching import Strata, cells_by_labelling
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permuted_pairs import PermutedLabels, PermutedSums
 
-# Attention is × length / 100: uniform attention has this value.
+# Attention is × length / 100: without special tokens, uniform attention has this value.
 UNIFORM = 0.01
 # Steps of the histogram that AUC is taken from: 16 for each doubling, from 1/64 to 16 times uniform attention.
 STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
