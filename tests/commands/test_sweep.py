@@ -275,7 +275,9 @@ def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_p
     settings = {"data": {"topic_words": str(tmp_path / "words.npy")}}
     with pytest.raises(InputError, match=r"model\.heads = 3"):
         sweep(Sweep(settings=settings, vary={"model.heads": (1, 3)}), tmp_path / "out")
-    with pytest.raises(InputError, match="did you mean contrast_value"):
+    with pytest.raises(
+        InputError, match=r"contrast_valu\" is not a measure of a sweep: give any of loss, .*norm_value"
+    ):
         sweep(small_sweep(), tmp_path / "out", workers=1, measures=["contrast_valu"])
     assert not (tmp_path / "out").exists()
     assert trained == []
