@@ -135,23 +135,27 @@ def _stored(options: Options) -> Path:
 
 
 def _print_estimate(asked: Sweep, options: Options) -> None:
-    from topicscope.commands.sweep_estimate import estimate_sweep
+    from topicscope.commands.sweep_estimate import count_sweep, estimate_sweep
     from topicscope.scale import available_cores
 
     workers = options.workers or available_cores()
-    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
     if options.json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(estimate_sweep(asked, options.out, resume=options.resume, workers=workers)))
         return
-    finished = f", {found.finished} of them finished" if found.finished else ""
-    time = (
-        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
-        "computing), estimated from a short trial."
-        if found.finished < found.groups
-        else "Nothing is left to train."
-    )
+    count = count_sweep(asked, options.out, resume=options.resume)
+    finished = f", {count.finished} of them finished" if count.finished else ""
+    runs = f"{count.runs} runs: {count.combinations} combinations, trained in {count.groups} groups{finished}."
+    if count.finished == count.groups:
+        console().print(f"{runs} Nothing is left to train.")
+        return
+    # At once, for the trial takes a while.
+    console().print(runs)
+    if not options.quiet:
+        console(to_errors=True).print("timing a short trial …")
+    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
     console().print(
-        f"{found.runs} runs: {found.combinations} combinations, trained in {found.groups} groups{finished}. {time}"
+        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
+        "computing), estimated from a short trial; starting them, figures and the page come on top."
     )
 
 
