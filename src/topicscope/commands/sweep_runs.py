@@ -15,7 +15,7 @@ from topicscope.errors import DivergedError, InputError
 from topicscope.measure.stages import stages
 from topicscope.scale import Item, code_digest, package_versions, read_result
 from topicscope.settings import PARTS, Settings
-from topicscope.settings.sweep import Point, Sweep
+from topicscope.settings.sweep import Point, Sweep, brief
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.training.runs import RunFolder
 
@@ -139,7 +139,7 @@ def _item(point: Point, seeds: tuple[int, ...], out: Path) -> Item[Group]:
     # Its threads are part of the settings: left open, they would depend on the machine.
     training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
     settings = dataclasses.replace(point.settings, training=training)
-    name = " ".join(f"{name.rpartition('.')[2]} {value}" for name, value in point.values.items())
+    name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
     key = {
         "settings": _by_content(settings),
         "seeds": list(seeds),
