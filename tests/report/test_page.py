@@ -378,7 +378,7 @@ def test_the_points_of_a_drawing_are_in_the_page(tmp_path: Path) -> None:
     assert [name for panel, name, count in series for _ in range(count)] == [row[1] for row in rows]
     for place, axis in ((2, "x"), (3, "y")):
         wanted = [float(row[place]) if row[place] else np.nan for row in rows]
-        np.testing.assert_array_equal(numbers_of(page, image["numbers"][axis]), np.float32(wanted))
+        np.testing.assert_array_equal(numbers_of(page, image["numbers"][axis]), np.array(wanted, dtype=np.float32))
     assert [text for _, text in image["numbers"]["texts"]] == [row[5] for row in rows if row[5]]
 
 
