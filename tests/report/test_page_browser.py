@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from browser import Browser, browser, require_browser
-from page_material import NASTY, write_everything
-from page_seen import colours_of, look_at_everything, open_training, still
+from page_material import NASTY, write_everything, write_runs
+from page_seen import colours_of, cut_off, look_at_everything, open_training, still
 from topicscope.report.page import page_html, write_report
 
 pytestmark = pytest.mark.slow
@@ -296,6 +296,64 @@ def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
         assert any("lower bound" in name for name in drawn)
     # The drawn grid is the exact loss, packed: its least is near the optimum's.
     assert chromium.value("Math.min(...numbers(landscape.now.grid)) - landscape.now.loss") == pytest.approx(0, abs=5e-3)
+
+
+def test_a_surface_is_whole_on_a_small_screen(page: Path, chromium: Browser) -> None:
+    chromium.open(page, width=360)
+    chromium.scroll_to("surface")
+    chromium.wait("SPECS.has($('surface'))")
+    chromium.run("await new Promise((done) => setTimeout(done, 1500));")
+    assert not cut_off(chromium, "surface")
+    near = "{'scene.camera.eye': {x: 0.8, y: -0.9, z: 0.8}}"
+    chromium.run(f"await Plotly.relayout(document.querySelector('#surface .plot'), {near});")
+    assert cut_off(chromium, "surface")
+    # Numbers along the map's axis stand upright, and the axis' name is above the legend.
+    low, legend, *turns = chromium.value(
+        "[document.querySelector('#contour .xtitle').getBoundingClientRect().bottom,"
+        " document.querySelector('#contour .legend').getBoundingClientRect().top,"
+        " ...[...document.querySelectorAll('#contour .xtick text')].map((each) => each.getAttribute('transform'))]"
+    )
+    assert low <= legend
+    assert turns
+    assert not any("rotate" in (turn or "") for turn in turns)
+
+
+def test_a_sweeps_scatter_has_log_axes_colours_by_name_and_a_table_with_all_settings(
+    page: Path, chromium: Browser
+) -> None:
+    chromium.open(page)
+    look_at_everything(chromium)
+    spec = "SPECS.get($('sweep-0-figure'))"
+    assert chromium.value(f"[{spec}.layout.xaxis.type, {spec}.layout.yaxis.type]") == ["log", None]
+    assert chromium.value(f"{spec}.title") == "excess_loss against training.learning_rate, coloured by data.topics"
+    assert chromium.value(f"{spec}.traces.map((each) => each.name)") == ["data.topics 10", "data.topics 20"]
+    choose = "(() => { const box = document.querySelector('#sweep-0 [data-axis=colour]'); box.value = '%s';"
+    chromium.value(choose % "training.optimizer" + " box.dispatchEvent(new Event('change')); })()")
+    names = chromium.value(f"{spec}.traces.map((each) => each.name)")
+    assert names == ["training.optimizer adam", "training.optimizer sgd"]
+    chromium.value(CATCH)
+    chromium.value("(document.querySelector('#sweep-0-figure [data-save=csv]').click(), 0)")
+    lines = list(csv.reader(io.StringIO(chromium.value("saved['sweep-excess_loss-by-training.learning_rate.csv']"))))
+    assert lines[0] == ["training.learning_rate", "data.topics", "training.optimizer", "seed", "excess_loss", "run"]
+    assert lines[3] == ["0.1", "20", "sgd", "1", "0.21", "c"]
+
+
+def test_without_snapshots_there_is_nothing_to_play_and_no_empty_panel(
+    page: Path, chromium: Browser, tmp_path: Path
+) -> None:
+    open_training(chromium, page)
+    seen = "['play', 'frame', 'attention'].map((id) => $(id).checkVisibility())"
+    assert chromium.value(seen) == [True, True, True]
+    run = write_runs(tmp_path / "runs", seeds=1) / "seed-0"
+    (run / "snapshots.safetensors").unlink()
+    chromium.open(write_report([run], tmp_path / "report.html"))
+    chromium.scroll_to("training")
+    chromium.wait("SPECS.has($('loss'))")
+    assert chromium.value(seen) == [False, False, False]
+    assert "no snapshots" in chromium.value("$('described').textContent")
+    assert chromium.value("$('step').textContent") == "12 of 12"
+    assert chromium.value("document.querySelector('#loss .said').textContent").startswith("Step 12:")
+    assert chromium.console_errors() == []
 
 
 def test_print_is_on_white_with_everything_drawn_and_open(page: Path, chromium: Browser) -> None:

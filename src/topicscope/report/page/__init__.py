@@ -24,7 +24,7 @@ from topicscope.report.page.landscapes import landscape_sections
 from topicscope.report.page.probes import ProbeSection, probe_section
 from topicscope.report.page.runs import FRAME_BYTES, run_sections
 from topicscope.report.page.store import Store, packed, script_json
-from topicscope.report.page.sweeps import SweepSection, sweep_section
+from topicscope.report.page.sweeps import SweepSection, four_digits, sweep_section
 from topicscope.report.page.texts import TextSection, text_section
 from topicscope.report.page.views import run_views
 
@@ -109,6 +109,7 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
     environment = Environment(
         loader=PackageLoader("topicscope.report.page", "assets"), autoescape=True, undefined=StrictUndefined
     )
+    environment.filters["four_digits"] = four_digits
     html = environment.get_template("page.html").render(
         title=_title(folders),
         folders=[str(folder) for folder in folders],
