@@ -107,9 +107,34 @@ def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
     assert contrast(same, different).ratio_note is None
     assert contrast(same * np.nan, different).ratio_note == "no pair to average over"
     assert contrast(same, different * np.nan).ratio_note == "no pair to average over"
-    gap = contrast(same, np.array([2.0, np.nan, 2.1]))
-    assert gap.ratio is None
-    assert gap.ratio_note == "the denominator has no interval, as some replicate has no pair"
+    for sides in ((same, [2.0, np.nan, np.nan]), ([1.0, np.nan, np.nan], different)):
+        gap = contrast(*map(np.array, sides))
+        assert (gap.ratio, gap.low, gap.difference_low) == (None, None, None)
+        assert gap.ratio_note == "too few replicates have pairs of both kinds for an interval"
+        assert gap.replicates_left_out == 2
+
+
+def test_intervals_are_over_the_replicates_that_have_pairs_of_both_kinds() -> None:
+    draw = np.random.default_rng(7)
+    same, different, auc = (level + 0.1 * draw.normal(size=401) for level in (2.0, 1.0, 0.7))
+    same[5:60], different[40:100] = np.nan, np.nan
+    found = contrast(same, different, auc=auc)
+    there = np.r_[1:5, 100:401]
+    expected = {
+        ("low", "high"): same[there] / different[there],
+        ("difference_low", "difference_high"): same[there] - different[there],
+        ("auc_low", "auc_high"): auc[there],
+    }
+    for ends, values in expected.items():
+        assert [getattr(found, end) for end in ends] == pytest.approx(np.quantile(values, [0.025, 0.975]))
+    assert (found.replicates_left_out, found.ratio_note) == (95, None)
+    # The control: without gaps none is left out, and the interval is another.
+    whole = contrast(np.nan_to_num(same, nan=3.0), np.nan_to_num(different, nan=1.0), auc=auc)
+    assert whole.replicates_left_out == 0
+    assert whole.auc_low != found.auc_low
+    # Under half, what is left is too odd a part.
+    different[5:210] = np.nan
+    assert contrast(same, different).ratio_note == "too few replicates have pairs of both kinds for an interval"
 
 
 def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:
