@@ -36,6 +36,7 @@ CONTRAST = {
     "auc_high",
     "p",
     "ratio_note",
+    "replicates_left_out",
 }
 
 
@@ -95,11 +96,11 @@ def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
         table = list(csv.DictReader(file))
     assert len(table) == len(found)
     assert float(table[0]["attention.same"]) == found[0]["attention"]["same"]
-    # With three topics, some replicate draws but one of them.
+    # With three topics, some replicates draw but one of them; articles always have pairs.
     assert {row["attention.ratio_note"] for row in table} == {""}
-    assert {row["cosine.ratio_note"] for row in table} == {
-        "the denominator has no interval, as some replicate has no pair"
-    }
+    assert {row["attention.replicates_left_out"] for row in table} == {"0"}
+    assert all(0 < int(row["cosine.replicates_left_out"]) <= 10 for row in table)
+    assert all(row["cosine.difference_low"] for row in table)
     with (finished / "topics.csv").open() as file:
         words = list(csv.DictReader(file))
     assert {row["word"] for row in words} <= set(WORDS)
@@ -170,6 +171,21 @@ def test_other_settings_in_the_same_folder_are_refused(
     assert run(tiny, finished, str(tiny / "bert"), "--seed", "1") == 2
     assert "seed 0 there, 1 here" in capsys.readouterr().err
     assert (finished / "probe.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_refused_study_leaves_its_folder_to_the_corrected_one(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    options = [*without(SMALL, {"--fits"}), "--fits", "1", "--out", str(tmp_path / "out"), "--json"]
+    assert main(["probe", str(tiny / "bert"), "--corpus", str(tmp_path / "empty.txt"), *options]) == 2
+    corrected = ["probe", str(tiny / "bert"), "--corpus", str(tiny / "corpus.txt"), *options]
+    assert main(corrected) == 0
+    capsys.readouterr()
+    # The control: what is measured belongs to its settings.
+    assert main([*corrected, "--seed", "1"]) == 2
+    assert "seed 0 there, 1 here" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_figures")
