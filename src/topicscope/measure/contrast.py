@@ -17,10 +17,10 @@ TOO_FEW = "too few replicates have pairs of both kinds for an interval"
 class Contrast:
     """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
 
-    Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds: where topics are few, some
-    draw but one of them, and then have no pair of two (``replicates_left_out`` counts them). ``ratio`` and its interval are None unless the interval of
-    the denominator is above 0: around 0 the ratio may be any number, and below it says nothing. ``ratio_note`` then
-    says which it is.
+    Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds: where topics are few,
+    some draw but one of them, and have no pair of two (``replicates_left_out`` counts them). ``ratio`` and its interval
+    are None unless the interval of the denominator is above 0: around 0 the ratio may be any number, and below it says
+    nothing. ``ratio_note`` then says which it is.
     """
 
     same: float
