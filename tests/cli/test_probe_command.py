@@ -198,11 +198,19 @@ def test_topics_are_reused_and_own_topics_replace_them(
     [first] = [row for row in rows(finished) if row["model"] == str(tiny / "bert")][:1]
     assert reused[0]["cosine"]["same"] == first["cosine"]["same"]
     own = tmp_path / "own.csv"
-    own.write_text("word,topic\n" + "".join(f"{word},{place % 4}\n" for place, word in enumerate(WORDS)))
+    names = ("animals", "arts", "science", "war")
+    own.write_text("word,topic\n" + "".join(f"{word},{names[place % 4]}\n" for place, word in enumerate(WORDS)))
     assert run(tiny, tmp_path / "own", str(tiny / "bert"), "--word-topics", str(own), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert {(row["fraction"], row["topics"], row["words"]) for row in found} == {(None, 4, len(WORDS))}
     assert found[0]["cosine"]["same"] != first["cosine"]["same"]
+    with (tmp_path / "own" / "topics.csv").open() as file:
+        listed = {row["word"]: row["topic"] for row in csv.DictReader(file)}
+    assert listed == {word: names[place % 4] for place, word in enumerate(WORDS)}
+    assert "animals" in (tmp_path / "own" / "report.html").read_text()
+    # The control: LDA's topics have numbers.
+    with (tmp_path / "reused" / "topics.csv").open() as file:
+        assert {row["topic"] for row in csv.DictReader(file)} == {"0", "1", "2"}
 
 
 def as_cached(tiny: Path, cache: Path, revisions: list[str]) -> None:

@@ -44,6 +44,7 @@ def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
         fraction=None,
         assignment=assignment,  # type: ignore[arg-type]
         seed=None,
+        topic_names=tuple(topics),
     )
     return OwnTopics(labels, topics, sorted(word for word, token in tokens.items() if token is None))
 
@@ -78,7 +79,8 @@ def _check(path: Path, topics: list[str], membership: np.ndarray, tokenizer: Tok
         )
     if len(topics) < 2:
         raise InputError(
-            f"{path} has {len(topics)} topics: give two or more, to compare words of the same with others."
+            f"{path} has {len(topics)} topic{'' if len(topics) == 1 else 's'}: "
+            "give two or more, to compare words of the same with others."
         )
     if membership.sum(axis=0).max() < 2:
         raise InputError(f"{path} has no topic with two words that the tokenizer keeps whole: add words.")
