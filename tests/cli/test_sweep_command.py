@@ -8,6 +8,7 @@ import pytest
 import tomli_w
 
 from helpers import SMALL, start_program
+from small_sweeps import shared
 from topicscope.cli.main import main
 from topicscope.commands.sweep_runs import Group, train_group
 from topicscope.errors import InputError
@@ -48,6 +49,10 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
     ("words", "message"),
     [
         (["--out", "OUT"], "SWEEP.toml is missing"),
+        (["--out", "OUT", "--resume"], "out does not exist: give the folder of a sweep"),
+        (["--out", "NOTES", "--resume"], "notes holds no sweep: give the folder of a sweep"),
+        (["SWEEP", "--out", "NOTES", "--resume"], "notes holds no sweep to resume"),
+        (["SWEEP", "--out", "NOTES"], "notes is not empty and holds no sweep: choose another folder."),
         (["SWEEP"], "--out is missing"),
         (["SWEEP", "--out", "OUT", "--address", "auto"], "add --engine ray"),
         (["SWEEP", "--out", "OUT", "--workers", "0"], "--workers = 0 is not allowed"),
@@ -59,7 +64,9 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
 def test_bad_options_are_one_sentence_and_exit_code_2(
     tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
-    places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file)}
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file), "NOTES": str(tmp_path / "notes")}
     assert main(["sweep", *(places.get(word, word) for word in words)]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -89,7 +96,8 @@ def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monke
     path = tmp_path / "long.toml"
     drawn = ["--quiet", "--measures", "loss"]
     settings = SMALL | {"training": {"steps": 150, "checkpoint_every": 20, "batch": 5, "snapshots": 0}}
-    path.write_text(tomli_w.dumps({"seeds": 2, "settings": settings, "vary": {"data.topics": [3, 4, 5, 6]}}))
+    vary = {"data.topics": [3, 4, 5, 6]}
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": shared(settings, vary), "vary": vary}))
     assert main(["sweep", str(path), "--out", str(tmp_path / "whole"), "--workers", "1", *drawn]) == 0
     out = tmp_path / "killed"
     words = ["sweep", str(path), "--out", str(out), "--resume", *drawn]

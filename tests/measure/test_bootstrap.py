@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.attention_pairs import ArticleSums, concatenate
+from topicscope.measure.attention_pairs import ArticleSums
 from topicscope.measure.bootstrap import AttentionReplicates, poisson_weights
 from topicscope.measure.contrast import SeedDraws, auc_error, auc_of_histograms, contrast, percentile_interval
 
@@ -53,8 +53,8 @@ def test_shards_change_nothing_and_the_first_replicate_is_the_sample() -> None:
     assert split == pytest.approx(whole, rel=1e-12)
     expected = sums.sums[:, 0].sum(axis=0) / sums.counts[:, 0].sum(axis=0)[:, None, None]
     assert whole[0] == pytest.approx(expected, rel=1e-12)
-    doubled = concatenate([sums, part(sums, slice(0, 1))])
-    assert replicates_of(doubled).averages(0)[0] != pytest.approx(expected, rel=1e-6)
+    doubled = replicates_of(sums, part(sums, slice(0, 1)))
+    assert doubled.averages(0)[0] != pytest.approx(expected, rel=1e-6)
 
 
 def test_replicates_are_weighted_sums_by_hand() -> None:

@@ -22,9 +22,9 @@ from topicscope.measure.matched_words import (
 from topicscope.measure.matching import (
     Strata,
     cells_by_labelling,
+    co_occurrence_strata,
     matched_averages,
     quarter_doubling_bins,
-    word_strata,
 )
 from topicscope.measure.pair_forms import form_average, pair_forms
 from topicscope.measure.pair_table import PairTable
@@ -177,7 +177,7 @@ def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
     draw = np.random.default_rng(3)
     words, offsets = random_words(draw)
     table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
-    strata = word_strata(table, frequency, levels=3)
+    strata = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
     matrix = strata.matrix
     assert (matrix == matrix.T).all()
     assert matrix.max() < strata.strata == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
@@ -250,7 +250,7 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     expected = 0.01 * np.log2(1 + counts[words[:, early], words[:, late]])
     attention = expected[:, None] * draw.exponential(size=(100, 2, len(early)))
     frequency = np.bincount(words.ravel(), minlength=120).astype(np.float64)
-    fine = word_strata(table, frequency, levels=3)
+    fine = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
     low, high = matched_ratio(words, attention, labelling, fine)
     assert low is not None
     assert high is not None

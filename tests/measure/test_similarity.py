@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from topicscope.measure.contrast import SeedDraws, contrast
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.similarity import averages_of, pair_averages, prepared, similarity_p_values
-from topicscope.measure.similarity_auc import auc, auc_replicates, counts_below, placements
+from topicscope.measure.similarity_auc import auc_replicates, counts_below, placements
 from topicscope.measure.topic_weights import TopicDraws, TopicWeights, topic_partners
 
 
@@ -85,6 +85,11 @@ def test_cosine_is_the_dot_product_of_directions_and_centring_takes_the_mean_off
     assert prepared(vectors, "dot") == pytest.approx(vectors)
     assert prepared(vectors, "dot", centred=True).mean(axis=0) == pytest.approx(np.zeros(2), abs=1e-12)
     assert prepared(vectors, "cosine", centred=True) != pytest.approx(prepared(vectors, "cosine"))
+
+
+def auc(products: np.ndarray, labelling: Labelling, weights: TopicWeights) -> np.ndarray:
+    [found] = auc_replicates([placements(products, labelling)], labelling, weights)
+    return found
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)

@@ -98,7 +98,7 @@ def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
     assert still(chromium) == []
     assert chromium.value("$('step').textContent").startswith("0 of")
     # Theory does not move, and the table of averages is that of step 0.
-    assert chromium.value("shown(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
+    assert chromium.value("short(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
         "$('averages-0').textContent"
     )
     # What the library draws when the slider rests is what was painted.
@@ -245,12 +245,14 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     chromium.open(page, dark=True)
     look_at_everything(chromium)
     chromium.value(CATCH)
+    # A file's name says of which run, seed, step and matrix it is.
+    name = f"{page.parent.name}-runs-seed-0-step-12-W-V-trained"
     for kind in ("svg", "png", "csv"):
         chromium.value(f"(document.querySelector('#map-0-trained [data-save={kind}]').click(), 0)")
-        chromium.wait(f"saved['map-0-trained.{kind}'] !== undefined")
-    assert chromium.value("saved['map-0-trained.svg']").startswith("data:image/svg+xml")
-    assert chromium.value("saved['map-0-trained.png']").startswith("data:image/png")
-    lines = chromium.value("saved['map-0-trained.csv']").splitlines()
+        chromium.wait(f"saved['{name}.{kind}'] !== undefined")
+    assert chromium.value(f"saved['{name}.svg']").startswith("data:image/svg+xml")
+    assert chromium.value(f"saved['{name}.png']").startswith("data:image/png")
+    lines = chromium.value(f"saved['{name}.csv']").splitlines()
     assert lines[0] == "trace,x,y,z"
     assert len(lines) == 1 + 7 * 7
     # Ratios have their intervals, heads what is said of them.
@@ -263,11 +265,11 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
     assert said[2] == ["minilm", "2", "1", "1.01", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
     # On paper the ink is dark, whatever the reader's theme.
-    assert "rgb(230%2C%20237%2C%20243)" not in chromium.value("saved['map-0-trained.svg']")
+    assert "rgb(230%2C%20237%2C%20243)" not in chromium.value(f"saved['{name}.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
     drawn = list(csv.reader(io.StringIO(chromium.value("saved['figure2.csv']"))))
     assert drawn[0] == ["panel", "series", "x", "y", "value", "text"]
-    # The points that were drawn, to four digits; the word of another's text is no markup.
+    # The points that were drawn, as they are; the word of another's text is no markup.
     assert [line[2] for line in drawn if line[1] == "squared loss"] == ["1", "1.1", "1.2"]
     assert any(line[1] == NASTY and line[2] == "0.5" for line in drawn)
     assert chromium.console_errors() == []

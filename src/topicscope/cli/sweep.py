@@ -75,10 +75,7 @@ def main(words: list[str]) -> None:
     options = _parse(words)
     log_to_terminal(quiet=True)
     check_engine(options.engine, address=options.address, workers=options.workers, timeout=options.timeout)
-    stored = options.out / "sweep.toml"
-    if options.sweep is None and not (options.resume and stored.exists()):
-        raise InputError("SWEEP.toml is missing: give a sweep, or --resume with the --out of one that was begun.")
-    asked = load_sweep(options.sweep or stored)
+    asked = load_sweep(options.sweep or _stored(options))
     # Only now: torch takes seconds to import, and bad options should not wait for it.
     from topicscope.commands.sweep import sweep
 
@@ -108,6 +105,19 @@ def _parse(words: list[str]) -> Options:
     if not asks_help and not any(word == "--out" or word.startswith("--out=") for word in words):
         raise InputError("--out is missing: give a folder to write the sweep to.")
     return parse(lambda: tyro.cli(Options, args=words, prog="topicscope sweep", description=DESCRIPTION))
+
+
+def _stored(options: Options) -> Path:
+    """The sweep that is in --out."""
+    if not options.resume:
+        raise InputError("SWEEP.toml is missing: give a sweep, or --resume with the --out of one that was begun.")
+    stored = options.out / "sweep.toml"
+    if not stored.exists():
+        what = "holds no sweep" if options.out.exists() else "does not exist"
+        raise InputError(
+            f"--out {options.out} {what}: give the folder of a sweep that was begun, or SWEEP.toml to begin one."
+        )
+    return stored
 
 
 def _print_estimate(asked: Sweep, options: Options) -> None:

@@ -62,11 +62,12 @@ class ProbeFolder:
         self._write_table("probe.csv", [flat(row) for row in every])
 
     def write_topics(self, rows: Sequence[Row]) -> None:
-        """Write topics.csv with these rows, and those of other tokenizers that are there."""
-        new = {row["tokenizer"] for row in rows}
+        """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
+        new = {(row["tokenizer"], str(row["length"])) for row in rows}
         try:
             with (self.path / "topics.csv").open(encoding="utf-8", newline="") as file:
-                kept = [row for row in csv.DictReader(file) if row.get("tokenizer") not in {*new, None}]
+                found = [((row.get("tokenizer"), row.get("length")), row) for row in csv.DictReader(file)]
+            kept = [row for key, row in found if key not in new and None not in key]
         except OSError:
             kept = []
         self._write_table("topics.csv", [*kept, *rows])

@@ -2,16 +2,14 @@
 
 import contextlib
 import csv
-import fcntl
 import io
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.files import write_atomically
+from topicscope.files import alone_in, write_atomically
 
 Row = dict[str, Any]
 
@@ -80,16 +78,14 @@ def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder meanwhile; the lock goes with the process, however it ends."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(folder, wait=False))
+        except BlockingIOError:
+            raise InputError(
+                f"--out {folder} is being written by another process: wait for it, or choose another folder."
+            ) from None
         yield
-    except BlockingIOError:
-        raise InputError(
-            f"--out {folder} is being written by another process: wait for it, or choose another folder."
-        ) from None
-    finally:
-        os.close(handle)
 
 
 def _shown(value: Any) -> str:

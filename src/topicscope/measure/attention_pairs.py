@@ -9,7 +9,6 @@ articles, not passages or pairs, are independent: the bootstrap draws articles.
 Memory depends on the labellings and on the articles of one shard, not on the corpus.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -225,9 +224,3 @@ def _histograms(
     codes = (labelling * len(CLASSES) + classes[labelling, pair]) * size + bins[pair]
     counted = np.bincount(codes, minlength=len(classes) * len(CLASSES) * size)
     return counted.astype(np.float64).reshape(len(classes), len(CLASSES), size)
-
-
-def concatenate(shards: Sequence[ArticleSums]) -> ArticleSums:
-    """Articles of several shards as one; an article that two shards share is there twice, which sums do not mind."""
-    names = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
-    return ArticleSums(*(np.concatenate([getattr(shard, name) for shard in shards]) for name in names))

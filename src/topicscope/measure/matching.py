@@ -126,11 +126,6 @@ def co_occurrence_strata(table: PairTable) -> Strata:
     return Strata(pair_bins, len(occupied) + 1)
 
 
-def word_strata(table: PairTable, frequency: Float[np.ndarray, " word"], *, levels: int = 10) -> Strata:
-    """Strata of like co-occurrence, and of like frequency of the rarer and of the commoner word."""
-    return co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), levels)
-
-
 @dataclass(frozen=True, eq=False)
 class Matched:
     """Averages over the same cells, each weighted by its same-topic pairs."""
