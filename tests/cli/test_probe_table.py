@@ -42,11 +42,14 @@ def test_where_there_is_no_ratio_the_difference_has_its_interval_and_the_reason_
     said = printed(capsys, row("matrix", cosine=NONE))
     assert "Δ: same minus different [95 % interval], where there is no ratio (the denominator is not above 0)." in said
     assert STAR in said
+    bare = RATIO | {"low": None, "high": None, "ratio_note": "too many have no pair"}
+    assert "no interval, or none with an upper end: too many have no pair." in printed(capsys, row("matrix", dot=bare))
     # The control: signs that the table does not have are not explained.
     plain = printed(capsys, row("matrix"))
     assert "Δ" not in plain
     assert "*" not in plain
     assert "left out" not in plain
+    assert "no interval" not in plain
 
 
 def test_replicates_that_were_left_out_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

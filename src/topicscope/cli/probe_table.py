@@ -71,6 +71,8 @@ def _signs(rows: list[dict[str, Any]]) -> list[str]:
     if reasons:
         why = "; ".join(reason for reason in reasons if reason)
         found.append(f"Δ: same minus different [95 % interval], where there is no ratio ({why}).")
+    no_interval = dict.fromkeys(each["ratio_note"] for each in contrasts if each["ratio"] is not None and _open(each))
+    found += [f"no interval, or none with an upper end: {note}." for note in no_interval if note]
     left = max((each.get("replicates_left_out", 0) for each in contrasts), default=0)
     if left:
         found.append(
@@ -78,3 +80,8 @@ def _signs(rows: list[dict[str, Any]]) -> list[str]:
             "the intervals."
         )
     return found
+
+
+def _open(contrast: dict[str, Any]) -> bool:
+    """Whether an end of the ratio's interval is missing."""
+    return contrast["low"] is None or contrast["high"] is None

@@ -9,8 +9,10 @@ MOST = 6
 def with_interval(value: float, low: float | None, high: float | None, *, mark: str = "") -> str:
     """``1.52* [1.40, 1.63]``: two digits of the interval's width; ``mark`` comes after the number.
 
-    A number without an interval has four digits, and says so.
+    A number without an interval, or with one that has no upper end, has four digits, and says so.
     """
+    if low is not None and high is None:
+        return f"{value:.4g}{mark} [{low:.4g}, no upper end]"
     if low is None or high is None:
         return f"{value:.4g}{mark} (no interval)"
     digits = decimals(high - low)
