@@ -57,14 +57,13 @@ def test_table_1_as_a_picture_has_intervals_and_the_papers_numbers_apart(tmp_pat
 def test_a_ratio_without_an_interval_is_a_hollow_dot_that_the_legend_explains() -> None:
     bare = RatioRow("bare", None, {name: Ratio(1.3) for name in ("cosine", "dot", "attention")})
 
-    def drawn(*rows: RatioRow) -> tuple[list[object], str]:
+    def drawn(*rows: RatioRow) -> tuple[list[bool], str]:
         figure = ratio_table(rows, title="t")
-        dots = [line.get_markerfacecolor() for line in figure.axes[0].lines if line.get_marker() == "o"]
+        dots = [line.get_markerfacecolor() == "none" for line in figure.axes[0].lines if line.get_marker() == "o"]
         return dots, " ".join(text.get_text() for text in figure.legends[0].get_texts())
 
     dots, legend = drawn(bare, ROWS[0])
-    assert dots[0] == "none"
-    assert dots[1] != "none"
+    assert dots == [True, False]
     assert "no interval" in legend
     # The control: nothing to explain.
     assert "no interval" not in drawn(ROWS[0])[1]

@@ -10,7 +10,7 @@ import tyro
 from topicscope.cli.main import parse
 from topicscope.cli.probe_table import print_table
 from topicscope.cli.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError
+from topicscope.commands.probe_checks import check_request
 from topicscope.probe.settings import (
     CorpusSettings,
     Machine,
@@ -76,14 +76,13 @@ def main(words: list[str]) -> int:
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
-    if not options.models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
-    log_to_terminal(quiet=options.quiet)
-    from topicscope.commands.probe import probe
-
     settings = ProbeSettings(
         text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
     )
+    check_request(options.models, out=options.out, settings=settings, revisions=options.revision)
+    log_to_terminal(quiet=options.quiet)
+    from topicscope.commands.probe import probe
+
     with progress_bar("probing", quiet=options.quiet or options.json) as report:
         result = probe(
             options.models,

@@ -34,13 +34,17 @@ class ProbeFolder:
         A study that was refused or stopped before anything was measured leaves the folder to another: passages and
         topics in it are found by their content.
         """
-        begun = is_begun(self.path, self._settings.name, what="study", command="probe")
+        begun = self.check()
         self.path.mkdir(parents=True, exist_ok=True)
         # Not while another process works by the settings that are there.
         with self.locked():
             if begun and self._is_measured():
                 self._refuse_other(settings)
             write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+
+    def check(self) -> bool:
+        """Whether a study has begun here; refuse a file, and a folder of something else."""
+        return is_begun(self.path, self._settings.name, what="study", command="probe")
 
     def _is_measured(self) -> bool:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 
 from topicscope.measure.uncertainty import CONFIDENCE
 
-# Replicates without pairs are left out. If less than this share remains, no interval is taken: with two topics, of which
-# only four replicates in ten draw both, it would hold the truth in 73 % of cases (with three topics in 95 %).
+# Replicates without pairs are left out. If less than this share remains, no interval is taken: with two topics, of
+# which only four replicates in ten draw both, it would hold the truth in 73 % of cases (with three topics in 95 %).
 LEAST_WITH_PAIRS = 0.5
 
 
@@ -17,7 +17,7 @@ class Contrast:
     """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
 
     Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds, None if fewer than half
-    have: where topics are few, some draw but one of them, and have no pair of two (``replicates_left_out`` counts them).
+    have: where topics are few, some draw but one of them and have no pair of two (``replicates_left_out`` counts them).
     ``ratio`` and its interval are None unless the interval of the denominator is above 0: around 0 the ratio may be any
     number, and below it says nothing. ``ratio_note`` says which it is, or how many replicates have no pair.
     """

@@ -26,7 +26,7 @@ class OwnTopics(NamedTuple):
 
 def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
     """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics."""
-    pairs = _pairs(path)
+    pairs = read_pairs(path)
     tokens = {word: tokenizer.token(word) for word, _ in pairs}
     topics = list(dict.fromkeys(topic for _, topic in pairs))
     kept = sorted({token for token in tokens.values() if token is not None})
@@ -49,7 +49,8 @@ def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
     return OwnTopics(labels, topics, sorted(word for word, token in tokens.items() if token is None))
 
 
-def _pairs(path: Path) -> list[tuple[str, str]]:
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Words and topics, line by line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)

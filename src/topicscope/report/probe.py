@@ -103,7 +103,7 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
     if printed:
         panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
         return
-    if not ratio.has_interval:
+    if ratio.low is None or ratio.high is None:
         panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5, label="no interval")
         return
     panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
