@@ -41,7 +41,7 @@ examples:
 class Options:
     """Options of the command."""
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
     """Models: minilm, a folder, a hub's name, or random: and one of these."""
 
     out: Path = Path("probe")

@@ -76,7 +76,7 @@ class TopicOptions:
     """Sweeps of LDA's sampler."""
 
     most_tokens: int = 20_000_000
-    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 20 bytes a token."""
+    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes a word."""
 
     stop_words: str = "gensim"
     """Words left out: "gensim" (the English list of its package), "none", or a file with one word a line."""
