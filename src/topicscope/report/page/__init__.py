@@ -31,7 +31,17 @@ from topicscope.report.page.views import run_views
 ASSETS = Path(__file__).parent / "assets"
 # A page is at most 10 MB. So many are kept for its text and for what an estimate may be wrong by.
 MOST_BYTES, MARGIN = 10_000_000, 800_000
-SCRIPTS = ("core.js", "figures.js", "claims.js", "maps.js", "curves.js", "training.js", "landscapes.js", "start.js")
+SCRIPTS = (
+    "core.js",
+    "figures.js",
+    "probes.js",
+    "claims.js",
+    "maps.js",
+    "curves.js",
+    "training.js",
+    "landscapes.js",
+    "start.js",
+)
 
 
 @dataclass(frozen=True)

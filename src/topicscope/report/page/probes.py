@@ -7,7 +7,9 @@ from typing import Any
 
 from topicscope.report.page.folders import Found, Row, read_json, read_table
 from topicscope.report.page.images import Image, images_of
-from topicscope.report.page.probe_figures import MEASURES, SIGNIFICANT, model_name, probe_figures
+from topicscope.report.page.probe_figures import probe_figures
+from topicscope.report.page.probe_heads import head_thresholds
+from topicscope.report.page.probe_rows import MEASURES, SIGNIFICANT, model_name, threshold_name
 from topicscope.report.page.store import Store
 
 MOST_TOPICS = 300
@@ -27,6 +29,8 @@ class ProbeSection:
     kept: str
     """What the sign beside a word means."""
     figures: tuple[dict[str, Any], ...]
+    thresholds: tuple[str, ...]
+    """Of the maps of heads; the last is shown first."""
     images: tuple[Image, ...]
 
 
@@ -49,6 +53,7 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         topics=topics,
         kept=kept,
         figures=tuple(probe_figures(rows, maps, anchor)),
+        thresholds=tuple(head_thresholds(rows)),
         images=images_of(drawn, anchor, store, found),
     )
 
@@ -56,11 +61,10 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
 def table_row(row: Row) -> dict[str, str]:
     """A row of probe.json in words."""
     ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
-    fraction = row.get("fraction")
     return {
         **{name: str(row.get(name, "")) for name in PLAIN},
         "model": model_name(row),
-        "fraction": "own topics" if fraction is None else f"{fraction:g}",
+        "fraction": threshold_name(row),
         "centred": "yes" if row.get("centred") else "no",
         **ratios,
     }

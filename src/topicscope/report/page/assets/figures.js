@@ -151,7 +151,7 @@ function showPictures() {
 }
 
 function showFigures() {
-  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...spec, title: undefined }));
+  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...viewOf(spec), title: undefined }));
   for (const sweep of DATA.sweeps) showSweep(sweep);
 }
 
