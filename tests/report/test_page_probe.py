@@ -7,6 +7,7 @@ import pytest
 
 from topicscope.report.page.folders import Row
 from topicscope.report.page.probe_heads import head_figures, head_thresholds
+from topicscope.report.page.probes import ratio_text
 
 
 def measured(ratio: float | None, **more: Any) -> dict[str, Any]:
@@ -78,3 +79,12 @@ def test_heads_without_a_ratio_are_blank_and_counted() -> None:
     assert figure["text"].startswith("Own topics")
     (bare,) = head_figures([probed("one", heads=[[None]])])
     assert bare["text"] == "No head has a ratio."
+
+
+def test_a_difference_in_place_of_a_ratio_has_its_interval_and_its_star() -> None:
+    assert ratio_text(measured(None)) == "no ratio; difference 0.5 [0.25, 0.75] *"
+    assert ratio_text(measured(None, p=0.5)) == "no ratio; difference 0.5 [0.25, 0.75]"
+    assert ratio_text(measured(None, difference_low=None)) == "no ratio; difference 0.5 (no interval) *"
+    assert ratio_text(measured(2.0)) == "2 [1.9, 2.1] *"
+    assert ratio_text(measured(2.0, low=None, high=None)) == "2 (no interval) *"
+    assert ratio_text(measured(None, difference=None)) == ratio_text(None) == "–"

@@ -76,10 +76,18 @@ def ratio_text(measure: Any) -> str:
         return "–"
     star = " *" if measure.get("p") is not None and measure["p"] < SIGNIFICANT else ""
     if measure.get("ratio") is None:
-        difference = measure.get("difference")
-        return "–" if difference is None else f"no ratio; difference {difference:.4g}{star}"
-    interval = f" [{measure['low']:.4g}, {measure['high']:.4g}]" if measure.get("low") is not None else ""
-    return f"{measure['ratio']:.4g}{interval}{star}"
+        difference = _with_interval(measure, "difference", "difference_low", "difference_high")
+        return f"no ratio; difference {difference}{star}" if difference else "–"
+    return _with_interval(measure, "ratio", "low", "high") + star
+
+
+def _with_interval(measure: Row, name: str, low: str, high: str) -> str:
+    """A number with its 95 % interval, or with the word that it has none; empty if there is no number."""
+    if measure.get(name) is None:
+        return ""
+    if measure.get(low) is None or measure.get(high) is None:
+        return f"{measure[name]:.4g} (no interval)"
+    return f"{measure[name]:.4g} [{measure[low]:.4g}, {measure[high]:.4g}]"
 
 
 def _topics(folder: Path, found: Found) -> tuple[tuple[tuple[str, str], ...], str]:
