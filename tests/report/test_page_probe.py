@@ -7,6 +7,7 @@ import pytest
 
 from topicscope.report.page.folders import Row
 from topicscope.report.page.probe_heads import head_figures, head_thresholds
+from topicscope.report.page.probe_ratios import ratio_figures
 from topicscope.report.page.probes import ratio_text
 
 
@@ -88,3 +89,37 @@ def test_a_difference_in_place_of_a_ratio_has_its_interval_and_its_star() -> Non
     assert ratio_text(measured(2.0)) == "2 [1.9, 2.1] *"
     assert ratio_text(measured(2.0, low=None, high=None)) == "2 (no interval) *"
     assert ratio_text(measured(None, difference=None)) == ratio_text(None) == "–"
+
+
+def test_ratios_are_split_by_embedding_on_a_logarithmic_axis_with_a_word_where_there_is_none() -> None:
+    layer = probed("one", embedding="layer", cosine=measured(1.1), dot=measured(-0.5))
+    rows = [probed("one"), probed("two", cosine=measured(None)), layer, probed("one", centred=True)]
+    figures = {figure["title"].split(":")[0]: figure for figure in ratio_figures(rows)}
+    assert list(figures) == [
+        "cosine, embedding matrix",
+        "cosine, embedding layer",
+        "dot product, embedding matrix",
+        "dot product, embedding layer",
+        "attention",
+    ]
+    markers, words = figures["cosine, embedding matrix"]["traces"]
+    assert markers["y"] == ["one, 0.001, one", "two, 0.001, one"]
+    assert markers["x"] == [2.0, None]
+    assert markers["error_x"]["array"] == [pytest.approx(0.1), None]
+    assert (words["y"], [text.strip() for text in words["text"]]) == (["two, 0.001, one"], ["not defined"])
+    axis = figures["cosine, embedding matrix"]["layout"]["xaxis"]
+    assert axis["type"] == "log"
+    assert 10 ** axis["range"][0] < 1 < 2.1 < 10 ** axis["range"][1]
+    assert [text.strip() for text in figures["dot product, embedding layer"]["traces"][1]["text"]] == [
+        "-0.5, off this axis"
+    ]
+    # The attention of both embeddings is one.
+    assert figures["attention"]["traces"][0]["y"] == ["one, 0.001, one", "two, 0.001, one"]
+
+
+def test_a_ratio_without_an_interval_is_open_and_said_to_be() -> None:
+    (figure, *_) = ratio_figures([probed("one", cosine=measured(2.0, low=None, high=None)), probed("two")])
+    assert figure["traces"][0]["marker"]["symbol"] == ["circle-open", "circle"]
+    assert "Open: no interval." in figure["text"]
+    (figure, *_) = ratio_figures([probed("two")])
+    assert "Open" not in figure["text"]

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 
 from topicscope.report.figures import COLOURS
 from topicscope.report.paper import BLUE, GREEN, GREY, ORANGE
+from topicscope.report.ratio_axis import ratio_axis
 
 MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
 
@@ -98,17 +99,10 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
 
 
 def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
-    """Whole factors as ticks: a logarithmic axis labels powers of ten alone."""
-    ends = [end for each in ratios for end in (each.value, each.low, each.high) if end is not None and end > 0]
-    low, high = min([*ends, 0.9]), max([*ends, 1.1])
-    steps = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
-    ticks = [step for step in steps if low / 1.3 <= step <= high * 1.3]
-    if high / low < 2.2:
-        ticks = [round(step, 2) for step in np.arange(0.4, 2.55, 0.1 if high / low < 1.7 else 0.2)]
-        ticks = [step for step in ticks if low / 1.06 <= step <= high * 1.06]
+    ticks, ends = ratio_axis([end for each in ratios for end in (each.value, each.low, each.high)])
     panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
     panel.minorticks_off()
-    panel.set_xlim(low / 1.08, high * 1.08)
+    panel.set_xlim(*ends)
 
 
 def head_maps(
