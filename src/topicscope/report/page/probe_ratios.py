@@ -88,7 +88,7 @@ def _words(names: Sequence[str], measures: Sequence[Row]) -> dict[str, Any]:
         "x": [1] * len(missing),
         "y": [name for name, _ in missing],
         "text": ["  not defined" if ratio is None else f"  {ratio:.3g}, off this axis" for _, ratio in missing],
-        "textposition": "middle right",
+        "textposition": "bottom right",
         "textfont": {"size": 11},
         "hoverinfo": "skip",
     }
@@ -103,7 +103,7 @@ def _bounded(measure: Row) -> bool:
 
 
 def _name_above(name: str) -> dict[str, Any]:
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom"}
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom", "yshift": 2}
     return {"text": name, "showarrow": False, "font": {"size": 11}, **place}
 
 
