@@ -1,5 +1,7 @@
 """A sweep of a second: four combinations, three seeds."""
 
+import copy
+from collections.abc import Iterable
 from typing import Any
 
 from helpers import SMALL
@@ -11,7 +13,20 @@ VARY: dict[str, Axis] = {"training.learning_rate": (0.01, 0.1), "data.length": (
 
 def small_sweep(**changes: Any) -> Sweep:
     options: dict[str, Any] = {"settings": SMALL, "vary": VARY, "seeds": (0, 3, 4), "together": 2}
-    return Sweep(**(options | changes))
+    options |= changes
+    return Sweep(**(options | {"settings": shared(options["settings"], options["vary"])}))
+
+
+def shared(settings: dict[str, Any], vary: Iterable[str]) -> dict[str, Any]:
+    """Settings without those that vary."""
+    left = copy.deepcopy(settings)
+    for name in vary:
+        *sections, last = name.split(".")
+        table = left
+        for section in sections:
+            table = table.get(section, {})
+        table.pop(last, None)
+    return left
 
 
 def untimed(result: SweepResult) -> list[dict[str, Any]]:

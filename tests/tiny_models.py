@@ -20,7 +20,7 @@ ENCODERS = ("bert", "albert", "bart", "electra", "roberta", "distilbert", "deber
 DECODERS = ("gpt2", "gpt_neox", "llama")
 
 
-def tiny_config(kind: str) -> Any:
+def tiny_config(kind: str, **more: Any) -> Any:
     """Two layers of two heads, 60 tokens, 40 positions."""
     from transformers import AutoConfig
 
@@ -70,10 +70,10 @@ def tiny_config(kind: str) -> Any:
         },
     }
     settings = own_names.get(kind, SIZES | changes.get(kind, {}))
-    return AutoConfig.for_model(kind, **settings)
+    return AutoConfig.for_model(kind, **settings | more)
 
 
-def save_tiny(kind: str, folder: Path, *, seed: int = 0) -> Path:
+def save_tiny(kind: str, folder: Path, *, seed: int = 0, **more: Any) -> Path:
     """A model whose attention is far from uniform: its matrices are drawn ten times as large as usual."""
     from transformers import AutoModel
 
@@ -81,7 +81,7 @@ def save_tiny(kind: str, folder: Path, *, seed: int = 0) -> Path:
         # DeBERTa's code uses what torch no longer recommends.
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        network = AutoModel.from_config(tiny_config(kind))  # type: ignore[no-untyped-call]
+        network = AutoModel.from_config(tiny_config(kind, **more))  # type: ignore[no-untyped-call]
         with torch.no_grad():
             for parameter in network.parameters():
                 if parameter.ndim == 2:

@@ -1,6 +1,8 @@
-"""Files that are either there whole or not at all."""
+"""Files that are either there whole or not at all, and folders that one process has to itself."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -17,3 +19,27 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         # On a full disk the part that was written would take the last space.
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path, *, wait: bool) -> Iterator[None]:
+    """Keep other processes that ask for the same out of a folder; the lock goes with the process, however it ends.
+
+    wait: for the process that has it; else ``BlockingIOError``. Windows has no such locks: there nobody is kept out.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        if wait:
+            # A disk without locks serves one process at a time as well.
+            with contextlib.suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)

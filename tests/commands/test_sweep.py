@@ -17,7 +17,7 @@ from topicscope.commands import sweep_runs
 from topicscope.commands.sweep import SweepResult, sweep
 from topicscope.commands.sweep_table import table_rows
 from topicscope.errors import InputError
-from topicscope.settings.sweep import Sweep
+from topicscope.settings.sweep import Axis, Range, Sweep
 from topicscope.settings.sweep_toml import dump_sweep
 from topicscope.training.ensemble import Ensemble, train_ensemble
 from topicscope.training.runs import RunFolder
@@ -129,6 +129,55 @@ def test_a_stopped_sweep_goes_on_with_what_is_missing(
     assert len(trained) == len(set(trained)) == 8
 
 
+def untimed_csv(out: Path) -> bytes:
+    with (out / "sweep.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    place = rows[0].index("train_seconds")
+    return "\n".join(",".join(row[:place] + row[place + 1 :]) for row in rows).encode()
+
+
+def test_a_stopped_sweep_resumed_from_its_folder_alone_is_the_same_sweep_to_the_byte(tmp_path: Path) -> None:
+    # A range before a list: a writer of TOML would turn them round.
+    vary: dict[str, Axis] = {"training.learning_rate": Range(low=0.01, high=0.1, count=2), "masking.mask": (0.2, 0.4)}
+    asked = small_sweep(vary=vary, seeds=(0, 3))
+    undisturbed = sweep(asked, tmp_path / "undisturbed", workers=1, measures=["loss"]).out
+
+    def stop(done: int, total: int, name: str) -> None:
+        raise KeyboardInterrupt
+
+    out = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        sweep(asked, out, workers=1, report=stop)
+    assert not (out / "sweep.csv").exists()
+    sweep(out / "sweep.toml", out, resume=True, workers=1, measures=["loss"])
+    assert untimed_csv(out) == untimed_csv(undisturbed)
+    runs, figures = ({path.name for path in (out / name).iterdir()} for name in ("runs", "figures"))
+    assert runs == {path.name for path in (undisturbed / "runs").iterdir()}
+    assert figures == {path.name for path in (undisturbed / "figures").iterdir()}
+
+
+def test_figures_are_drawn_anew_without_those_of_before_and_files_of_the_user_stay(tmp_path: Path) -> None:
+    one = small_sweep(vary={"training.learning_rate": (0.01, 0.1)}, seeds=(0,))
+    folder = sweep(one, tmp_path / "out", workers=1, measures=["loss"]).out / "figures"
+    drawn = {path.name for path in folder.iterdir()}
+    two = small_sweep(vary={"training.learning_rate": (0.01, 0.1), "masking.mask": (0.2,)}, settings={})
+    ours = folder / "map-masking.mask-training.learning_rate.svg"
+    mine = folder / "map-of-my-own.svg"
+    ours.touch()
+    mine.touch()
+    command._remove_figures(two, folder)
+    assert {path.name for path in folder.iterdir()} == {mine.name}
+    sweep(one, tmp_path / "out", workers=1, measures=["loss"], resume=True)
+    assert {path.name for path in folder.iterdir()} == drawn | {mine.name}
+
+
+def test_a_group_is_named_with_four_digits_and_told_apart_by_its_settings(tmp_path: Path) -> None:
+    close = small_sweep(vary={"training.learning_rate": (0.009486832980505141, 0.009486832980505143)}, seeds=(0,))
+    items = [item for _, item in sweep_runs.group_items(close, tmp_path)]
+    assert [item.name for item in items] == ["learning_rate 0.009487"] * 2
+    assert len({item.argument.folder for item in items}) == 2
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
@@ -206,10 +255,15 @@ def test_a_run_that_diverges_has_no_measures_and_does_not_keep_others_from_their
 def test_another_sweep_in_the_same_folder_is_refused_and_named(tmp_path: Path) -> None:
     one = small_sweep(vary={"training.learning_rate": (0.1,)}, seeds=(0,))
     sweep(one, tmp_path / "out", workers=1)
-    with pytest.raises(InputError, match="is not empty"):
+    with pytest.raises(InputError, match="is not empty: choose another folder, or add --resume"):
         sweep(one, tmp_path / "out", workers=1)
     with pytest.raises(InputError, match=r"it differs in seeds\)"):
         sweep(small_sweep(vary=one.vary, seeds=(1,)), tmp_path / "out", resume=True)
+    elsewhere = Sweep(vary={"data.topics": (3,)}, seeds=(0,))
+    with pytest.raises(
+        InputError, match=r"differs in settings\.data\.\w+, settings\.data\.\w+, [\w.]+, and \d+ more\)"
+    ):
+        sweep(elsewhere, tmp_path / "out", resume=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(InputError, match="holds no sweep"):
@@ -221,7 +275,9 @@ def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_p
     settings = {"data": {"topic_words": str(tmp_path / "words.npy")}}
     with pytest.raises(InputError, match=r"model\.heads = 3"):
         sweep(Sweep(settings=settings, vary={"model.heads": (1, 3)}), tmp_path / "out")
-    with pytest.raises(InputError, match="did you mean contrast_value"):
+    with pytest.raises(
+        InputError, match=r"contrast_valu\" is not a measure of a sweep: give any of loss, .*norm_value"
+    ):
         sweep(small_sweep(), tmp_path / "out", workers=1, measures=["contrast_valu"])
     assert not (tmp_path / "out").exists()
     assert trained == []

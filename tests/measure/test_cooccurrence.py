@@ -22,9 +22,9 @@ from topicscope.measure.matched_words import (
 from topicscope.measure.matching import (
     Strata,
     cells_by_labelling,
+    co_occurrence_strata,
     matched_averages,
     quarter_doubling_bins,
-    word_strata,
 )
 from topicscope.measure.pair_forms import form_average, pair_forms
 from topicscope.measure.pair_table import PairTable
@@ -98,6 +98,25 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
     assert len(top_pairs(table, 10**6, labelling.kept)) == len(rows)
 
 
+def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> None:
+    labelling = Labelling(np.repeat(np.arange(2), 3)[:, None] == np.arange(2))
+    vectors = np.eye(6) + 1
+
+    def compared(table: PairTable) -> TopPairs:
+        draw = np.random.default_rng(0)
+        [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=40, generator=draw)
+        return found
+
+    alone = compared(PairTable.empty(6))
+    assert alone.pairs == 0
+    assert (alone.attention.ratio, alone.attention.ratio_note) == (None, "no pair to average over")
+    # (e_i + 1)·(e_j + 1) = 6 + 2.
+    assert alone.cosine.same == pytest.approx(8)
+    # The control: two words that meet once have attention.
+    met = compared(PairTable(6, np.array([0 * 6 + 1, 0 * 6 + 4]), np.array([2.0, 2.0]), np.array([1.0, 0.5])))
+    assert (met.pairs, met.attention.same, met.attention.different) == (2, 0.5, pytest.approx(0.375))
+
+
 def test_table_2_is_of_the_words_that_the_threshold_keeps() -> None:
     draw = np.random.default_rng(11)
     words, offsets = random_words(draw)
@@ -158,7 +177,7 @@ def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
     draw = np.random.default_rng(3)
     words, offsets = random_words(draw)
     table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
-    strata = word_strata(table, frequency, levels=3)
+    strata = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
     matrix = strata.matrix
     assert (matrix == matrix.T).all()
     assert matrix.max() < strata.strata == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
@@ -231,12 +250,12 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     expected = 0.01 * np.log2(1 + counts[words[:, early], words[:, late]])
     attention = expected[:, None] * draw.exponential(size=(100, 2, len(early)))
     frequency = np.bincount(words.ravel(), minlength=120).astype(np.float64)
-    fine = word_strata(table, frequency, levels=3)
+    fine = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
     low, high = matched_ratio(words, attention, labelling, fine)
     assert low is not None
     assert high is not None
     assert low < 1 < high
-    balance = matched_co_occurrence(table, labelling, fine)
+    balance = matched_co_occurrence(table, table, labelling, fine)
     assert abs(balance.same / balance.different - 1) < 0.1
     of_words = matched_word_co_occurrence(table, labelling, MatchedWords(labelling, fine))
     assert abs(of_words.same / of_words.different - 1) < 0.1
@@ -245,7 +264,7 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     low, _ = matched_ratio(words, attention, labelling, capped)
     assert low is not None
     assert low > 1
-    coarse = matched_co_occurrence(table, labelling, capped)
+    coarse = matched_co_occurrence(table, table, labelling, capped)
     assert coarse.same / coarse.different > 1.2
     # And what topics have beside is not matched away.
     same = labelling.shares(words[:, early].ravel(), words[:, late].ravel()).reshape(100, 1, -1)

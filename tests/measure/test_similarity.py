@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from topicscope.measure.contrast import SeedDraws, contrast
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.similarity import averages_of, pair_averages, prepared, similarity_p_values
-from topicscope.measure.similarity_auc import auc, auc_replicates, counts_below, placements
+from topicscope.measure.similarity_auc import auc_replicates, counts_below, placements
 from topicscope.measure.topic_weights import TopicDraws, TopicWeights, topic_partners
 
 
@@ -85,6 +85,11 @@ def test_cosine_is_the_dot_product_of_directions_and_centring_takes_the_mean_off
     assert prepared(vectors, "dot") == pytest.approx(vectors)
     assert prepared(vectors, "dot", centred=True).mean(axis=0) == pytest.approx(np.zeros(2), abs=1e-12)
     assert prepared(vectors, "cosine", centred=True) != pytest.approx(prepared(vectors, "cosine"))
+
+
+def auc(products: np.ndarray, labelling: Labelling, weights: TopicWeights) -> np.ndarray:
+    [found] = auc_replicates([placements(products, labelling)], labelling, weights)
+    return found
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
@@ -282,3 +287,27 @@ def test_intervals_over_topics_and_words_hold_the_truth_as_often_as_stated() -> 
 @pytest.mark.slow
 def test_intervals_over_topics_and_words_hold_the_truth_as_often_as_stated_in_1000_trials() -> None:
     check_coverage(1000, seed=11)
+
+
+def held_with(topics: int, trials: int) -> list[bool]:
+    """Topics of ten words, drawn anew each time: whether the interval holds the true difference, where there is one."""
+    draw = np.random.default_rng(topics)
+    topic = np.repeat(np.arange(topics), 10)
+    labelling = Labelling(topic[:, None] == np.arange(topics))
+    held = []
+    for _ in range(trials):
+        vectors = (draw.normal(size=(len(topic), 16)) + draw.normal(size=(topics, 16))[topic]) / 4
+        averages = pair_averages(vectors, labelling, TopicWeights.draw(labelling, 200, generator=draw))
+        found = contrast(averages.same, averages.different)
+        if found.difference_low is not None and found.difference_high is not None:
+            held.append(found.difference_low < 1 < found.difference_high)
+    return held
+
+
+def test_few_topics_have_intervals_that_hold_the_truth_and_two_have_none() -> None:
+    # docs/probe.md states these.
+    for topics, stated in ((3, 0.951), (4, 0.985)):
+        held = held_with(topics, 150)
+        assert len(held) == 150
+        assert abs(np.mean(held) - stated) < 5 * np.sqrt(stated * (1 - stated) / 150)
+    assert held_with(2, 50) == []

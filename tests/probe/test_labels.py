@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
 
+from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
 from topicscope.probe.labels import Labels
+from topicscope.probe.plan import over_vocabulary
 
 
 def labelled(membership: list[list[int]], assignment: str) -> Labels:
@@ -18,7 +20,10 @@ def labelled(membership: list[list[int]], assignment: str) -> Labels:
 
 def test_two_words_are_of_the_same_topic_if_they_share_one_and_a_word_is_not_with_itself() -> None:
     several = labelled([[1, 1, 0], [0, 1, 1], [0, 0, 1]], "several")
-    assert several.same_topic.tolist() == [[False, True, False], [True, False, True], [False, True, False]]
+    first, second = np.indices((3, 3)).reshape(2, -1)
+    found = over_vocabulary(several, several.tokens).classes(first, second).reshape(3, 3)
+    word, same, different = SAME_WORD, SAME_TOPIC, DIFFERENT_TOPIC
+    assert found.tolist() == [[word, same, different], [same, word, same], [different, same, word]]
 
 
 def test_topic_is_the_one_topic_of_each_word() -> None:

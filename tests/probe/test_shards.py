@@ -1,3 +1,4 @@
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from topicscope.measure.pair_table import PairTable
 from topicscope.probe.labels import Labels
 from topicscope.probe.models import HuggingFaceModel, Loading, Subject
 from topicscope.probe.plan import Plan, places
-from topicscope.probe.shards import ShardResult, attention_sums
+from topicscope.probe.shards import ShardResult, _load_model, attention_sums, load_model
 from topicscope.probe.sources import find_model
 
 DRAW = np.random.default_rng(5)
@@ -34,7 +35,7 @@ def some_labels() -> list[Labels]:
     ]
 
 
-def some_plan(labels: Sequence[Labels], permutations: int = 0) -> Plan:
+def some_plan(labels: Sequence[Labels], permutations: int = 1) -> Plan:
     words = np.unique(np.concatenate([each.tokens for each in labels]))
     return Plan(tuple(labels), np.ones(len(words)), PairTable.empty(len(words)), permutations, seed=0)
 
@@ -180,3 +181,30 @@ def test_other_errors_are_not_taken_for_memory() -> None:
         measure(model, some_plan([planted_labels(model.topic)]))
     with pytest.raises(InputError, match="memory ran out on a single passage of 3 tokens: lower --length"):
         measure(Greedy(most=1), some_plan([planted_labels(model.topic)]))
+
+
+def test_a_model_that_changes_before_a_worker_loads_it_is_refused(tmp_path: Path) -> None:
+    source = find_model(str(save_tiny("bert", tmp_path)))
+    before, sent = source.digest, pickle.dumps(source)
+    special, loading = ((2,), (3,)), Loading(device="cpu")
+    first = load_model(source, special, loading).embedding_matrix()
+    save_tiny("bert", tmp_path, seed=1)
+    # As in another process, which has nothing loaded.
+    _load_model.cache_clear()
+    with pytest.raises(InputError, match="was changed while it was probed: probe it again"):
+        load_model(pickle.loads(sent), special, loading)
+    # The control: found anew, it is what it is now.
+    changed = find_model(str(tmp_path))
+    assert changed.digest != before
+    assert not np.array_equal(load_model(changed, special, loading).embedding_matrix(), first)
+
+
+def test_modernbert_attends_within_a_window_in_its_local_layers(tmp_path: Path) -> None:
+    model = HuggingFaceModel(find_model(str(save_tiny("modernbert", tmp_path))), ([2], [3]), Loading(device="cpu"))
+    [whole, local] = model.attention([PASSAGES[4]])[:, 0].numpy()
+    query, key = np.indices(whole.shape[-2:])
+    far = abs(query - key) > 4
+    assert (local[:, far] == 0).all()
+    assert (local[:, ~far] > 0).all()
+    # The control: every other layer sees all.
+    assert (whole[:, far] > 0).all()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planted import planted_bags, planted_passages, word_tokenizer
 from topicscope.errors import InputError
+from topicscope.probe.bags import Bags
 from topicscope.probe.topics import (
     FittedTopics,
     TopicSettings,
@@ -20,6 +21,7 @@ from topicscope.probe.topics import (
     save_topics,
     words_per_topic,
 )
+from topicscope.scale import versions
 
 PLANTED = TopicSettings(topics=4, iterations=60, coherence=False)
 
@@ -136,6 +138,23 @@ def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeyp
     (tmp_path / "topics.safetensors").write_bytes(b"short")
     with pytest.raises(InputError, match="has no fitted topics that can be read"):
         load_topics(tmp_path, tokenizer)
+
+
+def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passages, tokenizer = planted_passages(tmp_path / "text")
+    once, fitted = TopicSettings(topics=4, iterations=1, coherence=False), []
+
+    def counted(bags: Bags, settings: TopicSettings, seed: int) -> FittedTopics:
+        fitted.append(seed)
+        return fit_lda(bags, settings, seed)
+
+    monkeypatch.setattr("topicscope.probe.topics.fit_lda", counted)
+    known = versions()
+    for tomotopy, fits in (("1", 1), ("1", 1), ("2", 2)):
+        monkeypatch.setattr("topicscope.probe.topics.versions", lambda given=tomotopy: known | {"tomotopy": given})
+        [found] = fit_topics(passages, tokenizer, once, folder=tmp_path / "fits")
+        assert len(fitted) == fits
+    assert found.description["corpus"] == passages.description["corpus"]
 
 
 @pytest.mark.slow

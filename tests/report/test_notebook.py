@@ -63,10 +63,11 @@ def test_show_puts_the_whole_page_in_a_frame(tmp_path: Path) -> None:
     shown = show(folder)._repr_html_()
     assert shown.startswith("<iframe srcdoc=")
     assert "<script" not in shown
+    assert len(repr(show(folder))) < 100
     assert "allow-same-origin" not in shown
     inside = html.unescape(re.findall(r'srcdoc="(.*?)" sandbox', shown, re.DOTALL)[0])
     assert inside.startswith("<!doctype html>")
-    with pytest.raises(InputError, match="cannot show a int"):
+    with pytest.raises(InputError, match="what is of type int"):
         show(3)
     with pytest.raises(InputError, match="nothing to show"):
         show()
@@ -77,3 +78,16 @@ def test_report_refuses_what_it_cannot_write(tmp_path: Path) -> None:
         report([])
     with pytest.raises(InputError, match="is a folder"):
         report([tmp_path], tmp_path)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "README.md", "report", "mine.html"])
+def test_report_overwrites_nothing_but_its_own_page(tmp_path: Path, name: str) -> None:
+    folder = write_claims(tmp_path / "results")
+    file = tmp_path / name
+    file.write_text("<title>mine</title>")
+    with pytest.raises(InputError, match=r"ends in \.html" if file.suffix != ".html" else "no page of topicscope"):
+        report([folder], file)
+    assert file.read_text() == "<title>mine</title>"
+    page = report([folder], tmp_path / "look.html")
+    before = page.stat().st_mtime_ns
+    assert report([folder], page).stat().st_mtime_ns > before

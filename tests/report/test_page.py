@@ -381,8 +381,25 @@ def test_the_points_of_a_drawing_are_in_the_page(tmp_path: Path) -> None:
     assert [name for panel, name, count in series for _ in range(count)] == [row[1] for row in rows]
     for place, axis in ((2, "x"), (3, "y")):
         wanted = [float(row[place]) if row[place] else np.nan for row in rows]
-        np.testing.assert_allclose(numbers_of(page, image["numbers"][axis]), wanted, rtol=2.0**-13)
+        np.testing.assert_array_equal(numbers_of(page, image["numbers"][axis]), np.array(wanted, dtype=np.float32))
     assert [text for _, text in image["numbers"]["texts"]] == [row[5] for row in rows if row[5]]
+
+
+def test_many_points_of_a_drawing_have_four_digits_and_the_page_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_claims(tmp_path / "results")
+    assert "CSV to four digits" not in page_html([folder])
+    monkeypatch.setattr("topicscope.report.page.images.MOST_EXACT", 0)
+    page = page_html([folder])
+    assert "CSV to four digits; all are in figures/figure2.csv" in page
+    (image,) = data_of(page)["images"].values()
+    assert image["numbers"]["digits"] == 4
+    shown = numbers_of(page, image["numbers"]["x"])
+    rows = list(csv.reader(io.StringIO((folder / "figures" / "figure2.csv").read_text(encoding="utf-8"))))[1:]
+    wanted = np.array([float(row[2]) if row[2] else np.nan for row in rows])
+    np.testing.assert_allclose(shown, wanted, rtol=2.0**-13)
+    assert not np.array_equal(shown, np.float32(wanted), equal_nan=True)
 
 
 def test_points_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_table_1_as_text_names_a_model_once_and_says_what_is_not_defined() -> No
     lines = ratio_text((*ROWS, *PAPER)).splitlines()
     assert lines[0].split()[:2] == ["model", "threshold"]
     assert lines[2].startswith("minilm")
-    assert "4.9 [4.8, 5]" in lines[2]
+    assert "4.90 [4.80, 5.00]" in lines[2]
     assert lines[3].startswith(" ")
     assert "–" in lines[4]
     assert lines[5].split()[-1] == "1.3"
@@ -52,6 +52,21 @@ def test_table_1_as_a_picture_has_intervals_and_the_papers_numbers_apart(tmp_pat
     labels = [label.get_text() for label in cosine.get_yticklabels()]
     assert labels == ["minilm  0.0005", "minilm  0.001", "random:minilm  0.0005", "BERT (paper)  0.0005"]
     assert [path.suffix for path in save_figure(figure, tmp_path / "table1")] == [".png", ".svg", ".csv"]
+
+
+def test_a_ratio_without_an_interval_is_a_hollow_dot_that_the_legend_explains() -> None:
+    bare = RatioRow("bare", None, {name: Ratio(1.3) for name in ("cosine", "dot", "attention")})
+
+    def drawn(*rows: RatioRow) -> tuple[list[bool], str]:
+        figure = ratio_table(rows, title="t")
+        dots = [line.get_markerfacecolor() == "none" for line in figure.axes[0].lines if line.get_marker() == "o"]
+        return dots, " ".join(text.get_text() for text in figure.legends[0].get_texts())
+
+    dots, legend = drawn(bare, ROWS[0])
+    assert dots == [True, False]
+    assert "no interval" in legend
+    # The control: nothing to explain.
+    assert "no interval" not in drawn(ROWS[0])[1]
 
 
 def test_heads_are_marked_where_they_are_significant() -> None:

@@ -87,15 +87,31 @@ def test_random_combinations_follow_the_seed_and_come_once() -> None:
 
 def test_a_sweep_written_out_is_the_same_sweep(tmp_path: Path) -> None:
     text = 'method = "random"\nsamples = 4\nseed = 3\n' + GRID.replace(
-        "[settings", "[settings.data]\ntopics = 9\n[settings"
+        "[settings", "[settings.data]\nwords = 9\n[settings"
     )
     sweep = load_sweep(write(tmp_path, text))
     (tmp_path / "elsewhere").mkdir()
     again = load_sweep(write(tmp_path / "elsewhere", dump_sweep(sweep)))
     assert again == sweep
     assert sweep_differences(again, sweep) == []
-    changed = load_sweep(write(tmp_path, text.replace("topics = 9", "topics = 8").replace("seeds = 3", "seeds = 2")))
-    assert sweep_differences(changed, sweep) == ["settings.data.topics", "seeds"]
+    changed = load_sweep(write(tmp_path, text.replace("words = 9", "words = 8").replace("seeds = 3", "seeds = 2")))
+    assert sweep_differences(changed, sweep) == ["settings.data.words", "seeds"]
+
+
+def test_the_order_of_what_varies_is_kept_when_written_and_is_part_of_a_sweep(tmp_path: Path) -> None:
+    sweep = load_sweep(write(tmp_path, GRID))
+    again = load_sweep(write(tmp_path, dump_sweep(sweep)))
+    assert list(again.vary) == list(sweep.vary) == ["training.learning_rate", "data.topics"]
+    assert again.points() == sweep.points()
+    # The control: the other order is another sweep, with the same combinations in other places.
+    other = Sweep(
+        settings=sweep.settings,
+        vary=dict(reversed(list(sweep.vary.items()))),
+        seeds=sweep.seeds,
+        together=sweep.together,
+    )
+    assert sweep_differences(other, sweep) == ["the order of vary"]
+    assert other.points() != sweep.points()
 
 
 def test_a_base_lies_below_the_sweeps_own_settings_and_files_are_found_from_where_they_are_named(
@@ -112,6 +128,13 @@ def test_a_base_lies_below_the_sweeps_own_settings_and_files_are_found_from_wher
     settings = sweep.points()[0].settings
     assert (settings.training.steps, settings.training.batch) == (9, 4)
     assert Path(settings.data.topic_words) == tmp_path / "base" / "words.npy"
+    # A base may set what varies, for a run's complete settings can be one; the rest of its section stays.
+    over = load_sweep(write(tmp_path, 'base = "base/b.toml"\n[vary]\ntraining.steps = [6, 7]\n'))
+    assert [(point.settings.training.steps, point.settings.training.batch) for point in over.points()] == [
+        (6, 4),
+        (7, 4),
+    ]
+    assert load_sweep(write(tmp_path, dump_sweep(over))) == over
 
 
 @pytest.mark.parametrize(
@@ -142,6 +165,10 @@ def test_a_base_lies_below_the_sweeps_own_settings_and_files_are_found_from_wher
         ("seedz = 1\n[vary]\ntraining.steps = [5]\n", "seedz is not a key of a sweep"),
         ("[vary]\ndata.per_document = [2, 40]\n", "data.per_document = 40 is not allowed"),
         ("[vary]\ndata.topics = [2, 3]\n[settings]\ndata = 3\n", "settings.data = 3 is not allowed: it is a table"),
+        (
+            "[vary]\ndata.topics = [2, 3]\n[settings.data]\ntopics = 3\n",
+            "settings.data.topics and vary.data.topics are both given: leave one of them out.",
+        ),
         ("[vary", "is not valid TOML"),
     ],
 )

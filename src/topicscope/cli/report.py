@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from topicscope.cli.main import parse
-from topicscope.cli.terminal import console, print_json
+from topicscope.cli.terminal import console, log_to_terminal, print_json
 
 DESCRIPTION = """One HTML page from finished work: claims, training, landscapes, probes, sweeps. It needs no network.
 
@@ -38,6 +38,7 @@ def main(words: list[str]) -> None:
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope report", description=DESCRIPTION))
     from topicscope.commands.report import report
 
+    log_to_terminal(quiet=False)
     file = report(options.folders, options.out)
     size = file.stat().st_size
     if options.json:

@@ -8,7 +8,7 @@ from topicscope import scale
 from topicscope.commands.probe_figures import draw
 from topicscope.commands.probe_folder import ProbeFolder, Row
 from topicscope.errors import InputError
-from topicscope.probe.ground import topic_rows
+from topicscope.probe.ground import Ground, topic_rows
 from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.topics import quality, save_topics
@@ -17,6 +17,8 @@ from topicscope.text.problems import Problems
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
+# Words that a note lists.
+LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,8 @@ def probe(
     if not models:
         raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
     folder = ProbeFolder(out)
-    folder.open(settings.table())
+    corpus = settings.text.open()
+    folder.open(settings.table(corpus))
     with folder.locked():
         finished: list[Finished] = []
         for each in measure_models(
@@ -65,6 +68,7 @@ def probe(
             settings=settings,
             machine=machine,
             work=folder.work,
+            corpus=corpus,
             revisions=revisions,
             show_words=show_words,
             report=report,
@@ -79,7 +83,7 @@ def probe(
         folder.write_topics([row for ground in grounds for row in topic_rows(ground)])
         for ground in grounds:
             if ground.fits:
-                kept = out / f"topics-{ground.tokenizer.digest}"
+                kept = out / f"topics-{ground.name}"
                 kept.mkdir(exist_ok=True)
                 save_topics(ground.fits, kept)
         folder.write_words([_word_map(each) for each in finished])
@@ -113,7 +117,15 @@ def _notes(finished: Sequence[Finished]) -> list[str]:
             f"{len(ground.chosen):,}."
         )
         notes += [f"{about['source']}: {sentence}." for sentence in Problems(**about["problems"]).sentences()]
+        if ground.split_words:
+            notes.append(_left_out(ground))
         if ground.fits:
             shown = {name: value for name, value in quality(ground.fits).items() if value is not None}
             notes.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in shown.items()) + ".")
     return notes
+
+
+def _left_out(ground: Ground) -> str:
+    words, more = ground.split_words[:LISTED], len(ground.split_words) - LISTED
+    listed = ", ".join(words) + (f" and {more:,} more" if more > 0 else "")
+    return f'own topics: the tokenizer of "{ground.tokenizer.name}" splits these words, which are left out: {listed}.'

@@ -1,18 +1,25 @@
 """``topicscope report``: one page from finished work; and the same shown in a notebook."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.report.notebook import Shown
-from topicscope.report.page import page_html, write_report
+from topicscope.report.page import is_page, page_html, page_of, write_page
+
+logger = logging.getLogger(__name__)
 
 FILE = "report.html"
+SUFFIXES = (".html", ".htm")
 
 
 def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
-    """Write a page of these folders: results of ``reproduce``, runs, landscapes, probes, sweeps."""
+    """Write a page of these folders: results of ``reproduce``, runs, landscapes, probes, sweeps.
+
+    What is missing, damaged or not finished is said on the page, and logged.
+    """
     file = Path(out)
     if not folders:
         raise InputError(
@@ -20,7 +27,14 @@ def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
         )
     if file.is_dir():
         raise InputError(f"--out {file} is a folder: give a file, such as {file / FILE}.")
-    return write_report([Path(folder) for folder in folders], file)
+    if file.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--out {file} is not the name of a page: give one that ends in .html, such as {FILE}.")
+    if file.exists() and not is_page(file):
+        raise InputError(f"--out {file} is there and no page of topicscope: choose another name.")
+    page = page_of([Path(folder) for folder in folders])
+    for note in page.notes:
+        logger.warning("%s", note)
+    return write_page(page, file)
 
 
 def show(*results: Any) -> Shown:
@@ -38,6 +52,7 @@ def _folder(result: Any) -> Path:
     path = getattr(result, "path", None) or getattr(result, "out", None)
     if not isinstance(path, Path):
         raise InputError(
-            f"show cannot show a {type(result).__name__}: give it a run, a result of reproduce or probe, or a folder."
+            f"show cannot show what is of type {type(result).__name__}: "
+            "give it a run, a result of reproduce or probe, or a folder."
         )
     return path

@@ -2,16 +2,14 @@
 
 import contextlib
 import csv
-import fcntl
 import io
 import json
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.files import write_atomically
+from topicscope.files import alone_in, write_atomically
 
 Row = dict[str, Any]
 
@@ -25,12 +23,17 @@ class ResultsFolder:
         self.work = path / "work"
         self._settings = path / "settings.json"
 
-    def open(self, settings: dict[str, Any]) -> None:
-        """Make the folder, or go on in it; refuse one that holds something else."""
-        if is_begun(self.path, self._settings.name, what="claims", command="reproduce"):
-            self._refuse_other(settings)
-        self.figures.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else."""
+        # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+        self._check(settings)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.locked():
+            self._check(settings)
+            self.figures.mkdir(exist_ok=True)
+            write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+            yield
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes out meanwhile."""
@@ -51,7 +54,9 @@ class ResultsFolder:
         text = json.dumps({"asked": asked, "measured": measured})
         write_atomically(self.path / "progress.json", text + "\n")
 
-    def _refuse_other(self, settings: dict[str, Any]) -> None:
+    def _check(self, settings: dict[str, Any]) -> None:
+        if not is_begun(self.path, self._settings.name, what="claims", command="reproduce"):
+            return
         stored = json.loads(self._settings.read_text(encoding="utf-8"))
         found = [
             f"--{name} {_shown(stored.get(name))} there, {_shown(settings[name])} here"
@@ -80,16 +85,14 @@ def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out of a folder meanwhile; the lock goes with the process, however it ends."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(alone_in(folder, wait=False))
+        except BlockingIOError:
+            raise InputError(
+                f"--out {folder} is being written by another process: wait for it, or choose another folder."
+            ) from None
         yield
-    except BlockingIOError:
-        raise InputError(
-            f"--out {folder} is being written by another process: wait for it, or choose another folder."
-        ) from None
-    finally:
-        os.close(handle)
 
 
 def _shown(value: Any) -> str:

@@ -4,7 +4,7 @@ What is finished is kept (``work/``, named by content; ``runs/``): with ``resume
 stopped, on either engine and any number of workers, and ends with the same table.
 """
 
-import difflib
+import itertools
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 
 # Drawn unless others are asked for; those that say nothing in a sweep are left out.
 DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
+
+# Differences between two sweeps that are named; of more, how many there are.
+MOST_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -67,10 +70,12 @@ def sweep(
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     _check_measures(measures)
     check_points(asked)
-    if not holds_sweep(asked, out, resume=resume):
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "sweep.toml", dump_sweep(asked))
+    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    holds_sweep(asked, out, resume=resume)
+    out.mkdir(parents=True, exist_ok=True)
     with locked(out):
+        if not holds_sweep(asked, out, resume=resume):
+            write_atomically(out / "sweep.toml", dump_sweep(asked))
         work = group_items(asked, out)
         for _, item in work:
             if forget_damaged(item, out):
@@ -117,18 +122,28 @@ def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
         raise InputError(f"--out {out} is a file: give a folder.")
     if not out.is_dir() or not any(out.iterdir()):
         return False
+    if not path.exists():
+        raise InputError(
+            f"--out {out} holds no sweep to resume: give the folder of a sweep."
+            if resume
+            else f"--out {out} is not empty and holds no sweep: choose another folder."
+        )
     if not resume:
         raise InputError(
             f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
         )
-    if not path.exists():
-        raise InputError(f"--out {out} holds no sweep to resume: give the folder of a sweep.")
     if different := sweep_differences(sweep, load_sweep(path)):
         raise InputError(
-            f"--out {out} holds another sweep (it differs in {', '.join(different)}): leave SWEEP.toml out to go "
+            f"--out {out} holds another sweep (it differs in {_first(different)}): leave SWEEP.toml out to go "
             "on with it, or choose another --out."
         )
     return True
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
 
 
 def _check_measures(asked: Sequence[str]) -> None:
@@ -136,8 +151,9 @@ def _check_measures(asked: Sequence[str]) -> None:
     norms = [f"norm_{part}" for part in PARTS + EXTRAS]
     for name in asked:
         if name not in (*MEASURES, *norms):
-            nearest = difflib.get_close_matches(name, [*MEASURES, *norms], n=1, cutoff=0.0)[0]
-            raise InputError(f'--measures "{name}" is not a measure of a sweep: did you mean {nearest}?')
+            raise InputError(
+                f'--measures "{name}" is not a measure of a sweep: give any of {", ".join([*MEASURES, *norms])}.'
+            )
 
 
 def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
@@ -151,8 +167,18 @@ def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path)
     from topicscope.report.figures import save_figure
     from topicscope.report.sweep import sweep_figures
 
+    _remove_figures(sweep, out / "figures")
     if not measures:
         return []
     (out / "figures").mkdir(exist_ok=True)
     figures = sweep_figures(rows, settings=list(sweep.vary), measures=measures, connected=sweep.method == "grid")
     return [path for name, figure in figures.items() for path in save_figure(figure, out / "figures" / name)]
+
+
+def _remove_figures(sweep: Sweep, folder: Path) -> None:
+    """Figures that an earlier call drew, perhaps of other measures or by older code; all other files stay."""
+    names = [f"by-{name}" for name in sweep.vary]
+    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
+    for name in names:
+        for kind in ("png", "svg", "csv"):
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)

@@ -41,26 +41,15 @@ def class_averages(matrix: Float[np.ndarray, "token token"], word_topics: Int[np
     return _averages(float(np.trace(words)), within, float(words.sum()), member, matrix[1:, 0].mean(), matrix[0].mean())
 
 
-def product_class_averages(
-    rows: Float[np.ndarray, "token dimension"],
-    columns: Float[np.ndarray, "token dimension"],
-    word_topics: Int[np.ndarray, " token"],
-) -> ClassAverages:
-    """The same of ``rows @ columns.T``, without ever forming it: V × V may be too large."""
-    left, right, member = rows[1:].astype(np.float64), columns[1:].astype(np.float64), _membership(word_topics[1:])
-    within = float(((member.T @ left) * (member.T @ right)).sum())
-    total = float(left.sum(axis=0) @ right.sum(axis=0))
-    diagonal = float((left * right).sum())
-    mask_column, mask_row = left.mean(axis=0) @ columns[0], rows[0] @ columns.mean(axis=0)
-    return _averages(diagonal, within, total, member, mask_column, mask_row)
-
-
 def product_contrasts(
     rows: Float[np.ndarray, "*several token dimension"],
     columns: Float[np.ndarray, "*some token dimension"],
     word_topics: Int[np.ndarray, " token"],
 ) -> Float[np.ndarray, "*several"] | None:
-    """``product_class_averages(…).contrast`` of several products at once; None if either class is empty."""
+    """``class_averages(rows @ columns.T, …).contrast`` of several products at once; None if either class is empty.
+
+    No product is ever formed: V × V may be too large.
+    """
     left, right, member = rows[..., 1:, :], columns[..., 1:, :], _membership(word_topics[1:])
     pairs_within, pairs_outside = _pair_counts(member)
     if not pairs_within or not pairs_outside:

@@ -79,7 +79,13 @@ class Strata:
         distance: Int[np.ndarray, " pair"],
     ) -> Int[np.ndarray, " pair"]:
         """The cell of each pair of positions."""
-        return self.of(first, second) * (len(self.distances) + 1) + np.searchsorted(self.distances, distance)
+        return self.cells_of_bins(first, second, np.searchsorted(self.distances, distance))
+
+    def cells_of_bins(
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], bins: Int[np.ndarray, " pair"]
+    ) -> Int[np.ndarray, " pair"]:
+        """The same from the bins of the distances."""
+        return self.of(first, second) * (len(self.distances) + 1) + bins
 
 
 def cells_by_labelling(
@@ -124,11 +130,6 @@ def co_occurrence_strata(table: PairTable) -> Strata:
     occupied, found = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
     pair_bins[table.first, table.second] = pair_bins[table.second, table.first] = found + 1
     return Strata(pair_bins, len(occupied) + 1)
-
-
-def word_strata(table: PairTable, frequency: Float[np.ndarray, " word"], *, levels: int = 10) -> Strata:
-    """Strata of like co-occurrence, and of like frequency of the rarer and of the commoner word."""
-    return co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), levels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,6 @@ from jaxtyping import Float, Int
 
 from topicscope.measure.labelling import Labelling
 
-MODEL_PERMUTATIONS = 9_999
-HEAD_PERMUTATIONS = 999
 # Strata of equally many words, by frequency.
 STRATA = 10
 # Permutations drawn at once: few enough for their orders to stay in a processor's cache.

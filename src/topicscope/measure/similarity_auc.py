@@ -88,14 +88,6 @@ def auc_replicates(
     return [average + _different_side(each, weights.between) for each, average in zip(found, averages.T, strict=True)]
 
 
-def auc(
-    products: Float[np.ndarray, "word word"], labelling: Labelling, weights: TopicWeights
-) -> Float[np.ndarray, " replicate"]:
-    """AUC of one matrix of similarities; NaN without a pair of either kind."""
-    [found] = auc_replicates([placements(products, labelling)], labelling, weights)
-    return found
-
-
 def _different_side(found: Placements, weights: Float[np.ndarray, "replicate word"]) -> Float[np.ndarray, " replicate"]:
     """How far the average over different-topic pairs of P(same > value) moves when words are weighted; 0 at first."""
     if not found.partners.any():

@@ -1,9 +1,6 @@
 """What models with one tokenizer are measured on: passages, topics, and the plan that follows from them."""
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,20 +9,19 @@ from jaxtyping import Int
 
 from topicscope import scale
 from topicscope.errors import InputError
+from topicscope.files import alone_in
 from topicscope.measure.cooccurrence import count_pairs
 from topicscope.measure.pair_table import PairTable
 from topicscope.probe.labels import Labels
-from topicscope.probe.own_topics import read_own_topics
+from topicscope.probe.own_topics import OwnTopics, read_own_topics
 from topicscope.probe.plan import Plan, places, vocabulary
-from topicscope.probe.settings import ProbeSettings
+from topicscope.probe.settings import MOST_FITS, ProbeSettings
 from topicscope.probe.topics import FittedTopics, TopicSettings, fit_topics, labels, load_topics
 from topicscope.text.corpora import Corpus
 from topicscope.text.tokens import Passages, Tokenizer, write_passages
 
 # Passages whose pairs are counted at once.
 COUNTED = 4_096
-# Seeds of one ``seed`` are shared with no other.
-MOST_SEEDS = 1_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +35,30 @@ class Ground:
     chosen: Int[np.ndarray, " chosen"]
     """The passages that are measured: not those that topics are fitted on, unless the user wants it so."""
 
+    length: int
+    """Content tokens of a passage."""
+
     plan: Plan
     plan_file: Path
     fits: Sequence[FittedTopics]
     """LDA's; empty if the user brought topics."""
 
     tokenizer: Tokenizer
+    fitted_on: str | None
+    """What LDA saw of the corpus, in words; None if the user brought topics."""
+
+    split_words: tuple[str, ...] = ()
+    """Words of the user's topics that the tokenizer splits: left out."""
+
+    @property
+    def corpus(self) -> str:
+        """Identifies the corpus's content."""
+        return str(self.passages.description["corpus"])
+
+    @property
+    def name(self) -> str:
+        """Of files about its topics: those of other passage lengths are others."""
+        return f"{self.tokenizer.digest}-{self.length}"
 
 
 def prepare_ground(
@@ -60,7 +74,8 @@ def prepare_ground(
 
     What is in the folder is used: another process that prepares the same ground there is waited for.
     """
-    with _alone_in(work):
+    work.mkdir(parents=True, exist_ok=True)
+    with alone_in(work, wait=True):
         return _prepare(corpus, tokenizer, length, settings, work, workers, report)
 
 
@@ -84,32 +99,42 @@ def _prepare(
     passages = write_passages(
         corpus, tokenizer, length=length, folder=folder, every=settings.text.every, progress=in_bytes
     )
-    everything = np.arange(len(passages))
-    fitting, measuring = (
-        (passages.for_topics, passages.for_measures) if settings.text.halves else (everything, everything)
+    measuring = _measured(passages, corpus, settings)
+    own = read_own_topics(settings.topics.word_topics, tokenizer) if settings.topics.word_topics else None
+    fits = [] if own else _fits(passages, tokenizer, settings, work, workers, report)
+    plan = make_plan(_labels(own, fits, settings), passages, measuring, settings)
+    return Ground(
+        passages=passages,
+        folder=folder,
+        chosen=measuring,
+        length=length,
+        plan=plan,
+        plan_file=plan.write(work),
+        fits=fits,
+        tokenizer=tokenizer,
+        fitted_on=None if own else fitted_on(fits, passages),
+        split_words=tuple(own.split_words) if own else (),
     )
-    if not len(fitting) or not len(measuring):
+
+
+def _measured(passages: Passages, corpus: Corpus, settings: ProbeSettings) -> Int[np.ndarray, " chosen"]:
+    """One half of the articles, if topics are fitted on the other; all of them for the user's own topics."""
+    if not settings.text.halves or settings.topics.word_topics:
+        return np.arange(len(passages))
+    if not len(passages.for_topics) or not len(passages.for_measures):
         raise InputError(
             f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the other: '
             "give more text, or --no-halves."
         )
-    fits = _fits(passages, tokenizer, settings, work, workers, report)
-    plan = make_plan(_labels(fits, tokenizer, settings), passages, measuring, settings)
-    return Ground(passages, folder, measuring, plan, plan.write(work), fits, tokenizer)
+    return passages.for_measures
 
 
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Wait until no other process prepares something in a folder; the lock goes with the process, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        # A disk without locks serves one process at a time as well.
-        with contextlib.suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+def fitted_on(fits: Sequence[FittedTopics], passages: Passages) -> str:
+    """What LDA saw, as rows of results say it: ``check_fitted_text`` made sure that it goes with what is measured."""
+    about = fits[0].description
+    if about.get("corpus") != passages.description["corpus"]:
+        return "another corpus"
+    return "the other half of the articles" if about["split"] else "the same articles"
 
 
 def make_plan(
@@ -136,11 +161,11 @@ def _fits(
     report: scale.Report | None,
 ) -> list[FittedTopics]:
     options = settings.topics
-    if options.word_topics:
-        return []
     if options.topics_from:
-        return load_topics(options.topics_from, tokenizer)
-    first = settings.seed * MOST_SEEDS
+        fits = load_topics(options.topics_from, tokenizer)
+        check_fitted_text(fits, passages, halves=settings.text.halves, folder=options.topics_from)
+        return fits
+    first = settings.seed * MOST_FITS
     how = TopicSettings(
         topics=options.topics,
         iterations=options.iterations,
@@ -152,11 +177,30 @@ def _fits(
     return fit_topics(passages, tokenizer, how, folder=work / "topics", workers=workers, report=report)
 
 
-def _labels(fits: Sequence[FittedTopics], tokenizer: Tokenizer, settings: ProbeSettings) -> list[Labels]:
+def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path) -> None:
+    """Refuse topics of an earlier probe if what ``halves`` promises would not be so with them."""
+    about = [each.description for each in fits]
+    same_corpus = all(each.get("corpus") == passages.description["corpus"] for each in about)
+    if not same_corpus and halves:
+        raise InputError(
+            f"--topics-from {folder} was fitted on another corpus, so no half of this one is known to be new to it: "
+            "give the corpus that it was fitted on, or --no-halves to measure on all of this one."
+        )
+    if same_corpus and any(each["split"] != halves for each in about):
+        raise InputError(
+            f"--topics-from {folder} was fitted on all articles, so that none is left to measure on: add --no-halves, "
+            "to measure on the same as the paper does, or fit anew."
+            if halves
+            else f"--topics-from {folder} was fitted on one half of the articles, and --no-halves asks for all: leave "
+            "--no-halves out, or fit anew."
+        )
+
+
+def _labels(own: OwnTopics | None, fits: Sequence[FittedTopics], settings: ProbeSettings) -> list[Labels]:
     """Those of the first LDA seed first."""
     options = settings.topics
-    if options.word_topics:
-        return [read_own_topics(options.word_topics, tokenizer).labels]
+    if own:
+        return [own.labels]
     return [
         labels(fitted, fraction, assignment)
         for fitted in fits
@@ -171,10 +215,11 @@ def topic_rows(ground: Ground) -> list[dict[str, object]]:
     return [
         {
             "tokenizer": ground.tokenizer.digest,
+            "length": ground.length,
             "seed": each.seed,
             "fraction": each.fraction,
             "assignment": each.assignment,
-            "topic": int(topic),
+            "topic": each.topic_names[topic] if each.topic_names else int(topic),
             "word": words[int(each.tokens[word])],
         }
         for each in ground.plan.labels

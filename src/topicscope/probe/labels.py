@@ -1,12 +1,11 @@
 """Which words belong to which topics: what every measure of the probe is taken against."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Bool, Int
 
-Assignment = Literal["one", "several"]
+from topicscope.probe.settings import Assignment
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +33,9 @@ class Labels:
     seed: int | None
     """LDA's seed; None for a user's own topics."""
 
+    topic_names: tuple[str, ...] = ()
+    """Of a user's own topics; LDA's have numbers alone. For people: no number depends on them."""
+
     def __post_init__(self) -> None:
         assert (np.diff(self.tokens) > 0).all(), "tokens must be distinct and ascending"
         topics = self.membership.sum(axis=1)
@@ -54,10 +56,3 @@ class Labels:
         """Each word's topic, if words have one each."""
         assert self.assignment == "one", "words have several topics: use membership"
         return self.membership.argmax(axis=1)
-
-    @property
-    def same_topic(self) -> Bool[np.ndarray, "word word"]:
-        """Which pairs of different words share a topic."""
-        shared = self.membership.astype(np.float32) @ self.membership.T.astype(np.float32) > 0
-        np.fill_diagonal(shared, False)
-        return shared

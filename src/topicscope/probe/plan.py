@@ -84,10 +84,9 @@ class Plan:
 
     def pair_plan(self) -> PairPlan:
         """As the pass over the passages takes it."""
-        tested = self.tested if self.permutations else ()
         permuted = (
             PermutedLabels(self.labellings[place], self.orders(place, self.permutations), self.strata(place))
-            for place in tested
+            for place in self.tested
         )
         return PairPlan(self.labellings, tuple(permuted), self.attention_strata)
 

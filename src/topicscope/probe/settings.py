@@ -4,16 +4,21 @@ import hashlib
 import math
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from topicscope.errors import InputError
 from topicscope.scale import check_engine
 from topicscope.settings.checks import check_at_least, check_one_of, refuse
+from topicscope.text.corpora import Corpus, Layout, open_corpus
 
-Layout = Literal["auto", "lines", "paragraphs", "files"]
 Assignment = Literal["one", "several"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
+# LDA's seeds of one ``seed`` are so many numbers from seed · MOST_FITS on: shared with no other.
+MOST_FITS = 1_000
+# Settings that say nothing where topics are fitted already, and further ones where words are given with their topics.
+OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
+OF_LABELS = ("fractions", "assignments")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +49,11 @@ class CorpusSettings:
     def __post_init__(self) -> None:
         check_at_least("length", self.length, 4)
         check_at_least("every", self.every, 1)
-        check_one_of("layout", self.layout, ("auto", "lines", "paragraphs", "files"))
+        check_one_of("layout", self.layout, get_args(Layout))
+
+    def open(self) -> Corpus:
+        """The corpus itself."""
+        return open_corpus(self.corpus, field=self.field, split=self.split, layout=self.layout)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +76,7 @@ class TopicOptions:
     """Sweeps of LDA's sampler."""
 
     most_tokens: int = 20_000_000
-    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 20 bytes a token."""
+    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes a word."""
 
     stop_words: str = "gensim"
     """Words left out: "gensim" (the English list of its package), "none", or a file with one word a line."""
@@ -83,6 +92,8 @@ class TopicOptions:
             raise InputError("--topics-from and --word-topics are both given: give one of them.")
         check_at_least("topics", self.topics, 2)
         check_at_least("fits", self.fits, 1)
+        if self.fits > MOST_FITS:
+            raise refuse("fits", self.fits, f"give at most {MOST_FITS}, for then come the LDA seeds of the next --seed")
         check_at_least("iterations", self.iterations, 1)
         check_at_least("most_tokens", self.most_tokens, 1)
         if not self.fractions or not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
@@ -91,6 +102,35 @@ class TopicOptions:
             values = getattr(self, name)
             if len(set(values)) < len(values) or not values:
                 raise refuse(name, values, "give each value once")
+        self._refuse_what_says_nothing()
+
+    def check_files(self) -> None:
+        """Refuse files that cannot be read."""
+        needed = {
+            "--topics-from": self.topics_from and self.topics_from / "topics.safetensors",
+            "--word-topics": self.word_topics,
+        }
+        wanted = {
+            "--topics-from": "a folder topics-… that an earlier probe made",
+            "--word-topics": "a CSV file with the columns word and topic",
+        }
+        for option, path in needed.items():
+            try:
+                if path:
+                    path.open("rb").close()
+            except OSError as error:
+                given = path.parent if option == "--topics-from" else path
+                raise InputError(
+                    f"{option} {given} cannot be read ({error.strerror}): give {wanted[option]}."
+                ) from None
+
+    def _refuse_what_says_nothing(self) -> None:
+        if not self.topics_from and not self.word_topics:
+            return
+        option = "--topics-from" if self.topics_from else "--word-topics"
+        for name in OF_LDA if self.topics_from else (*OF_LDA, *OF_LABELS):
+            if getattr(self, name) != getattr(TopicOptions, name):
+                raise refuse(name, getattr(self, name), f"{option} brings topics that it does not change; leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,15 +165,20 @@ class ProbeSettings:
     def __post_init__(self) -> None:
         check_at_least("seed", self.seed, 0)
 
-    def table(self) -> dict[str, Any]:
-        """As plain values, for JSON: what a folder of results is compared by. Files count by their content."""
+    def table(self, corpus: Corpus | None = None) -> dict[str, Any]:
+        """As plain values, for JSON: what a folder of results is compared by. Files count by their content.
+
+        corpus: the one that the settings name, if it is open already: its content is then read once.
+        """
+        self.topics.check_files()
         table = asdict(self)
+        table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
         files = {"word_topics": self.topics.word_topics, "stop_words": Path(self.topics.stop_words)}
         if self.topics.topics_from:
             files["topics_from"] = self.topics.topics_from / "topics.safetensors"
         for name, path in files.items():
             given = path is not None and (path.is_file() or name != "stop_words")
-            table["topics"][name] = f"{path} ({_file_digest(path, name)})" if path and given else self._plain(name)
+            table["topics"][name] = f"{path} ({_file_digest(path)})" if path and given else self._plain(name)
         return table
 
     def _plain(self, name: str) -> str | None:
@@ -172,8 +217,5 @@ class Machine:
         check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
 
 
-def _file_digest(path: Path, name: str) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:20]
-    except OSError as error:
-        raise InputError(f"{name} = {path} cannot be read ({error.strerror}): give a file.") from None
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:20]

@@ -21,7 +21,7 @@ from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, ShardS
 from topicscope.measure.shard_files import restore_shard, shard_bytes
 from topicscope.probe.models import HuggingFaceModel, Loading, Subject
 from topicscope.probe.plan import Plan, places
-from topicscope.probe.sources import Source
+from topicscope.probe.sources import Source, model_digest
 from topicscope.text.tokens import open_passages
 
 # Passages a shard: some ten seconds of a small model on one core, so that little is lost when one is stopped.
@@ -86,10 +86,20 @@ def measure_shard(shard: Shard) -> bytes:
     return result.to_bytes()
 
 
-@lru_cache(maxsize=1)
 def load_model(source: Source, special: tuple[tuple[int, ...], tuple[int, ...]], loading: Loading) -> HuggingFaceModel:
-    """The model, kept until another is asked for."""
-    return HuggingFaceModel(source, special, loading)
+    """The model, kept until another is asked for, or the same with other weights in its folder."""
+    return _load_model(source, source.digest, special, loading)
+
+
+@lru_cache(maxsize=1)
+def _load_model(
+    source: Source, digest: str, special: tuple[tuple[int, ...], tuple[int, ...]], loading: Loading
+) -> HuggingFaceModel:
+    model = HuggingFaceModel(source, special, loading)
+    # Results are kept under the digest, which may be older than the files: a worker loads them later.
+    if model_digest(source) != digest:
+        raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
+    return model
 
 
 @lru_cache(maxsize=1)

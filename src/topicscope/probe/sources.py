@@ -6,6 +6,7 @@ them; a model that brings code of its own is refused.
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,14 +50,27 @@ class Source:
 
     @cached_property
     def digest(self) -> str:
-        """Identifies the model's content: settings and weights."""
-        kind = hashlib.sha256(b"untrained" if self.untrained else b"trained")
-        patterns = ("config.json",) if self.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
-        for path in sorted({path for pattern in patterns for path in self.folder.glob(pattern)}):
-            kind.update(f"{path.name} {path.stat().st_size}".encode())
-            with path.open("rb") as file:
-                kind.update(hashlib.file_digest(file, "sha256").digest())
-        return kind.hexdigest()[:20]
+        """Identifies the model's content, as it was when this was first asked for; goes along to other processes."""
+        return model_digest(self)
+
+
+def model_digest(source: Source) -> str:
+    """Identifies the content that a model's folder has now: settings and weights."""
+    found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
+    patterns = ("config.json",) if source.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
+    for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
+        found.update(f"{path.name} {path.stat().st_size}".encode())
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:20]
+
+
+def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
+    """Refuse models and revisions that do not go together."""
+    if revisions and len(models) != 1:
+        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
+    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
+        raise InputError("A model or revision is given twice: name each once.")
 
 
 def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:

@@ -31,8 +31,10 @@ from topicscope.scale.items import result_paths
 from topicscope.text.tokens import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
-# Part of every key: raise it when the same settings come to give other numbers.
-VERSION = 3
+# Part of every key: code of this package, and other packages, that the same passages and topics may come to give other
+# numbers with. What the passages and topics themselves depend on is in their own keys.
+SOURCES = ("measure", "probe", "text", "randomness.py")
+PACKAGES = ("numpy", "scipy", "torch", "transformers")
 # Tokens.
 CPU_BATCH, GPU_BATCH = 1_024, 8_192
 
@@ -252,12 +254,17 @@ class Study:
             "articles": len(np.unique(self.ground.passages.articles[list(self.ground.chosen)])),
             "passages": len(self.ground.chosen),
             "corpus": self.settings.text.corpus,
+            "corpus_digest": self.ground.corpus,
+            "tokenizer": self.ground.tokenizer.digest,
+            "length": self.ground.length,
+            "fitted_on": self.ground.fitted_on,
         }
 
     def _key(self, target: Target, kind: str, **more: Any) -> dict[str, Any]:
         ground = self.ground
         return {
-            "version": VERSION,
+            "code": scale.code_digest(SOURCES),
+            "packages": {name: scale.versions()[name] for name in PACKAGES},
             "kind": kind,
             **target.key,
             "passages": ground.passages.digest,

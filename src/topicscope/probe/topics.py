@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,18 @@ from safetensors.numpy import load, save
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.probe.bags import Bags, collect_bags, load_bags, stop_word_list
-from topicscope.probe.labels import Assignment, Labels
+from topicscope.probe.labels import Labels
+from topicscope.probe.settings import Assignment
 from topicscope.probe.topic_quality import coherence, diversity, stability, top_words
 from topicscope.randomness import Purpose, generator
-from topicscope.scale import Item, Report, map_items
+from topicscope.scale import Item, Report, code_digest, map_items, versions
 from topicscope.settings.checks import check_at_least
 from topicscope.text.tokens import Passages, Tokenizer
 
-FRACTIONS = (0.0005, 0.001, 0.002)
 ARRAYS = ("tokens", "topic_word", "counts")
-VERSION = 1
-"""Of the fit: part of its name, so that a change here never takes an older fit for its own."""
+# Part of a fit's key: code and packages that the same words may come to give other topics, or coherences, with.
+SOURCES = ("probe/topics.py", "probe/topic_quality.py")
+PACKAGES = ("numpy", "tomotopy", "gensim")
 
 
 @dataclass(frozen=True)
@@ -138,10 +138,10 @@ def fit_topics(
             name=f"topics seed {seed}",
             key={
                 "what": "topics",
-                "version": VERSION,
+                "code": code_digest(SOURCES),
+                "packages": {name: versions()[name] for name in PACKAGES},
                 "bags": bags.digest,
                 "settings": asdict(settings) | {"seeds": seed, "stop_words": None, "split": None},
-                "tomotopy": version("tomotopy"),
             },
             argument=_Fit(path, settings, seed),
             suffix=".safetensors",
@@ -152,6 +152,7 @@ def fit_topics(
     about = {
         "tokenizer": tokenizer.digest,
         "tokenizer_name": tokenizer.name,
+        "corpus": passages.description["corpus"],
         "passages": passages.digest,
         "stop_words": settings.stop_words,
         "split": settings.split,

@@ -11,11 +11,14 @@ NOTHING = "–"
 CURVE_WIDTH, CURVE_HEIGHT = 320, 60
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Shown:
     """A page, shown by notebooks in a frame of its own."""
 
     page: str
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.page) / 1e6:.1f} MB: a notebook shows it; write_report writes one to a file>"
 
     def _repr_html_(self) -> str:
         # Without allow-same-origin the page cannot reach the notebook; its own policy keeps it off the network.

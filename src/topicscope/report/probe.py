@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from topicscope.report.figures import COLOURS
 from topicscope.report.paper import BLUE, GREEN, GREY, ORANGE
 from topicscope.report.ratio_axis import ratio_axis
+from topicscope.report.rounding import with_interval
 
 MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
 SIGNIFICANT = "p < 0.05, for all heads of a model together"
@@ -27,12 +28,18 @@ class Ratio:
     high: float | None = None
 
     @property
+    def has_interval(self) -> bool:
+        """Whether both ends are known."""
+        return self.low is not None and self.high is not None
+
+    @property
     def text(self) -> str:
         """Short, for a table."""
         if self.value is None:
             return "–"
-        ends = "" if self.low is None or self.high is None else f" [{self.low:.3g}, {self.high:.3g}]"
-        return f"{self.value:.3g}{ends}"
+        if self.low is None or self.high is None:
+            return f"{self.value:.3g}"
+        return with_interval(self.value, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -80,10 +87,14 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     panels[0].set_yticks(range(len(every)), labels, fontsize=8)
     panels[0].set_ylim(len(every) - 0.4, -0.6)
     handles = [Line2D([], [], marker="o", color=BLUE, linestyle="-", label="measured here, 95 % interval")]
+    if any(not each.has_interval for row in rows for each in row.ratios.values() if each.value is not None):
+        hollow = Line2D([], [], marker="o", color=BLUE, markerfacecolor="none", linestyle="none")
+        hollow.set_label("measured here, no interval: too few replicates have a pair")
+        handles.append(hollow)
     if reference:
         shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
         handles.append(Line2D([], [], label="printed in the paper", **shape))  # type: ignore[arg-type]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
@@ -94,8 +105,10 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
     if printed:
         panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
         return
-    if ratio.low is not None and ratio.high is not None:
-        panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
+    if ratio.low is None or ratio.high is None:
+        panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5, label="no interval")
+        return
+    panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
     panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5, label="measured")
 
 

@@ -80,7 +80,7 @@ class Sweep:
     """Which settings are tried."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What all runs share, as nested tables; what it leaves out has its default."""
+    """What all runs share, as nested tables; what it leaves out has its default. Nothing that varies is in it."""
 
     vary: Mapping[str, Axis]
     """Settings by dotted name: a list of values, or a range."""
@@ -140,6 +140,8 @@ class Sweep:
             if not isinstance(section, Mapping):
                 path = ".".join(["settings", *name.split(".")[:place]])
                 raise refuse(path, section, f"it is a table, write [{path}]")
+        if name.rpartition(".")[2] in section:
+            raise InputError(f"settings.{name} and vary.{name} are both given: leave one of them out.")
         if isinstance(axis, Range):
             axis.check(f"vary.{name}", self.method)
         elif not axis or len({shown(_plain(value)) for value in axis}) < len(axis):
@@ -169,6 +171,11 @@ class Sweep:
             if name not in complete:
                 raise InputError(f"vary.{name} is a section, not a setting: name one setting, such as training.steps.")
         return Point({name: complete[name] for name in self.vary}, settings)
+
+
+def brief(value: Any) -> str:
+    """A setting's value to look at, with four digits; a table has them all."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _plain(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Sweeps from and to TOML."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,12 +26,13 @@ def load_sweep(path: Path) -> Sweep:
     for key in table:
         if key not in KEYS:
             raise InputError(f"{key} is not a key of a sweep: give {', '.join(KEYS)}; settings go below [settings].")
+    vary = {name: _axis(name, value, path.parent.resolve()) for name, value in _axes(_table(table, "vary")).items()}
     settings = with_files_relative_to(path.parent.resolve(), _table(table, "settings"))
     if "base" in table:
         base = path.parent.resolve() / _typed(table, "base", str, "the path of a TOML file with settings")
-        settings = overlay(with_files_relative_to(base.parent, read_table(base)), settings)
-        settings.pop("seed", None)
-    vary = {name: _axis(name, value, path.parent.resolve()) for name, value in _axes(_table(table, "vary")).items()}
+        # A base may be complete; what varies lies over it, as do the sweep's own settings.
+        below = _without(["seed", *vary], with_files_relative_to(base.parent, read_table(base)))
+        settings = overlay(below, settings)
     plain = {key: _typed(table, key, int, "a whole number") for key in ("samples", "seed", "together") if key in table}
     method = table.get("method", "grid")
     check_one_of("method", method, get_args(Method))
@@ -39,11 +41,10 @@ def load_sweep(path: Path) -> Sweep:
 
 def dump_sweep(sweep: Sweep) -> str:
     """The whole sweep as TOML, such that reading it from anywhere gives it again."""
-    vary = {
-        name: dataclasses.asdict(axis) if isinstance(axis, Range) else list(axis) for name, axis in sweep.vary.items()
-    }
     numbers = {key: getattr(sweep, key) for key in ("method", "samples", "seed", "together")}
-    return tomli_w.dumps(numbers | {"seeds": list(sweep.seeds), "settings": dict(sweep.settings), "vary": vary})
+    head = tomli_w.dumps(numbers | {"seeds": list(sweep.seeds), "settings": dict(sweep.settings)})
+    # A writer of TOML puts lists before tables, but the order of what varies is that of the combinations.
+    return head + "\n[vary]\n" + "".join(_axis_line(name, axis) for name, axis in sweep.vary.items())
 
 
 def sweep_differences(ours: Sweep, theirs: Sweep) -> list[str]:
@@ -53,11 +54,33 @@ def sweep_differences(ours: Sweep, theirs: Sweep) -> list[str]:
         left, right = (_comparable(getattr(sweep, each.name)) for sweep in (ours, theirs))
         names = [name for name in dict.fromkeys([*left, *right]) if left.get(name) != right.get(name)]
         found += [f"{each.name}{'.' if name else ''}{name}" for name in names]
+    if set(ours.vary) == set(theirs.vary) and list(ours.vary) != list(theirs.vary):
+        found.append("the order of vary")
     return found
 
 
 def _comparable(value: Any) -> dict[str, str]:
     return {name: shown(each) for name, each in flat(value).items()} if isinstance(value, dict) else {"": shown(value)}
+
+
+def _without(names: Sequence[str], table: dict[str, Any]) -> dict[str, Any]:
+    """Nested tables without the settings of these dotted names."""
+    return {
+        key: _without([name.removeprefix(f"{key}.") for name in names if name.startswith(f"{key}.")], value)
+        if isinstance(value, dict)
+        else value
+        for key, value in table.items()
+        if key not in names
+    }
+
+
+def _axis_line(name: str, axis: Axis) -> str:
+    """A setting that varies on a line of its own, a range as an inline table."""
+    if not isinstance(axis, Range):
+        return tomli_w.dumps({name: list(axis)})
+    inside = ", ".join(tomli_w.dumps(dataclasses.asdict(axis)).splitlines())
+    key, _, _ = tomli_w.dumps({name: 0}).rpartition(" = ")
+    return f"{key} = {{ {inside} }}\n"
 
 
 def _axes(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -67,7 +67,8 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
         return matrix, f"{said}The exact optimum for finite documents at λ = {ridge:g}."
     if topic_model.equal_words is None or not own or not ridge or training.average != "document":
         raise InputError(
-            "Under cross-entropy there is a matrix for W^V alone with L2, one-hot embeddings, uniform attention only."
+            "Under cross-entropy theory gives a W^V to compare with only when W^V alone is trained, with L2, one-hot "
+            "embeddings and uniform attention; this run differs."
         )
     matrix = _cross_entropy_optimum(settings.data, settings.masking, ridge)
     return matrix, f"The optimum on a sample of {SAMPLE_DOCUMENTS:,} documents at λ = {ridge:g}."

@@ -2,12 +2,10 @@
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import logging
 import math
-import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import version
@@ -19,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
-from topicscope.files import write_atomically
+from topicscope.files import alone_in, write_atomically
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
 from topicscope.training.schedule import logged_steps, snapshot_steps
@@ -173,16 +171,14 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        handle = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(alone_in(self.path, wait=False))
+            except BlockingIOError:
+                raise InputError(
+                    f"{self.path} is being trained in by another process: wait for it, or choose another --out."
+                ) from None
             yield
-        except BlockingIOError:
-            raise InputError(
-                f"{self.path} is being trained in by another process: wait for it, or choose another --out."
-            ) from None
-        finally:
-            os.close(handle)
 
 
 def first_not_finite(value: Any, name: str = "") -> str | None:

@@ -24,24 +24,19 @@ from topicscope.report.page.landscapes import landscape_sections
 from topicscope.report.page.probes import ProbeSection, probe_section
 from topicscope.report.page.runs import FRAME_BYTES, run_sections
 from topicscope.report.page.store import Store, packed, script_json
-from topicscope.report.page.sweeps import SweepSection, sweep_section
+from topicscope.report.page.sweeps import SweepSection, four_digits, sweep_section
 from topicscope.report.page.texts import TextSection, text_section
 from topicscope.report.page.views import run_views
 
 ASSETS = Path(__file__).parent / "assets"
 # A page is at most 10 MB. So many are kept for its text and for what an estimate may be wrong by.
 MOST_BYTES, MARGIN = 10_000_000, 800_000
+# The end of a page's title tells that it is ours; it is well within so many bytes.
+MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 SCRIPTS = (
-    "core.js",
-    "figures.js",
-    "probes.js",
-    "claims.js",
-    "maps.js",
-    "curves.js",
-    "training.js",
-    "landscapes.js",
-    "start.js",
-)
+    "core.js", "figures.js", "sweeps.js", "probes.js", "claims.js", "maps.js",
+    "curves.js", "training.js", "landscapes.js", "start.js",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,20 +52,44 @@ class Contents:
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Page:
+    """A page as text, and the notices on it: what is missing, damaged or not finished."""
+
+    html: str
+    notes: tuple[str, ...]
+
+
 def write_report(folders: Sequence[Path], file: Path) -> Path:
     """Write the page of these folders; each is recognised by the files in it."""
+    return write_page(page_of(folders), file)
+
+
+def write_page(page: Page, file: Path) -> Path:
+    """Write a page, whole or not at all."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, page_html(folders))
+    write_atomically(file, page.html)
     return file
 
 
+def is_page(file: Path) -> bool:
+    """Whether a file is a page of ours, which may be written anew."""
+    with file.open("rb") as opened:
+        return MARK in opened.read(HEAD_BYTES)
+
+
 def page_html(folders: Sequence[Path]) -> str:
-    """The page as text; without the points of drawings where it would be too large with them."""
+    """The page as text."""
+    return page_of(folders).html
+
+
+def page_of(folders: Sequence[Path]) -> Page:
+    """The page of these folders; without the points of drawings where it would be too large with them."""
     page = _page(folders, points=True)
-    return page if len(page.encode()) <= MOST_BYTES else _page(folders, points=False)
+    return page if len(page.html.encode()) <= MOST_BYTES else _page(folders, points=False)
 
 
-def _page(folders: Sequence[Path], *, points: bool) -> str:
+def _page(folders: Sequence[Path], *, points: bool) -> Page:
     store, found = Store(points=points), find([Path(folder) for folder in folders])
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
@@ -90,7 +109,8 @@ def _page(folders: Sequence[Path], *, points: bool) -> str:
     environment = Environment(
         loader=PackageLoader("topicscope.report.page", "assets"), autoescape=True, undefined=StrictUndefined
     )
-    return environment.get_template("page.html").render(
+    environment.filters["four_digits"] = four_digits
+    html = environment.get_template("page.html").render(
         title=_title(folders),
         folders=[str(folder) for folder in folders],
         version=topicscope.__version__,
@@ -102,6 +122,7 @@ def _page(folders: Sequence[Path], *, points: bool) -> str:
         arrays=store.packed(),
         library=_library(),
     )
+    return Page(html, contents.notes)
 
 
 @cache

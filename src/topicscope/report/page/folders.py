@@ -1,8 +1,9 @@
 """What a folder holds, told by its files; everything on the page is read from disk.
 
 ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
-``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv`` → a sweep. A folder of run folders (``seed-0``,
-``seed-1``, …) is taken as its parts. What cannot be read is said on the page instead of failing.
+``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep.
+A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is said on the page
+instead of failing.
 """
 
 import csv
@@ -31,6 +32,8 @@ class Found:
     probes: list[Path] = field(default_factory=list)
     sweeps: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+    """Folders that were looked at: one that is given twice, or lies in another, is shown once."""
 
     def __bool__(self) -> bool:
         return _count(self) > 0
@@ -56,6 +59,8 @@ def find(folders: list[Path]) -> Found:
             raise InputError(f"{folder} does not exist: give a folder that reproduce, train, probe or sweep wrote.")
         if not folder.is_dir():
             raise InputError(f"{folder} is a file: give the folder that it is in.")
+        if folder.resolve() in found.seen:
+            continue
         before = _count(found)
         _look(folder, found, DEPTH)
         if _count(found) == before:
@@ -69,11 +74,17 @@ def _count(found: Found) -> int:
 
 
 def _look(folder: Path, found: Found, depth: int) -> None:
+    if folder.resolve() in found.seen:
+        return
+    found.seen.add(folder.resolve())
     names = {path.name for path in folder.iterdir()}
     for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
         getattr(found, "texts" if kind == "runs" and _is_on_text(folder) else kind).append(folder)
+    # One that is not finished has no table yet.
+    if {"sweep.toml", "work"} <= names and "sweep.csv" not in names:
+        found.sweeps.append(folder)
     # A sweep shows its table; its hundreds of runs would fill the page.
-    if depth and "sweep.csv" not in names:
+    if depth and folder not in found.sweeps:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
             if inner.name not in ("work", "figures"):
                 _look(inner, found, depth - 1)

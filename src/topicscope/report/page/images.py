@@ -16,6 +16,8 @@ from topicscope.report.page.store import Reference, Store
 # Larger ones, drawn with thousands of marks, would fill the page; they stay in the folder.
 LARGEST = 1_500_000
 MOST_NUMBERS = 400_000
+# Points of a drawing that are kept to seven digits; of more there are four.
+MOST_EXACT, EXACT_DIGITS, DIGITS = 2_000, 7, 4
 TYPES = {
     **dict.fromkeys(("panel", "series"), pa.dictionary(pa.int32(), pa.string())),
     **dict.fromkeys(("x", "y", "value"), pa.float64()),
@@ -32,6 +34,11 @@ class Image:
     reference: Reference
     numbers: dict[str, Any] | None
     """For the script: the points of the drawing; None if they were not written beside it."""
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the page has fewer digits of its points than the table beside the drawing."""
+        return self.numbers is not None and self.numbers["digits"] < EXACT_DIGITS
 
 
 def image_of(path: Path, anchor: str, store: Store, found: Found) -> Image | None:
@@ -74,8 +81,10 @@ def _numbers(path: Path, store: Store, found: Found) -> dict[str, Any] | None:
     ]
     texts = table["text"].to_pylist()
     arrays = {name: table[name].to_numpy() for name in ("x", "y", "value")}
+    exact = len(table) <= MOST_EXACT
     return {
         "series": [list(each) for each in zip(*names, counts.tolist(), strict=True)],
-        **{name: store.rounded(array) for name, array in arrays.items() if np.isfinite(array).any()},
+        **{name: store.rounded(array, exact=exact) for name, array in arrays.items() if np.isfinite(array).any()},
+        "digits": EXACT_DIGITS if exact else DIGITS,
         "texts": [[place, text] for place, text in enumerate(texts) if text],
     }

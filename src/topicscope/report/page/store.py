@@ -35,11 +35,14 @@ class Store:
         packed = ((np.asarray(array, dtype=np.float64) - low) / scale).astype("<f2")
         return self._add("float16", packed, low=low, scale=scale)
 
-    def rounded(self, array: Float[np.ndarray, "..."]) -> Reference:
-        """Numbers of a table, to four digits: float32 with 12 bits of its fraction; whole numbers exactly."""
+    def rounded(self, array: Float[np.ndarray, "..."], *, exact: bool = False) -> Reference:
+        """Numbers of a table, to four digits: float32 with 12 bits of its fraction; whole numbers exactly.
+
+        With ``exact`` all bits are kept: seven digits.
+        """
         values = np.asarray(array, dtype="<f4")
         bits = values.view("<u4")
-        if not np.array_equal(values, np.rint(values), equal_nan=True):
+        if not exact and not np.array_equal(values, np.rint(values), equal_nan=True):
             # Half of the last bit that is kept, so that cutting the rest off rounds.
             bits = np.where(np.isfinite(values), (bits + 0x400) & 0xFFFFF800, bits).astype("<u4")
         # Bytes of equal weight together: those that are alike pack best side by side.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topicscope.report.page.folders import Found, read_table
+from topicscope.report.page.folders import Found
 from topicscope.report.page.images import Image, images_of
 from topicscope.report.page.store import Store
+from topicscope.report.page.sweep_rows import sweep_rows
 
 MOST_ROWS = 1_000
 MOST_IMAGES = 12
@@ -23,20 +24,22 @@ class SweepSection:
     names: tuple[str, ...]
     rows: tuple[Mapping[str, str], ...]
     runs: int
+    has_runs: bool
+    """Whether the runs themselves are there, for a page of their own."""
     images: tuple[Image, ...]
     columns: dict[str, Any]
-    """For the script: numbers by column, to be drawn against each other."""
+    """For the script: numbers by column, to be drawn against each other; columns of words; which are settings."""
 
 
 def sweep_section(folder: Path, number: int, store: Store, found: Found) -> SweepSection | None:
     """The sweep in a folder; None, with a note, if no run is finished."""
-    rows = read_table(folder / "sweep.csv", found)
+    rows = sweep_rows(folder, found)
     if not rows:
-        found.notes.append(f"{folder}: no run of the sweep is finished yet.")
         return None
     names = tuple(name for name in rows[0] if len({row[name] for row in rows}) > 1)
     columns = {name: [_number(row[name]) for row in rows] for name in names}
     numeric = {name: values for name, values in columns.items() if any(value is not None for value in values)}
+    texts = {name: [row[name] for row in rows] for name in names if name not in numeric}
     anchor = f"sweep-{number}"
     return SweepSection(
         anchor=anchor,
@@ -44,9 +47,22 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
         names=names,
         rows=tuple(rows[:MOST_ROWS]),
         runs=len(rows),
+        has_runs=(folder / "runs").is_dir(),
         images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
-        columns={"anchor": anchor, "numbers": numeric, "settings": [name for name in names if "." in name]},
+        columns={
+            "anchor": anchor,
+            "name": folder.resolve().name,
+            "numbers": numeric,
+            "texts": texts,
+            "settings": [name for name in names if "." in name],
+        },
     )
+
+
+def four_digits(text: str) -> str:
+    """A number with a fraction to four digits; all else as it is."""
+    value = _number(text)
+    return text if value is None or float(value).is_integer() else f"{value:.4g}"
 
 
 def _number(text: str) -> float | None:

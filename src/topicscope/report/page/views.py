@@ -31,11 +31,21 @@ def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
 def _say_how_far(view: RunView, found: Found) -> None:
     if not len(view.steps):
         found.notes.append(f"{view.name} holds a run that has logged nothing yet.")
+    elif view.done < view.total and (sweep := _sweep_of(Path(view.name))):
+        # Its runs are trained together, and go on together.
+        said = f"{sweep} holds runs that are not finished; topicscope sweep --out {sweep} --resume goes on."
+        found.notes.extend([said] if said not in found.notes else [])
     elif view.done < view.total:
         found.notes.append(
             f"{view.name} is not finished: step {view.done:,} of {view.total:,}; "
             f"topicscope train --out {view.name} --resume goes on."
         )
+
+
+def _sweep_of(run: Path) -> Path | None:
+    """The sweep whose run a folder is: SWEEP/runs/GROUP/seed-0."""
+    inside = len(run.parents) > 2 and run.parents[1].name == "runs" and (run.parents[2] / "sweep.toml").exists()
+    return run.parents[2] if inside else None
 
 
 def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunView]]:

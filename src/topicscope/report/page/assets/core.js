@@ -78,9 +78,19 @@ function shown(value) {
   return Math.abs(value) >= 1e5 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
 }
 
+// Three digits, for tables of many columns.
+function short(value) {
+  if (value === 0 || value === null || Number.isNaN(value)) return value === 0 ? "0" : "–";
+  const size = Math.abs(value);
+  return size < 1e-3 || size >= 1e4 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
+}
+
 // Text from outside, where the plotting library would take tags for markup.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 const unplain = (text) => String(text).replace(/<br>/g, " ").replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+
+// A part of a file's name: letters, digits, dots, underscores and single hyphens.
+const slug = (text) => String(text).replace(/α/g, "alpha").replace(/β/g, "beta").replace(/τ/g, "tau").replace(/[^\w.]+/g, "-").replace(/^[-.]+|[-.]+$/g, "");
 
 function download(name, url) {
   const link = document.createElement("a");

@@ -31,9 +31,9 @@ function drawCurves() {
   if (run.heldOut) losses.push(...curves("held-out loss", Array.from(numbers(run.heldOutSteps)), run.heldOut, COLOURS[1]));
   const levels = run.levels.map((level, place) => ({ type: "scatter", mode: "lines", name: `${level.label}: ${shown(level.loss)}`,
     x: [steps[0], steps.at(-1)], y: [level.loss, level.loss], line: { color: COLOURS[2 + place], dash: ["dash", "dashdot", "dot"][place], width: 2 } }));
-  draw($("loss"), { traces: [...losses, ...levels], layout: curveLayout("loss"), narrow: HIGH });
+  draw($("loss"), { file: () => fileOf(seedName(), "loss"), traces: [...losses, ...levels], layout: curveLayout("loss"), narrow: HIGH });
   const norms = Object.entries(run.norms).flatMap(([name, values], place) => normCurves(name, steps, values, place));
-  draw($("norms"), { traces: norms, layout: curveLayout("Frobenius norm"), narrow: HIGH });
+  draw($("norms"), { file: () => fileOf(seedName(), "norms"), traces: norms, layout: curveLayout("Frobenius norm"), narrow: HIGH });
   const snapshots = Array.from(numbers(run.attentionSteps)), several = shape(run.attention)[2] > 1;
   const lines = CLASS_NAMES.slice(0, 3).flatMap((name, kind) => run.seeds.map((seed, place) => {
     const chosen = place === training.seed;
@@ -42,7 +42,7 @@ function drawCurves() {
       line: { color: COLOURS[kind], width: chosen ? 2.5 : 1 }, marker: { size: chosen ? 4 : 2, symbol: ["circle", "square", "diamond"][kind] } };
   }));
   const which = training.layer < 0 ? "all layers" : `layer ${training.layer + 1}`;
-  draw($("attention"), { title: "Average attention × 100" + (several ? `, ${which}` : ""), traces: lines, layout: curveLayout("attention × 100"), narrow: HIGH });
+  if (snapshotCount()) draw($("attention"), { file: () => fileOf(seedName(), ...layerName(), "attention"), title: "Average attention × 100" + (several ? `, ${which}` : ""), traces: lines, layout: curveLayout("attention × 100"), narrow: HIGH });
   updateCurves();
 }
 
@@ -54,7 +54,7 @@ function sayCurves() {
   $("loss").querySelector(".said").textContent = `Step ${numbers(run.steps)[at].toLocaleString("en")}: loss ${shown(row(run.loss, training.seed)[at])}.`;
   const parts = Object.entries(run.norms).map(([name, values]) => `‖${PART_NAMES[name] || name}‖ ${shown(row(values, training.seed)[at])}`);
   $("norms").querySelector(".said").textContent = parts.join(", ") + ".";
-  if (!shape(run.frameSteps)[0]) return;
+  if (!snapshotCount()) return;
   const classes = attentionAt(training.seed, nearest(numbers(run.attentionSteps), step));
   $("attention").querySelector(".said").textContent = CLASS_NAMES.slice(0, 3).map((name, kind) => `${name} ${shown(100 * classes[kind])}`).join(", ") + ".";
 }

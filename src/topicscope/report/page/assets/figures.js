@@ -77,6 +77,7 @@ function redrawAll() {
 
 // A figure's numbers: a line a point, with the ends of its interval and what is said of it where there are any.
 function tableOf(spec) {
+  if (spec.table) return spec.table();
   const intervals = spec.traces.some((trace) => trace.error_x), notes = spec.traces.some((trace) => trace.hovertext);
   const lines = [["trace", "x", "y", "z", ...(intervals ? ["low", "high"] : []), ...(notes ? ["note"] : [])]];
   for (const trace of spec.traces) {
@@ -99,7 +100,7 @@ function tableOf(spec) {
 
 async function save(panel, kind) {
   const image = panel.dataset.image;
-  const name = (image ? panel.dataset.name : panel.id) || "figure";
+  const name = (image ? panel.dataset.name : SPECS.get(panel).file?.() || panel.id) || "figure";
   if (kind === "csv") {
     const table = image ? drawnTable(image) || claimsOf(panel) : tableOf(SPECS.get(panel));
     return downloadText(name + ".csv", csv(table), "text/csv");
@@ -112,7 +113,7 @@ async function save(panel, kind) {
   return download(name + "." + kind, url);
 }
 
-// The points of a drawing, to four digits.
+// The points of a drawing, to as many digits as the page has.
 function drawnTable(image) {
   const drawn = DATA.images[image].numbers;
   if (!drawn) return null;
@@ -120,12 +121,12 @@ function drawnTable(image) {
   const lines = [["panel", "series", "x", "y", "value", "text"]];
   for (const [panel, series, count] of drawn.series) for (let left = count; left > 0; left--) {
     const place = lines.length - 1;
-    lines.push([panel, series, ...columns.map((column) => (column ? brief(column[place]) : "")), texts.get(place) || ""]);
+    lines.push([panel, series, ...columns.map((column) => (column ? brief(column[place], drawn.digits) : "")), texts.get(place) || ""]);
   }
   return lines;
 }
 
-const brief = (value) => (Number.isNaN(value) ? "" : Number.isInteger(value) ? value : Number(value.toPrecision(4)));
+const brief = (value, digits) => (Number.isNaN(value) ? "" : Number.isInteger(value) ? value : Number(value.toPrecision(digits)));
 
 function saveImage(panel, name, kind) {
   const content = bytes(DATA.images[panel.dataset.image].drawing);
@@ -154,26 +155,4 @@ function showPictures() {
 function showFigures() {
   for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...viewOf(spec), title: undefined }));
   for (const sweep of DATA.sweeps) showSweep(sweep);
-}
-
-function showSweep(sweep) {
-  const section = $(sweep.anchor), names = Object.keys(sweep.numbers);
-  const [across, up, colour] = ["x", "y", "colour"].map((axis) => section.querySelector(`[data-axis=${axis}]`));
-  for (const select of [across, up, colour]) for (const name of names) select.add(new Option(name, name));
-  const measures = names.filter((name) => !sweep.settings.includes(name) && name !== "seed");
-  across.value = sweep.settings.find((name) => names.includes(name)) || names[0];
-  up.value = measures.find((name) => /loss/.test(name)) || measures[0] || names[0];
-  colour.value = sweep.settings.filter((name) => names.includes(name))[1] || across.value;
-  const panel = $(sweep.anchor + "-figure");
-  const show = () => draw(panel, {
-    title: `${up.value} against ${across.value}, coloured by ${colour.value}`,
-    traces: [{
-      type: "scatter", mode: "markers", name: plain(up.value), x: sweep.numbers[across.value], y: sweep.numbers[up.value],
-      marker: { size: 9, color: sweep.numbers[colour.value], colorscale: "Cividis", showscale: true, line: { width: 1, color: "#808080" },
-        colorbar: { title: { text: plain(colour.value), side: "right" }, thickness: 12 } },
-    }],
-    layout: { xaxis: { title: { text: plain(across.value) } }, yaxis: { title: { text: plain(up.value) } }, height: 420 },
-  });
-  for (const select of [across, up, colour]) select.addEventListener("change", show);
-  drawLater(panel, show);
 }

@@ -12,6 +12,10 @@ const MARKS = { optimum: "#d55e00", uniform: "#ffffff", bound: "#cc79a7", limit:
 // A colour bar above a map, where there is no room beside it.
 const ABOVE = (bar) => ({ ...bar, orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", title: { ...bar.title, side: "top" } });
 
+const SMALL = { tickfont: { size: 10 }, title: { font: { size: 11 } } };
+// Far enough for the names of all three axes to be inside the picture.
+const camera = (distance) => ({ eye: { x: 1.45 * distance, y: -1.75 * distance, z: 1.4 * distance }, center: { x: 0, y: 0, z: -0.15 } });
+
 function landscapeSpecs(each) {
   const weights = Array.from(numbers(each.weights)), size = weights.length, loss = numbers(each.grid);
   const least = Math.min(...loss, each.loss), most = Math.max(...loss);
@@ -28,16 +32,19 @@ function landscapeSpecs(each) {
     { name: "uniform attention", at: [1, 1], symbol: "square", colour: MARKS.uniform },
   ];
   const bounds = boundsOf(each, weights);
-  const log = (text) => ({ type: "log", title: { text }, exponentformat: "power", dtick: 1 });
+  const log = (text) => ({ type: "log", title: { text, standoff: 8 }, exponentformat: "power", dtick: 1, tickangle: 0 });
   const range = [Math.log10(weights[0]), Math.log10(weights[size - 1])];
   const axes = { xaxis: { ...log("α (other words of the topic)"), range }, yaxis: { ...log("β (the same word)"), range } };
   const height = (point) => excessAt(excess, weights, ...point);
+  const setting = `T = ${each.topics}, τ = ${each.perDocument}, W^V ${each.value}`;
+  const file = (kind) => () => ["landscape", kind, each.value, "T", each.topics, "tau", each.perDocument].map(slug).join("-");
   return [
-    { traces: [{ ...map, type: "contour", ncontours: 24, line: { width: 0.4 }, ...(narrow() ? { colorbar: ABOVE(bar) } : {}) }, ...flatTraces(bounds, marks, weights)],
-      layout: { ...axes, height: 500, showlegend: true, margin: { b: 130 } }, narrow: { margin: { b: 180, t: 70 }, height: 560 } },
-    { traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
+    { title: `Loss above its minimum, over α and β: ${setting}`, file: file("map"), traces: [{ ...map, type: "contour", ncontours: 24, line: { width: 0.4 }, ...(narrow() ? { colorbar: ABOVE(bar) } : {}) }, ...flatTraces(bounds, marks, weights)],
+      layout: { ...axes, height: 500, showlegend: true, margin: { b: 130 } }, narrow: { xaxis: { dtick: 2 }, margin: { b: 200, t: 70 }, height: 580 } },
+    { title: `Loss above its minimum, as a surface: ${setting}`, file: file("surface"), traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
       layout: { height: 500, margin: { l: 0, r: 0, b: 60 }, showlegend: true,
-        scene: { xaxis: log("α"), yaxis: log("β"), zaxis: { title: { text: "log₁₀ excess loss" } }, camera: { eye: { x: 1.2, y: -1.45, z: 1.25 }, center: { x: 0, y: 0, z: -0.12 } } } }, narrow: { margin: { b: 110 } } },
+        scene: { xaxis: { ...log("α"), dtick: 2 }, yaxis: { ...log("β"), dtick: 2 }, zaxis: { title: { text: "log₁₀ excess loss" } }, camera: camera(1) } },
+      narrow: { margin: { b: 130 }, height: 500, scene: { xaxis: { dtick: 4, ...SMALL }, yaxis: { dtick: 4, ...SMALL }, zaxis: { dtick: 1, ...SMALL }, camera: camera(1.3) } } },
   ];
 }
 
@@ -155,8 +162,10 @@ function showLandscapes() {
     landscape.perDocument = choices("perDocument", value);
     $("topics").max = landscape.topics.length - 1;
     $("per-document").max = landscape.perDocument.length - 1;
-    $("topics").disabled = landscape.topics.length < 2;
-    $("per-document").disabled = landscape.perDocument.length < 2;
+    // With one value there is nothing to slide: its text says it.
+    $("topics").hidden = landscape.topics.length < 2;
+    $("per-document").hidden = landscape.perDocument.length < 2;
+    $("landscape-value").parentElement.hidden = values.length < 2;
     chooseLandscape();
   };
   $("topics").value = $("per-document").value = 0;

@@ -87,14 +87,17 @@ function mapPanels() {
 }
 
 function drawMaps() {
+  // Why there is no theory is the same for all layers: it is said once.
+  const said = new Set(), once = (text) => (said.has(text) ? "" : (said.add(text), text));
   for (const [place, matrix] of shownMatrices()) {
     const trained = trainedMatrix(matrix), theory = theoryOf(matrix);
     const exact = matrix.frames && training.seed === 0;
-    draw($(`map-${place}-trained`), heatSpec(trained, matrix.limit, `${matrix.label}, trained`,
-      [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", theory ? "" : matrix.what].join(" ").trim()));
+    const file = (kind) => ({ file: () => fileOf(...(kind === "theory" ? [] : [seedName(), `step-${frameStep()}`]), matrix.label, kind) });
+    draw($(`map-${place}-trained`), { ...heatSpec(trained, matrix.limit, `${matrix.label}, trained`,
+      [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", theory ? "" : once(matrix.what)].join(" ").trim()), ...file("trained") });
     if (theory) {
-      draw($(`map-${place}-theory`), heatSpec(theory, matrix.limit, `${matrix.label}, theory`, matrix.what));
-      draw($(`map-${place}-difference`), heatSpec(subtract(trained, theory), matrix.limit, `${matrix.label}, trained − theory`, "The same colours as the other two."));
+      draw($(`map-${place}-theory`), { ...heatSpec(theory, matrix.limit, `${matrix.label}, theory`, matrix.what), ...file("theory") });
+      draw($(`map-${place}-difference`), { ...heatSpec(subtract(trained, theory), matrix.limit, `${matrix.label}, trained − theory`, "The same colours as the other two."), ...file("difference") });
     }
     averagesTable(matrix, place);
   }
@@ -141,10 +144,10 @@ function painted(z, limit) {
 
 function averagesTable(matrix, place) {
   const now = entry(matrix.classes, training.seed, training.frame), theory = theoryOf(matrix);
-  const lines = [["average of", ...CLASS_NAMES], [`${matrix.label}, trained`, ...Array.from(now, shown)]];
+  const lines = [["average", ...CLASS_NAMES], ["trained", ...Array.from(now, short)]];
   if (theory) {
     matrix.theoryClasses ??= classAverages(theory, training.run.boundaries);
-    lines.push([`${matrix.label}, theory`, ...matrix.theoryClasses.map(shown)]);
+    lines.push(["theory", ...matrix.theoryClasses.map(short)]);
   }
   $(`averages-${place}`).replaceChildren(...lines.map((cells, line) => {
     const found = document.createElement("tr");

@@ -29,7 +29,17 @@ function attentionAt(seed, place) {
   });
 }
 
-const frameStep = () => (training.run.frameSteps.$ !== undefined && shape(training.run.frameSteps)[0] ? numbers(training.run.frameSteps)[training.frame] : 0);
+// A file's name has the run, by the last parts of its path, and what is shown of it.
+function fileOf(...parts) {
+  const folders = training.run.name.split(/[\\/]/).filter((part) => part && !/^(seed-\d+|\.+)$/.test(part));
+  return [...folders.slice(-2), ...parts].map(slug).join("-");
+}
+
+const seedName = () => `seed-${training.run.seeds[training.seed]}`;
+const layerName = () => (shape(training.run.attention)[2] < 2 ? [] : [training.layer < 0 ? "all-layers" : `layer-${training.layer + 1}`]);
+const snapshotCount = () => shape(training.run.frameSteps)[0];
+// Without snapshots, the last step that was logged.
+const frameStep = () => (snapshotCount() ? numbers(training.run.frameSteps)[training.frame] : training.run.done);
 
 function sayStep() {
   const text = `${frameStep().toLocaleString("en")} of ${training.run.total.toLocaleString("en")}`;
@@ -69,6 +79,12 @@ function play() {
   $("play").setAttribute("aria-pressed", String(!going));
 }
 
+// Snapshots are mostly spaced logarithmically: a slider's step is then not one of a fixed number of training's.
+function spacing() {
+  const steps = numbers(training.run.frameSteps), last = steps.length - 1;
+  return last > 1 && steps[1] - steps[0] < steps[last] - steps[last - 1] ? `; the slider goes through ${last + 1} snapshots, logarithmically spaced` : "";
+}
+
 function chooseRun(place) {
   if (training.timer !== null) play();
   const run = training.run = DATA.runs[place];
@@ -78,13 +94,15 @@ function chooseRun(place) {
   training.frame = last;
   $("frame").max = last;
   $("frame").value = last;
-  $("frame").disabled = $("play").disabled = last === 0;
+  $("frame").hidden = $("play").hidden = last === 0;
+  $("attention").hidden = !snapshotCount();
   $("seed").replaceChildren(...run.seeds.map((seed, each) => new Option(String(seed) + (each === 0 || run.matrices.every((matrix) => !matrix.frames) ? "" : " (averages)"), each)));
   training.layer = -1;
   const layers = shape(run.attention)[2];
   $("layer").replaceChildren(new Option("all", -1), ...Array.from({ length: layers }, (_, each) => new Option(String(each + 1), each)));
   $("layer").parentElement.hidden = layers < 2;
-  $("described").textContent = run.described + (run.done < run.total ? `; not finished, at step ${run.done.toLocaleString("en")}` : "");
+  $("described").textContent = run.described + (run.done < run.total ? `; not finished, at step ${run.done.toLocaleString("en")}` : "")
+    + (snapshotCount() ? spacing() : "; no snapshots, so no matrices and no attention to show");
   sayStep();
   drawTraining();
 }
