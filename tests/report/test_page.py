@@ -293,6 +293,8 @@ def test_a_checkpoint_without_a_measure_leaves_a_gap(tmp_path: Path) -> None:
     revisions = [{**rows[0], "revision": "first", "attention": None}, {**rows[0], "revision": "second"}]
     (figure,) = (each for each in probe_figures(revisions, [], "probe") if "over checkpoints" in each["title"])
     assert {trace["name"]: trace["y"] for trace in figure["traces"]}["attention"] == [None, 1.3]
+    # The dot product has no ratio in any of them.
+    assert figure["text"].endswith("Not defined: dot product.")
 
 
 @pytest.mark.parametrize(

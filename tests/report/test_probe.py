@@ -107,3 +107,12 @@ def test_checkpoints_are_in_order_with_gaps_where_nothing_is_defined() -> None:
     line = figure.axes[0].lines[1]
     assert np.asarray(line.get_ydata(), dtype=float) == pytest.approx([1.0, np.nan, 2.0], nan_ok=True)
     assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["step0", "step1", "step512"]
+
+
+def test_a_measure_without_any_ratio_says_so_and_has_no_axis() -> None:
+    ratios = {"dot": {"0.0005": [Ratio(None), Ratio(None)]}, "attention": {"0.0005": [Ratio(1.0), Ratio(None)]}}
+    empty, drawn = over_checkpoints(("step0", "step1"), ratios, title="t").axes
+    assert [text.get_text() for text in empty.texts] == ["not defined"]
+    assert list(empty.get_yticks()) == []
+    assert list(drawn.texts) == []
+    assert len(drawn.get_yticks()) > 0

@@ -162,7 +162,7 @@ def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
         for row, column in np.ndindex(*values.shape):
             shade = "white" if abs(values[row, column]) > 0.7 else "black"
             # Rounded first: what is as good as 0 has no sign.
-            text = f"{round(values[row, column], 2) + 0.0:.2f}"
+            text = f"{round(float(values[row, column]), 2) + 0.0:.2f}"
             panel.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
         panel.set_xticks(range(len(words)), words, rotation=45, ha="right", fontsize=8)
         panel.set_yticks(range(len(words)), words, fontsize=8)
@@ -189,10 +189,19 @@ def over_checkpoints(
             panel.plot(places, value, marker=marker, color=colour, label=name)
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
-        panel.set_ylabel(f"{MEASURES.get(measure, measure)}: same / different topic")
+        panel.set_title(MEASURES.get(measure, measure), fontsize=9)
         panel.grid(color="0.9", linewidth=0.5)
-    axes[0].legend(fontsize=8, title="threshold", title_fontsize=8)
+        if all(each.value is None for ratios in lines.values() for each in ratios):
+            _nothing(panel)
+    axes[0].set_ylabel("same / different topic")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
     return figure
+
+
+def _nothing(panel: Axes) -> None:
+    """No axis where there is nothing to measure on it."""
+    panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
+    panel.set_yticks([])
 
 
 def _numbers(ratios: Sequence[Ratio], end: str) -> list[float]:
