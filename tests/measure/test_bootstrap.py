@@ -5,7 +5,7 @@ import pytest
 
 from topicscope.measure.attention_pairs import ArticleSums
 from topicscope.measure.bootstrap import AttentionReplicates, poisson_weights
-from topicscope.measure.contrast import SeedDraws, auc_error, auc_of_histograms, contrast, percentile_interval
+from topicscope.measure.contrast import SeedDraws, auc_of_histograms, contrast, percentile_interval
 
 SHAPE = (1, 3, 2, 2)
 
@@ -108,8 +108,50 @@ def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
     assert contrast(same * np.nan, different).ratio_note == "no pair to average over"
     assert contrast(same, different * np.nan).ratio_note == "no pair to average over"
     gap = contrast(same, np.array([2.0, np.nan, 2.1]))
-    assert gap.ratio is None
-    assert gap.ratio_note == "the denominator has no interval, as some replicate has no pair"
+    assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
+    assert gap.ratio_note == "1 of 2 replicates have no pair: too many for an interval"
+
+
+def test_replicates_without_pairs_are_left_out_and_counted_up_to_a_tenth() -> None:
+    draw = np.random.default_rng(8)
+    same, different = 1 + 0.1 * draw.normal(size=(2, 201))
+    whole = contrast(same, different)
+    for missing in (19, 21):
+        gaps = different.copy()
+        gaps[1 : 1 + missing] = np.nan
+        found = contrast(same, gaps)
+        assert found.ratio == whole.ratio
+        assert (found.ratio_note or "").startswith(f"{missing} of 200 replicates have no pair")
+        assert (found.low is None) == (found.difference_low is None) == (missing > 20)
+    gaps[1:20], gaps[20:] = np.nan, different[20:]
+    ends = np.quantile((same / different)[20:], [0.025, 0.975])
+    assert (contrast(same, gaps).low, contrast(same, gaps).high) == pytest.approx(tuple(ends))
+
+
+def test_a_replicate_whose_denominator_crosses_0_is_in_the_upper_tail() -> None:
+    draw = np.random.default_rng(9)
+    different = np.append(1.0, 1 + 0.49 * draw.standard_normal(20_000))
+    same = np.append(3.0, 3 + 0.1 * draw.standard_normal(20_000))
+    crossing = int((different <= 0).sum())
+    assert 0 < crossing < 500
+    found = contrast(same, different)
+    ordered = np.sort(np.where(different <= 0, np.inf, same / different)[1:])
+    assert found.ratio == 3
+    assert (found.low, found.high) == (ordered[499], ordered[-501])
+    # The control: with its sign, the ratio of such a replicate would move both ends.
+    naive = np.quantile((same / different)[1:], [0.025, 0.975])
+    assert naive[0] < ordered[499] - 0.1
+    assert naive[1] < ordered[-501] / 1.5
+    # Few replicates, one of which crosses: the order statistic is infinite, and there is no upper end.
+    few = contrast(np.ones(22), np.append(np.ones(21), -0.01))
+    assert few.ratio == 1
+    assert (few.low, few.high) == (1, None)
+    assert "no upper end" in (few.ratio_note or "")
+
+
+def auc_error(same: np.ndarray, different: np.ndarray) -> float:
+    """Half the probability that the two values fall into one bin."""
+    return float((same * different).sum() / (same.sum() * different.sum()) / 2)
 
 
 def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:

@@ -236,7 +236,7 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     assert low is not None
     assert high is not None
     assert low < 1 < high
-    balance = matched_co_occurrence(table, labelling, fine)
+    balance = matched_co_occurrence(table, table, labelling, fine)
     assert abs(balance.same / balance.different - 1) < 0.1
     of_words = matched_word_co_occurrence(table, labelling, MatchedWords(labelling, fine))
     assert abs(of_words.same / of_words.different - 1) < 0.1
@@ -245,7 +245,7 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     low, _ = matched_ratio(words, attention, labelling, capped)
     assert low is not None
     assert low > 1
-    coarse = matched_co_occurrence(table, labelling, capped)
+    coarse = matched_co_occurrence(table, table, labelling, capped)
     assert coarse.same / coarse.different > 1.2
     # And what topics have beside is not matched away.
     same = labelling.shares(words[:, early].ravel(), words[:, late].ravel()).reshape(100, 1, -1)
