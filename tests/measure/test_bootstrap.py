@@ -107,24 +107,47 @@ def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
     assert contrast(same, different).ratio_note is None
     assert contrast(same * np.nan, different).ratio_note == "no pair to average over"
     assert contrast(same, different * np.nan).ratio_note == "no pair to average over"
-    gap = contrast(same, np.array([2.0, np.nan, 2.1]))
-    assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
-    assert gap.ratio_note == "1 of 2 replicates have no pair: too many for an interval"
+    for sides in ((same, [2.0, np.nan, np.nan]), ([1.0, np.nan, np.nan], different)):
+        gap = contrast(*map(np.array, sides))
+        assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
+        assert gap.ratio_note == "2 of 2 replicates have no pair: too many for an interval"
+        assert gap.replicates_left_out == 2
 
 
-def test_replicates_without_pairs_are_left_out_and_counted_up_to_a_tenth() -> None:
+def test_intervals_are_over_the_replicates_that_have_pairs_of_both_kinds() -> None:
+    draw = np.random.default_rng(7)
+    same, different, auc = (level + 0.1 * draw.normal(size=401) for level in (2.0, 1.0, 0.7))
+    same[5:60], different[40:100] = np.nan, np.nan
+    found = contrast(same, different, auc=auc)
+    there = np.r_[1:5, 100:401]
+    expected = {
+        ("low", "high"): same[there] / different[there],
+        ("difference_low", "difference_high"): same[there] - different[there],
+        ("auc_low", "auc_high"): auc[there],
+    }
+    for ends, values in expected.items():
+        assert [getattr(found, end) for end in ends] == pytest.approx(np.quantile(values, [0.025, 0.975]))
+    assert found.replicates_left_out == 95
+    assert found.ratio_note == "95 of 400 replicates have no pair and are left out of the interval"
+    # The control: without gaps none is left out, and the interval is another.
+    whole = contrast(np.nan_to_num(same, nan=3.0), np.nan_to_num(different, nan=1.0), auc=auc)
+    assert whole.replicates_left_out == 0
+    assert whole.auc_low != found.auc_low
+
+
+def test_replicates_without_pairs_are_left_out_and_counted_up_to_half() -> None:
     draw = np.random.default_rng(8)
     same, different = 1 + 0.1 * draw.normal(size=(2, 201))
     whole = contrast(same, different)
-    for missing in (19, 21):
+    for missing in (99, 101):
         gaps = different.copy()
         gaps[1 : 1 + missing] = np.nan
         found = contrast(same, gaps)
         assert found.ratio == whole.ratio
         assert (found.ratio_note or "").startswith(f"{missing} of 200 replicates have no pair")
-        assert (found.low is None) == (found.difference_low is None) == (missing > 20)
-    gaps[1:20], gaps[20:] = np.nan, different[20:]
-    ends = np.quantile((same / different)[20:], [0.025, 0.975])
+        assert (found.low is None) == (found.difference_low is None) == (missing > 100)
+    gaps[1:100], gaps[100:] = np.nan, different[100:]
+    ends = np.quantile((same / different)[100:], [0.025, 0.975])
     assert (contrast(same, gaps).low, contrast(same, gaps).high) == pytest.approx(tuple(ends))
 
 

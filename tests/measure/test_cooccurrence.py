@@ -98,6 +98,26 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
     assert len(top_pairs(table, 10**6, labelling.kept)) == len(rows)
 
 
+def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> None:
+    labelling = Labelling(np.repeat(np.arange(2), 3)[:, None] == np.arange(2))
+    vectors = np.eye(6) + 1
+
+    def compared(table: PairTable) -> TopPairs:
+        draw = np.random.default_rng(0)
+        [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=40, generator=draw)
+        return found
+
+    alone = compared(PairTable.empty(6))
+    assert alone.pairs == 0
+    assert (alone.attention.ratio, alone.attention.ratio_note) == (None, "no pair to average over")
+    # (e_i + 1)·(e_j + 1) = 6 + 2.
+    assert alone.cosine.same == pytest.approx(8)
+    # The control: two words that meet once have attention.
+    met = compared(PairTable(6, np.array([0 * 6 + 1, 0 * 6 + 4]), np.array([2.0, 2.0]), np.array([1.0, 0.5])))
+    assert (met.pairs, met.attention.same) == (2, 0.5)
+    assert met.attention.different == pytest.approx(0.375)
+
+
 def test_table_2_is_of_the_words_that_the_threshold_keeps() -> None:
     draw = np.random.default_rng(11)
     words, offsets = random_words(draw)

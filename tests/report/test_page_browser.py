@@ -3,6 +3,8 @@
 import base64
 import csv
 import io
+import json
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from browser import Browser, browser, require_browser
-from page_material import NASTY, write_everything, write_runs
+from page_material import NASTY, write_everything, write_probe, write_runs
 from page_seen import colours_of, cut_off, look_at_everything, open_training, still
 from topicscope.report.page import page_html, write_report
 
@@ -263,7 +265,7 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     heads = chromium.value("DATA.figures.find((each) => /by layer and head/.test(each.title)).id")
     chromium.value(f"(document.querySelector('#{heads} [data-save=csv]').click(), 0)")
     said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
-    assert said[2] == ["minilm", "2", "1", "1.01", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
+    assert said[2] == ["minilm", "2", "1", "0.01436", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
     # On paper the ink is dark, whatever the reader's theme.
     assert "rgb(230%2C%20237%2C%20243)" not in chromium.value(f"saved['{name}.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
@@ -272,6 +274,28 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     # The points that were drawn, as they are; the word of another's text is no markup.
     assert [line[2] for line in drawn if line[1] == "squared loss"] == ["1", "1.1", "1.2"]
     assert any(line[1] == NASTY and line[2] == "0.5" for line in drawn)
+    assert chromium.console_errors() == []
+
+
+def test_maps_of_heads_follow_the_threshold_and_share_a_scale(chromium: Browser, tmp_path: Path) -> None:
+    folder = write_probe(tmp_path / "probe")
+    rows = json.loads((folder / "probe.json").read_text())
+    wider = [{**row, "fraction": 0.002} for row in rows]
+    wider[1]["attention_by_layer_head"] = [[{"ratio": 4.0, "low": 3.0, "high": 5.0, "p": 0.01}]]
+    (folder / "probe.json").write_text(json.dumps([*rows, *wider]))
+    chromium.open(write_report([folder], tmp_path / "report.html"))
+    chromium.wait("document.querySelector('[data-thresholds]').value === '0.002'")
+    chromium.value("[...WAITING.keys()].forEach(drawWaiting)")
+    scales = "DATA.figures.filter((each) => each.views).map((each) => SPECS.get($(each.id)).traces[0].zmax)"
+    said = "DATA.figures.filter((each) => each.views).map((each) => $(each.id).querySelector('.said').textContent)"
+    assert chromium.value(scales) == [2, 2]
+    assert all("Threshold 0.002," in text for text in chromium.value(said))
+    chromium.value(
+        "(() => { const select = document.querySelector('[data-thresholds]');"
+        " select.value = '0.001'; select.dispatchEvent(new Event('change')); })()"
+    )
+    assert chromium.value(scales) == pytest.approx([math.log2(1.12)] * 2)
+    assert all("Threshold 0.001," in text for text in chromium.value(said))
     assert chromium.console_errors() == []
 
 
