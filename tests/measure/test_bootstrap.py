@@ -5,7 +5,7 @@ import pytest
 
 from topicscope.measure.attention_pairs import ArticleSums
 from topicscope.measure.bootstrap import AttentionReplicates, poisson_weights
-from topicscope.measure.contrast import SeedDraws, auc_error, auc_of_histograms, contrast, percentile_interval
+from topicscope.measure.contrast import SeedDraws, auc_of_histograms, contrast, percentile_interval
 
 SHAPE = (1, 3, 2, 2)
 
@@ -170,6 +170,11 @@ def test_a_replicate_whose_denominator_crosses_0_is_in_the_upper_tail() -> None:
     assert few.ratio == 1
     assert (few.low, few.high) == (1, None)
     assert "no upper end" in (few.ratio_note or "")
+
+
+def auc_error(same: np.ndarray, different: np.ndarray) -> float:
+    """Half the probability that the two values fall into one bin."""
+    return float((same * different).sum() / (same.sum() * different.sum()) / 2)
 
 
 def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:

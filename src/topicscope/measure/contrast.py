@@ -154,14 +154,8 @@ def auc_of_histograms(
 ) -> Float[np.ndarray, " replicate"]:
     """The probability that a same-topic value is the larger, values of one bin counting as half.
 
-    Exact but for pairs that fall into one bin: the error is at most ``auc_error``.
+    Exact but for pairs that fall into one bin: the error is at most half the probability of that.
     """
     below = np.cumsum(different, axis=-1) - different / 2
     with np.errstate(invalid="ignore", divide="ignore"):
         return (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))
-
-
-def auc_error(same: Float[np.ndarray, " bin"], different: Float[np.ndarray, " bin"]) -> float:
-    """Half the probability that the two values fall into one bin."""
-    total = same.sum() * different.sum()
-    return float((same * different).sum() / total / 2) if total else np.nan

@@ -4,6 +4,7 @@ Table 2 compares same-topic pairs with as many pairs that co-occur most. Ours go
 different-topic pairs of equal co-occurrence and frequency (and, for attention, distance).
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -122,4 +123,4 @@ def _matched(need: Probing, fraction: float, measure: str, results: Results) -> 
     details: dict[str, Detail] = {"unmatched": plain[number], "share_of_pairs_matched": matched["share"], **left}
     if measure == "attention":
         return tested(matched, permutation_p=matched["p"], **details)
-    return measured(matched, number=number, **details)
+    return replace(measured(matched, number=number), details=details)

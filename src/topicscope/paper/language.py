@@ -226,7 +226,7 @@ def _ratio(need: Probing, fraction: float, assignment: str, measure: str, result
 def tested(contrast: Row, **details: Detail) -> Measurement:
     """The ratio of a contrast with its interval and its test; without the test nothing is decided by the interval."""
     known = contrast | ({"ratio": None} if contrast["p"] is None else {})
-    return measured(known, test=contrast["p"], **details)
+    return replace(measured(known, test=contrast["p"]), details=details)
 
 
 def measured(

@@ -115,9 +115,10 @@ class TopicOptions:
             "--word-topics": "a CSV file with the columns word and topic",
         }
         for option, path in needed.items():
+            if path is None:
+                continue
             try:
-                if path:
-                    path.open("rb").close()
+                path.open("rb").close()
             except OSError as error:
                 given = path.parent if option == "--topics-from" else path
                 raise InputError(

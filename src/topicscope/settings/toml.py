@@ -34,6 +34,8 @@ def load_any_settings(path: Path) -> Settings | TextSettings:
     """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text."""
     path = Path(path)
     table = read_table(path)
+    if "vary" in table:
+        raise InputError(f"{path} is a sweep, not the settings of one run: use `topicscope sweep {path} --out DIR`.")
     if not names_a_corpus(table):
         return load_settings(path)
     try:

@@ -89,8 +89,9 @@ function tableOf(spec) {
         [name, text(trace.x, x), text(trace.y, y), value, ...(notes ? [trace.hovertext ? unplain(trace.hovertext[y][x]) : ""] : [])])));
     } else if (trace.x) {
       Array.from(trace.x).forEach((x, place) => {
-        const error = trace.error_x, ends = error ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
-        lines.push([name, unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
+        const error = trace.error_x, known = error && x !== null && error.array[place] !== null;
+        const ends = known ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
+        lines.push([name, x === null ? "" : unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
       });
     }
   }
@@ -152,6 +153,6 @@ function showPictures() {
 }
 
 function showFigures() {
-  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...spec, title: undefined }));
+  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...viewOf(spec), title: undefined }));
   for (const sweep of DATA.sweeps) showSweep(sweep);
 }

@@ -13,6 +13,7 @@ async function start() {
   showTraining();
   showLandscapes();
   showFigures();
+  showProbes();
   DARK.addEventListener("change", redrawAll);
   PRINT.addEventListener("change", redrawAll);
   addEventListener("beforeprint", () => {
