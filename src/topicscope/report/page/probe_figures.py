@@ -72,7 +72,7 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
             }
             for name, label in MEASURES.items()
         ]
-        missing = [trace["name"] for trace in traces if all(value is None for value in trace["y"])]
+        missing = [str(trace["name"]) for trace in traces if all(value is None for value in trace["y"])]
         said = f" Not defined: {', '.join(missing)}." if missing else ""
         shown = f"Threshold {first.get('fraction')}, {first.get('assignment')}, {first.get('embedding')}."
         figures.append(
