@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +246,25 @@ def test_topics_of_two_passage_lengths_are_kept_apart(tiny: Path, tmp_path: Path
     lengths = {(Path(row["model"]).name, row["length"], row["tokenizer"]) for row in rows(out)}
     [tokenizer] = {each for _, _, each in lengths}
     assert lengths == {("bert", 18, tokenizer), ("short", 12, tokenizer)}
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_progress_names_what_is_being_done(
+    finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states: list[str] = []
+
+    @contextmanager
+    def recorded(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda done, total, state: states.append(state)
+
+    monkeypatch.setattr("topicscope.cli.probe.progress_bar", recorded)
+    monkeypatch.setattr(study, "PASSAGES", 16)
+    assert run(tiny, finished, str(tiny / "bert"), "--json") == 0
+    phases = [f"loading {tiny / 'bert'}", f"{tiny / 'bert'}: tests and intervals", "figures and page"]
+    assert [state for state in states if state in phases] == phases
+    # The control: pieces of work have names of their own.
+    assert len(set(states)) > len(phases)
 
 
 def test_other_settings_in_the_same_folder_are_refused(

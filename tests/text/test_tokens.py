@@ -184,6 +184,18 @@ def test_passages_hold_each_documents_tokens_in_order(tmp_path: Path) -> None:
     assert some.digest != passages.digest
 
 
+def test_special_tokens_written_in_a_text_are_read_as_text() -> None:
+    engine = Engine(models.WordPiece({piece: place for place, piece in enumerate([*PIECES, "[", "]"])}))
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.add_special_tokens(["[frog]"])
+    special = engine.token_to_id("[frog]")
+    # As the engine comes, it reads the special token.
+    assert special in engine.encode("the [frog] in the pond", add_special_tokens=False).ids
+    [encoded] = from_engine(engine, name="pieces").encode(["the [frog] in the pond"])
+    spelled = [[*PIECES, "[", "]"][token] for token in encoded.tokens]
+    assert spelled == ["the", "[", "frog", "]", "in", "the", "pond"]
+
+
 def test_passages_that_are_there_are_not_written_again_and_others_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

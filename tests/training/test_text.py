@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,14 @@ from helpers import start_program
 from text_corpus import small_text, small_text_settings, write_corpus
 from topicscope.errors import DivergedError, InputError
 from topicscope.model.encoder import Encoder
+from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import dump_settings
+from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.masking import mask_documents
 from topicscope.training.checkpoints import checkpoint_steps, newest_checkpoint
 from topicscope.training.memory import check_memory, is_out_of_memory, out_of_memory_said, step_bytes
-from topicscope.training.passages import PassageStream
+from topicscope.training.passages import PassageStream, Text
 from topicscope.training.text import check_text_out, train_text
 from topicscope.training.text_loop import TextTrainer
 from topicscope.training.text_runs import TextRun
@@ -225,6 +229,42 @@ def test_masks_spare_special_tokens_and_random_words_are_words() -> None:
     shares = np.bincount(drawn, minlength=12)[5:] / len(drawn)
     assert shares == pytest.approx(np.full(7, 1 / 7), abs=5 * np.sqrt(6 / 49 / len(drawn)))
     assert all(each.masked_counts.min() >= 1 for each in seen)
+
+
+def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_else_are_not_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain, settings = small_text(), small_text_settings(masking={"mask": 0.5})
+    assert all(
+        np.array_equal(PassageStream(settings, plain).batch(step).masked, unrestricted(settings, plain, step).masked)
+        for step in range(5)
+    )
+    # A third of the tokens unknown (4), and one passage altogether.
+    tokens = np.where(np.random.default_rng(1).random(len(plain.tokens)) < 1 / 3, np.int32(4), plain.tokens)
+    tokens[plain.offsets[7] : plain.offsets[8]] = 4
+    text = dataclasses.replace(plain, tokens=tokens)
+    monkeypatch.setattr("topicscope.training.passages.BLOCK", 50)
+    stream = PassageStream(settings, text)
+    counted = [int((tokens[first:last] >= 5).sum()) for first, last in pairwise(text.offsets)]
+    assert text.word_counts().tolist() == counted
+    assert 7 not in {*stream.passages, *stream._held_out}
+    assert 7 in {*PassageStream(settings, plain).passages, *PassageStream(settings, plain)._held_out}
+    seen = [stream.batch(step) for step in range(40)]
+    assert all(each.targets.min() >= 5 for each in seen)
+    assert all(each.masked_counts.min() >= 1 for each in seen)
+    # Unknown tokens are seen, and without the restriction would be targets.
+    assert any((each.tokens == 4).any() for each in seen)
+    assert any((unrestricted(settings, text, step).targets == 4).any() for step in range(5))
+    unknown = dataclasses.replace(text, tokens=np.full_like(tokens, 4))
+    with pytest.raises(InputError, match="one of them known to the tokenizer"):
+        PassageStream(settings, unknown)
+
+
+def unrestricted(settings: TextSettings, text: Text, step: int) -> MaskedDocuments:
+    """The step's passages masked anywhere."""
+    chosen = PassageStream(settings, text).passages[PassageStream(settings, text)._chosen(step * 6, 6)]
+    draw = generator(settings.seed, Purpose.MASKS, step)
+    return mask_documents(text.select(chosen), settings.masking, 30, mask_token=3, generator=draw)
 
 
 def test_each_pass_sees_every_passage_once_and_no_held_out_one() -> None:

@@ -65,6 +65,8 @@ def measure_models(
     sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
     targets, maps = [], {}
     for source in sources:
+        if report:
+            report(len(targets), len(sources), f"loading {source.name}")
         targets.append(find_target(source, settings, machine))
         # At once, while the model is loaded.
         maps[source] = word_map(targets[-1], show_words)

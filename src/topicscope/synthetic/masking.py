@@ -16,16 +16,18 @@ def mask_documents(
     needs_visible_key: bool = False,
     mask_token: int = 0,
     words: Int[np.ndarray, " word"] | None = None,
+    maskable: Bool[np.ndarray, " position"] | None = None,
     generator: np.random.Generator,
 ) -> MaskedDocuments:
     """Choose positions M with probability p_m; there keep the word (p_c), draw any word (p_r), or put [MASK].
 
     [MASK] is 0 and the words are 1 … ``vocabulary`` − 1, unless a tokenizer says otherwise: ``mask_token``, ``words``.
+    Only ``maskable`` positions are chosen, of which each document needs one; all, if not given.
 
     A document with nothing masked is not used: its mask is drawn again. With ``needs_visible_key`` (masked
     positions hidden as keys) a document that is masked altogether is drawn again too.
     """
-    masked = _draw_masks(documents, masking.mask, needs_visible_key, generator)
+    masked = _draw_masks(documents, masking.mask, needs_visible_key, maskable, generator)
     tokens = documents.tokens.copy()
     found = MaskedDocuments(documents.lengths, tokens, documents.tokens, masked)
     # Most become [MASK]; of those that do not, some get a random word, never [MASK], perhaps the word itself.
@@ -42,9 +44,15 @@ def mask_documents(
 
 
 def _draw_masks(
-    documents: Documents, probability: float, needs_visible_key: bool, generator: np.random.Generator
+    documents: Documents,
+    probability: float,
+    needs_visible_key: bool,
+    maskable: Bool[np.ndarray, " position"] | None,
+    generator: np.random.Generator,
 ) -> Bool[np.ndarray, " position"]:
     masked = chances(probability, len(documents.tokens), generator=generator)
+    if maskable is not None:
+        masked &= maskable
     while True:
         unusable = ~np.logical_or.reduceat(masked, documents.offsets[:-1])
         if needs_visible_key:
@@ -53,6 +61,8 @@ def _draw_masks(
             return masked
         again = unusable[documents.document]
         masked[again] = chances(probability, int(np.count_nonzero(again)), generator=generator)
+        if maskable is not None:
+            masked &= maskable
 
 
 def expected_frequencies(

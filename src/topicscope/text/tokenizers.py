@@ -39,7 +39,7 @@ class Tokenizer:
 
     name: str
     engine: Any
-    """A ``tokenizers.Tokenizer`` that neither cuts nor pads."""
+    """A ``tokenizers.Tokenizer`` that neither cuts nor pads, and reads "[MASK]" in a text as the text that it is."""
 
     longest: int | None = None
     """The most tokens that its model takes, special ones included; None if it does not say."""
@@ -113,10 +113,12 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
 
 
 def from_engine(engine: Any, *, name: str, longest: int | None = None, special: int = 0) -> Tokenizer:
-    """A tokenizer of the library ``tokenizers``, for instance one trained here; a copy that neither cuts nor pads."""
+    """A tokenizer of the library ``tokenizers``, such as one trained here; a copy that reads a text and all of it."""
     copy = type(engine).from_str(engine.to_str())
     copy.no_truncation()
     copy.no_padding()
+    # An article on BERT writes "[SEP]", and means the word, not the end of a passage.
+    copy.encode_special_tokens = True
     return Tokenizer(name, copy, longest, special)
 
 

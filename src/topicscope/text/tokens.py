@@ -29,7 +29,7 @@ BATCH, BATCH_CHARACTERS = 64, 1 << 21
 FILES = {"tokens": "<i4", "whole": "?", "offsets": "<i8", "articles": "<i4"}
 DESCRIPTION = "passages.json"
 # Raise it when the same corpus and tokenizer come to give other passages: old ones are then written anew.
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True, eq=False)

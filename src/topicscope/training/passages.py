@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError
 from topicscope.randomness import Purpose, generator
@@ -14,6 +14,8 @@ from topicscope.synthetic.masking import mask_documents
 
 # Held-out articles are the same for every seed, so that runs can be compared on them.
 HELD_OUT_SEED = 0
+# Tokens looked at in one go when passages are chosen: those of a large corpus stay on disk.
+BLOCK = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,14 +31,19 @@ class Specials:
     mask: int
     padding: int
     words: Int[np.ndarray, " word"]
-    """All tokens that are not special: what a random word is drawn from."""
+    """All tokens that are not special: what is masked and predicted, and what a random word is drawn from."""
 
     vocabulary: int
+
+    @cached_property
+    def is_word(self) -> Bool[np.ndarray, " token"]:
+        """Whether each token of the vocabulary is one of the words."""
+        return np.isin(np.arange(self.vocabulary), self.words)
 
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Passages of content tokens, end to end, without special tokens; the arrays may be on disk."""
+    """Passages of content tokens, end to end, special ones only for what is unknown; the arrays may be on disk."""
 
     tokens: Int[np.ndarray, " token_position"]
     offsets: Int[np.ndarray, " bound"]
@@ -52,6 +59,14 @@ class Text:
         """Tokens of each passage."""
         return np.diff(self.offsets)
 
+    def word_counts(self) -> Int[np.ndarray, " passage"]:
+        """Tokens of each passage that are words, so can be masked."""
+        others = np.zeros(len(self.lengths), dtype=np.int64)
+        for first in range(0, len(self.tokens), BLOCK):
+            where = first + np.flatnonzero(~self.specials.is_word[self.tokens[first : first + BLOCK]])
+            others += np.bincount(np.searchsorted(self.offsets, where, side="right") - 1, minlength=len(others))
+        return self.lengths - others
+
     def select(self, chosen: Int[np.ndarray, " chosen"]) -> Documents:
         """These passages, in this order."""
         lengths = self.lengths[chosen]
@@ -65,13 +80,14 @@ class PassageStream:
 
     def __init__(self, settings: TextSettings, text: Text) -> None:
         self.settings, self.text = settings, text
-        usable = np.flatnonzero(text.lengths >= SHORTEST_PASSAGE)
+        usable = np.flatnonzero((text.lengths >= SHORTEST_PASSAGE) & (text.word_counts() > 0))
         out = np.isin(text.articles[usable], _held_out_articles(text.articles, settings.data.held_out))
         self.passages, self._held_out = usable[~out], usable[out]
         if not len(self.passages):
             raise InputError(
-                f'data.corpus = "{settings.data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more to train '
-                "on: give a corpus with longer articles, or lower data.every or data.held_out."
+                f'data.corpus = "{settings.data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more, '
+                "one of them known to the tokenizer, to train on: give a corpus with longer articles, or lower "
+                "data.every or data.held_out."
             )
         self._order = lru_cache(maxsize=2)(self._draw_order)
 
@@ -106,6 +122,7 @@ class PassageStream:
             specials.vocabulary,
             mask_token=specials.mask,
             words=specials.words,
+            maskable=specials.is_word[passages.tokens],
             generator=draw,
         )
 
