@@ -322,7 +322,7 @@ def test_landscapes_are_in_the_page_at_each_setting_once(tmp_path: Path) -> None
 
 def test_probes_have_ratios_heads_and_topics(tmp_path: Path) -> None:
     page = page_html([write_probe(tmp_path / "probe")])
-    assert "2 [1.9, 2.1] *" in page
+    assert "2.00 [1.90, 2.10] *" in page
     assert "no ratio; difference 0.5" in page
     figures = data_of(page)["figures"]
     heads = next(figure for figure in figures if "by layer and head" in figure["title"])

@@ -299,6 +299,24 @@ def test_maps_of_heads_follow_the_threshold_and_share_a_scale(chromium: Browser,
     assert chromium.console_errors() == []
 
 
+def test_a_short_page_is_drawn_at_once_and_its_charts_follow_the_window(chromium: Browser, tmp_path: Path) -> None:
+    chromium.open(write_report([write_probe(tmp_path / "probe")], tmp_path / "report.html"))
+    assert chromium.value("WAITING.size") == 0
+    assert chromium.value("document.querySelectorAll('.js-plotly-plot').length === DATA.figures.length")
+    wide = chromium.value("document.querySelector('#probe-0-figure-0 .plot').clientHeight")
+    chromium.resize(450)
+    # Names go above their points, which need more height; every chart is as wide as its place.
+    chromium.wait("document.querySelectorAll('#probe-0-figure-0 .annotation').length === 2")
+    chromium.wait(f"document.querySelector('#probe-0-figure-0 .main-svg').clientHeight > {wide}")
+    chromium.wait(
+        "[...document.querySelectorAll('.plot')]"
+        ".every((plot) => plot.querySelector('.main-svg').clientWidth === plot.clientWidth)"
+    )
+    chromium.resize(1600)
+    chromium.wait("document.querySelectorAll('#probe-0-figure-0 .annotation').length === 0")
+    assert chromium.console_errors() == []
+
+
 def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
     chromium.open(page)
     chromium.scroll_to("landscape")

@@ -83,10 +83,13 @@ def test_heads_without_a_ratio_are_blank_and_counted() -> None:
 
 
 def test_a_difference_in_place_of_a_ratio_has_its_interval_and_its_star() -> None:
-    assert ratio_text(measured(None)) == "no ratio; difference 0.5 [0.25, 0.75] *"
-    assert ratio_text(measured(None, p=0.5)) == "no ratio; difference 0.5 [0.25, 0.75]"
-    assert ratio_text(measured(None, difference_low=None)) == "no ratio; difference 0.5 (no interval) *"
-    assert ratio_text(measured(2.0)) == "2 [1.9, 2.1] *"
+    assert ratio_text(measured(None)) == "no ratio; difference 0.50 [0.25, 0.75] *"
+    assert ratio_text(measured(None, p=0.5)) == "no ratio; difference 0.50 [0.25, 0.75]"
+    assert (
+        ratio_text(measured(None, difference_low=None, difference_high=None))
+        == "no ratio; difference 0.5 (no interval) *"
+    )
+    assert ratio_text(measured(2.0)) == "2.00 [1.90, 2.10] *"
     assert ratio_text(measured(2.0, low=None, high=None)) == "2 (no interval) *"
     assert ratio_text(measured(None, difference=None)) == ratio_text(None) == "–"
 
@@ -120,6 +123,6 @@ def test_ratios_are_split_by_embedding_on_a_logarithmic_axis_with_a_word_where_t
 def test_a_ratio_without_an_interval_is_open_and_said_to_be() -> None:
     (figure, *_) = ratio_figures([probed("one", cosine=measured(2.0, low=None, high=None)), probed("two")])
     assert figure["traces"][0]["marker"]["symbol"] == ["circle-open", "circle"]
-    assert "Open: no interval." in figure["text"]
+    assert "Open: no whole interval." in figure["text"]
     (figure, *_) = ratio_figures([probed("two")])
     assert "Open" not in figure["text"]

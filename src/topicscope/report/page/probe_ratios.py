@@ -35,7 +35,7 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
     bare = any(_drawn(each) and not _bounded(each) for each in measures)
     return {
         "title": f"{title}: same topic over different topics",
-        "text": "With 95 % intervals; 1 means no topic structure." + (" Open: no interval." if bare else ""),
+        "text": "With 95 % intervals; 1 means no topic structure." + (" Open: no whole interval." if bare else ""),
         "traces": [_markers(names, measures, title), _words(names, measures)],
         "layout": {
             "xaxis": {

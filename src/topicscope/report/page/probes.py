@@ -11,6 +11,7 @@ from topicscope.report.page.probe_figures import probe_figures
 from topicscope.report.page.probe_heads import head_thresholds
 from topicscope.report.page.probe_rows import MEASURES, SIGNIFICANT, model_name, threshold_name
 from topicscope.report.page.store import Store
+from topicscope.report.rounding import with_interval
 
 MOST_TOPICS = 300
 PLAIN = ("assignment", "embedding", "words", "topics")
@@ -85,9 +86,7 @@ def _with_interval(measure: Row, name: str, low: str, high: str) -> str:
     """A number with its 95 % interval, or with the word that it has none; empty if there is no number."""
     if measure.get(name) is None:
         return ""
-    if measure.get(low) is None or measure.get(high) is None:
-        return f"{measure[name]:.4g} (no interval)"
-    return f"{measure[name]:.4g} [{measure[low]:.4g}, {measure[high]:.4g}]"
+    return with_interval(measure[name], measure.get(low), measure.get(high))
 
 
 def _topics(folder: Path, found: Found) -> tuple[tuple[tuple[str, str], ...], str]:

@@ -44,6 +44,7 @@ function draw(panel, spec) {
   const plot = panel.querySelector(".plot");
   const layout = layoutOf(spec, PRINT.matches);
   plot.style.minHeight = layout.height + "px";
+  resized.observe(plot);
   const config = { displaylogo: false, responsive: true, displayModeBar: false, showTips: false };
   return Plotly.react(plot, spec.traces, layout, config);
 }
@@ -51,6 +52,22 @@ function draw(panel, spec) {
 function caption(panel, text) {
   panel.querySelector("figcaption").textContent = text;
   panel.querySelector(".plot").setAttribute("aria-label", text);
+}
+
+// A figure is laid out anew where its place becomes narrower or wider.
+const WIDTHS = new WeakMap();
+const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
+  for (const { target } of entries) {
+    const before = WIDTHS.get(target), spec = SPECS.get(target.closest(".panel"));
+    WIDTHS.set(target, target.clientWidth);
+    if (spec && before && target.clientWidth && target.clientWidth !== before) redraw(target, spec);
+  }
+}));
+
+function redraw(plot, spec) {
+  const layout = layoutOf(spec, PRINT.matches);
+  plot.style.minHeight = layout.height + "px";
+  Plotly.react(plot, spec.traces, layout);
 }
 
 // Draw now if in view, else when it comes into view, or when the page is printed.
