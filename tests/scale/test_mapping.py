@@ -6,6 +6,7 @@ import pytest
 
 from scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
 from topicscope.errors import InputError, LostWorkError
+from topicscope.files import alone_in
 from topicscope.scale import (
     Item,
     available_cores,
@@ -152,6 +153,24 @@ def test_cores_are_those_of_this_process_or_all_where_the_system_does_not_say(mo
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 7)
     assert available_cores() == 7
+
+
+def test_a_second_process_is_kept_out_of_what_is_half_done_until_the_first_has_left(tmp_path: Path) -> None:
+    def work(name: str) -> bytes:
+        with scratch_folder() as own:
+            (own / "half").write_text(name)
+        return name.encode()
+
+    item = Item("a", {"name": "a"}, "a")
+    half_done = item.path(tmp_path).with_name(item.path(tmp_path).name + ".partial")
+    half_done.mkdir()
+    # A lock is of the opened folder, so this process's own keeps it out as another's would.
+    with alone_in(half_done, wait=False):
+        with pytest.raises(InputError, match=r"\.partial is being worked in by another process: wait for it"):
+            map_items(work, [item], folder=tmp_path)
+        assert not list(half_done.iterdir())
+    assert map_items(work, [item], folder=tmp_path) == [b"a"]
+    assert not half_done.exists()
 
 
 def test_items_share_a_folder_beside_their_results_and_have_one_each_while_half_done(tmp_path: Path) -> None:

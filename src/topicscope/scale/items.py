@@ -15,7 +15,8 @@ from typing import Any, Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from topicscope.files import write_atomically
+from topicscope.errors import InputError
+from topicscope.files import alone_in, write_atomically
 
 T = TypeVar("T")
 
@@ -83,11 +84,18 @@ def scratch_folder() -> Iterator[Path]:
     """A folder for what is half done.
 
     While an item is computed it is the item's own: it stays if the work is stopped, is there again when the work is
-    taken up, and goes when the result is written. Else it is a temporary one.
+    taken up, and goes when the result is written. One process has it at a time. Else it is a temporary one.
     """
     if half_done := _HALF_DONE.get():
         half_done.mkdir(exist_ok=True)
-        yield half_done
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(alone_in(half_done, wait=False))
+            except BlockingIOError:
+                raise InputError(
+                    f"{half_done} is being worked in by another process: wait for it, or choose another folder."
+                ) from None
+            yield half_done
     else:
         with tempfile.TemporaryDirectory() as name:
             yield Path(name)

@@ -15,6 +15,7 @@ from topicscope.errors import InputError
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.checks import shown
 from topicscope.settings.text import TextData, TextSettings
+from topicscope.settings.text_files import found_from
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))
@@ -31,13 +32,17 @@ def load_settings(path: Path) -> Settings:
 
 
 def load_any_settings(path: Path) -> Settings | TextSettings:
-    """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text."""
+    """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text.
+
+    A corpus or tokenizer beside the file is found from there; else from where the program runs.
+    """
     path = Path(path)
     table = read_table(path)
     if "vary" in table:
         raise InputError(f"{path} is a sweep, not the settings of one run: use `topicscope sweep {path} --out DIR`.")
     if not names_a_corpus(table):
         return load_settings(path)
+    table["data"] |= found_from(path.parent, table["data"])
     try:
         return text_settings_from_table(table)
     except InputError as error:

@@ -12,6 +12,7 @@ import torch
 from topicscope.errors import InputError
 from topicscope.scale import available_cores
 from topicscope.settings.text import Device, TextSettings
+from topicscope.settings.text_files import with_absolute_paths
 from topicscope.training.export import export
 from topicscope.training.interrupts import stop_on_interrupt
 from topicscope.training.machine import torch_threads
@@ -57,7 +58,7 @@ def train_text(
     and stops.
     """
     run, place = TextRun(Path(out)), find_device(device)
-    settings = with_cores(settings)
+    settings = with_absolute_paths(with_cores(settings))
     _check(run, settings, place, resume)
     fresh = not run.path.exists() or not any(run.path.iterdir())
     with run.locked(), torch_threads(settings.training.threads):

@@ -9,6 +9,7 @@ from typing import Any
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.settings.text import TextSettings
+from topicscope.settings.text_files import with_absolute_paths
 from topicscope.settings.toml import differences, dump_settings, load_any_settings
 from topicscope.training.runs import RECORDED_PACKAGES, Row, RunFolder, package_versions, remedy_for
 
@@ -48,7 +49,7 @@ class TextRun(RunFolder):
 
     def check_same_settings(self, settings: TextSettings, **facts: Any) -> None:
         """Refuse to go on with other settings, another corpus, or on another device, and name what differs."""
-        found = differences(settings, self.text_settings())
+        found = differences(with_absolute_paths(settings), with_absolute_paths(self.text_settings()))
         if self.versions_path.exists():
             before = json.loads(self.versions_path.read_text(encoding="utf-8"))
             found += [
