@@ -113,7 +113,10 @@ def write_probe(folder: Path) -> Path:
 
 def write_sweep(folder: Path) -> Path:
     folder.mkdir(parents=True)
-    (folder / "sweep.csv").write_text("data.topics,seed,loss\n10,0,0.9\n20,0,0.8\n20,1,0.81\n")
+    (folder / "sweep.csv").write_text(
+        "training.learning_rate,data.topics,training.optimizer,seed,loss,excess_loss,run\n"
+        "0.001,10,adam,0,0.9,0.3,a\n0.001,20,adam,0,0.8,0.2,b\n0.1,20,sgd,1,0.81,0.21,c\n"
+    )
     return folder
 
 

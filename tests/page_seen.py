@@ -53,6 +53,21 @@ def look_at_everything(chromium: Browser) -> None:
 
 def colours_of(chromium: Browser, panel: str) -> int:
     """How many colours a panel shows, each on more than a few pixels: one or two if nothing is drawn."""
+    pixels = pixels_of(chromium, panel).reshape(-1, 3)
+    # Shades that are as good as one are counted once.
+    _, counts = np.unique(pixels // 32, axis=0, return_counts=True)
+    return int((counts > 20).sum())
+
+
+def cut_off(chromium: Browser, panel: str) -> bool:
+    """Whether what is drawn in the upper half of a panel goes up to its left or right edge."""
+    pixels = pixels_of(chromium, panel).astype(int)
+    upper = pixels[: len(pixels) // 2]
+    return bool((abs(upper[:, [1, -2]] - upper[1, 1]) > 32).any())
+
+
+def pixels_of(chromium: Browser, panel: str) -> np.ndarray:
+    """What is drawn in a panel: row × column × channel."""
     from PIL import Image
 
     # What sticks to the window would lie over a panel.
@@ -65,7 +80,4 @@ def colours_of(chromium: Browser, panel: str) -> int:
     clip = dict(zip(("x", "y", "width", "height"), box, strict=True)) | {"scale": 1}
     options = {"clip": clip, "captureBeyondViewport": True}
     content = chromium.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]
-    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB")).reshape(-1, 3)
-    # Shades that are as good as one are counted once.
-    _, counts = np.unique(pixels // 32, axis=0, return_counts=True)
-    return int((counts > 20).sum())
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB"))

@@ -3,6 +3,8 @@
 import csv
 import gzip
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ CONTRAST = {
     "auc_high",
     "p",
     "ratio_note",
+    "replicates_left_out",
 }
 
 
@@ -90,7 +93,8 @@ def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
         for name in ("cosine", "dot", "attention"):
             assert set(row[name]) >= CONTRAST
             assert row[name]["difference"] == pytest.approx(row[name]["same"] - row[name]["different"])
-            assert (row[name]["ratio"] is None) == bool(row[name]["ratio_note"])
+            assert row[name]["ratio"] is not None or row[name]["ratio_note"]
+            assert row[name]["low"] is not None or row[name]["ratio_note"]
         assert len(row["attention_by_layer_head"]) == 2
         assert {len(layer) for layer in row["attention_by_layer_head"]} == {2}
         assert row["lda_seeds"] == 2
@@ -103,11 +107,11 @@ def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
         table = list(csv.DictReader(file))
     assert len(table) == len(found)
     assert float(table[0]["attention.same"]) == found[0]["attention"]["same"]
-    # With three topics, some replicate draws but one of them.
+    # With three topics, some replicates draw but one of them; articles always have pairs.
     assert {row["attention.ratio_note"] for row in table} == {""}
-    assert {row["cosine.ratio_note"] for row in table} == {
-        "the denominator has no interval, as some replicate has no pair"
-    }
+    assert {row["attention.replicates_left_out"] for row in table} == {"0"}
+    assert all(0 < int(row["cosine.replicates_left_out"]) <= 10 for row in table)
+    assert all(row["cosine.difference_low"] for row in table)
     with (finished / "topics.csv").open() as file:
         words = list(csv.DictReader(file))
     assert {row["word"] for row in words} <= set(WORDS)
@@ -244,6 +248,25 @@ def test_topics_of_two_passage_lengths_are_kept_apart(tiny: Path, tmp_path: Path
     assert lengths == {("bert", 18, tokenizer), ("short", 12, tokenizer)}
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_progress_names_what_is_being_done(
+    finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    states: list[str] = []
+
+    @contextmanager
+    def recorded(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+        yield lambda done, total, state: states.append(state)
+
+    monkeypatch.setattr("topicscope.cli.probe.progress_bar", recorded)
+    monkeypatch.setattr(study, "PASSAGES", 16)
+    assert run(tiny, finished, str(tiny / "bert"), "--json") == 0
+    phases = [f"loading {tiny / 'bert'}", f"{tiny / 'bert'}: tests and intervals", "figures and page"]
+    assert [state for state in states if state in phases] == phases
+    # The control: pieces of work have names of their own.
+    assert len(set(states)) > len(phases)
+
+
 def test_other_settings_in_the_same_folder_are_refused(
     finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -251,6 +274,21 @@ def test_other_settings_in_the_same_folder_are_refused(
     assert run(tiny, finished, str(tiny / "bert"), "--seed", "1") == 2
     assert "seed 0 there, 1 here" in capsys.readouterr().err
     assert (finished / "probe.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_refused_study_leaves_its_folder_to_the_corrected_one(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    options = [*without(SMALL, {"--fits"}), "--fits", "1", "--out", str(tmp_path / "out"), "--json"]
+    assert main(["probe", str(tiny / "bert"), "--corpus", str(tmp_path / "empty.txt"), *options]) == 2
+    corrected = ["probe", str(tiny / "bert"), "--corpus", str(tiny / "corpus.txt"), *options]
+    assert main(corrected) == 0
+    capsys.readouterr()
+    # The control: what is measured belongs to its settings.
+    assert main([*corrected, "--seed", "1"]) == 2
+    assert "seed 0 there, 1 here" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -265,7 +303,9 @@ def test_topics_are_reused_and_own_topics_replace_them(
     assert reused[0]["cosine"]["same"] == first["cosine"]["same"]
     assert {row["fitted_on"] for row in [*reused, first]} == {"the other half of the articles"}
     own = tmp_path / "own.csv"
-    own.write_text("word,topic\n" + "".join(f"{word},{place % 4}\n" for place, word in enumerate([*WORDS, "frogs"])))
+    names = ("animals", "arts", "science", "war")
+    lines = [f"{word},{names[place % 4]}\n" for place, word in enumerate([*WORDS, "frogs"])]
+    own.write_text("".join(["word,topic\n", *lines]))
     given = [str(tiny / "bert"), "--word-topics", str(own), "--json"]
     assert run(tiny, tmp_path / "own", *given, leave_out=(*OF_LDA, "--fractions")) == 0
     printed = capsys.readouterr()
@@ -276,6 +316,13 @@ def test_topics_are_reused_and_own_topics_replace_them(
     assert {(row["articles"], row["fitted_on"]) for row in found} == {(40, None)}
     assert first["articles"] == 20
     assert "splits these words, which are left out: frogs." in " ".join(printed.err.split())
+    with (tmp_path / "own" / "topics.csv").open() as file:
+        listed = {row["word"]: row["topic"] for row in csv.DictReader(file)}
+    assert listed == {word: names[place % 4] for place, word in enumerate(WORDS)}
+    assert "animals" in (tmp_path / "own" / "report.html").read_text()
+    # The control: LDA's topics have numbers.
+    with (tmp_path / "reused" / "topics.csv").open() as file:
+        assert {row["topic"] for row in csv.DictReader(file)} == {"0", "1", "2"}
 
 
 def test_topics_fitted_on_what_would_be_measured_are_refused(

@@ -4,14 +4,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tomli_w
 
 from helpers import SMALL, start_program
 from small_sweeps import shared
 from topicscope.cli.main import main
-from topicscope.commands.sweep_runs import Group, train_group
+from topicscope.commands.sweep_runs import MEASURES, Group, train_group
 from topicscope.errors import InputError
+from topicscope.measure.uncertainty import student_interval
 from topicscope.training.runs import RunFolder
 
 
@@ -31,7 +33,13 @@ def test_sweep_prints_rows_as_json_alone_and_resumes_without_its_file(
     assert [row["training.learning_rate"] for row in rows] == [0.01, 0.01, 0.1, 0.1]
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
     assert main(["sweep", "--out", str(out), "--resume", "--workers", "1", "--measures", "norm_value", "loss"]) == 0
-    assert "4 runs" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "4 runs: 2 combinations, mean ± half of the 95 % interval over 2 seeds" in printed
+    # A row a combination, with the numbers of the table.
+    for rate in (0.01, 0.1):
+        interval = student_interval(np.array([row["loss"] for row in rows if row["training.learning_rate"] == rate]))
+        assert f"{interval.value:.4g} ± {interval.high - interval.value:.1g}" in printed
+    assert printed.splitlines()[-1].startswith(str(out / "report.html"))
     assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")} == before
     assert main(["sweep", "--out", str(out), "--resume", "--dry-run"]) == 0
     assert "trained in 2 groups, 2 of them finished. Nothing is left to train." in capsys.readouterr().out
@@ -41,8 +49,26 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
     tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["sweep", str(sweep_file), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
-    assert "4 runs: 2 combinations, trained in 2 groups. About" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    first, second = printed.out.split(".\n", 1)
+    assert first == "4 runs: 2 combinations, trained in 2 groups"
+    assert second.startswith("About ")
+    assert "the page come on top" in " ".join(second.split())
+    assert printed.err == "timing a short trial …\n"
     assert not (tmp_path / "out").exists()
+
+
+def test_help_fits_a_terminal_and_names_every_measure_and_train_knows_a_sweep(
+    sweep_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["sweep", "--help"])
+    printed = capsys.readouterr().out
+    assert [name for name in MEASURES if name not in printed] == []
+    assert max(map(len, printed.splitlines())) <= 80
+    assert main(["train", str(sweep_file), "--out", str(sweep_file.parent / "run")]) == 2
+    assert "is a sweep, not the settings of one run: use `topicscope sweep" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -56,6 +82,9 @@ def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
         (["SWEEP"], "--out is missing"),
         (["SWEEP", "--out", "OUT", "--address", "auto"], "add --engine ray"),
         (["SWEEP", "--out", "OUT", "--workers", "0"], "--workers = 0 is not allowed"),
+        (["SWEEP", "--out", "OUT", "--workers", "x"], "--workers x is not allowed: give a whole number;"),
+        (["SWEEP", "--out", "OUT", "--timeout", "x"], "--timeout x is not allowed: give a number;"),
+        (["SWEEP", "--out", "OUT", "--measures", "nonsense"], "give any of loss, validation_loss, bayes_floor,"),
         (["SWEEP", "--out", "OUT", "--timeout", "-1"], "--timeout = -1.0 is not allowed"),
         (["SWEEP", "--out", "OUT", "--engine", "cloud"], "--engine cloud is not allowed"),
         (["nowhere.toml", "--out", "OUT"], "nowhere.toml cannot be read"),

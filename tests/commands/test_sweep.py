@@ -171,6 +171,13 @@ def test_figures_are_drawn_anew_without_those_of_before_and_files_of_the_user_st
     assert {path.name for path in folder.iterdir()} == drawn | {mine.name}
 
 
+def test_a_group_is_named_with_four_digits_and_told_apart_by_its_settings(tmp_path: Path) -> None:
+    close = small_sweep(vary={"training.learning_rate": (0.009486832980505141, 0.009486832980505143)}, seeds=(0,))
+    items = [item for _, item in sweep_runs.group_items(close, tmp_path)]
+    assert [item.name for item in items] == ["learning_rate 0.009487"] * 2
+    assert len({item.argument.folder for item in items}) == 2
+
+
 def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-20])
 
@@ -268,7 +275,9 @@ def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_p
     settings = {"data": {"topic_words": str(tmp_path / "words.npy")}}
     with pytest.raises(InputError, match=r"model\.heads = 3"):
         sweep(Sweep(settings=settings, vary={"model.heads": (1, 3)}), tmp_path / "out")
-    with pytest.raises(InputError, match="did you mean contrast_value"):
+    with pytest.raises(
+        InputError, match=r"contrast_valu\" is not a measure of a sweep: give any of loss, .*norm_value"
+    ):
         sweep(small_sweep(), tmp_path / "out", workers=1, measures=["contrast_valu"])
     assert not (tmp_path / "out").exists()
     assert trained == []

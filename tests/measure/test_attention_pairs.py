@@ -139,6 +139,20 @@ def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths(
         assert np.ptp(raw) > 0.01
 
 
+def test_uniform_attention_is_a_little_less_where_special_tokens_are_keys_too() -> None:
+    draw, special = np.random.default_rng(1), 2
+    found, expected = [], []
+    for passage in random_passages(draw, count=12):
+        length = len(passage.words)
+        flat = np.full((LAYERS, HEADS, length, length), 1 / (length + special))
+        pairs = passage_pairs(flat, passage.words)
+        found += pairs.directed.ravel().tolist()
+        expected += [UNIFORM * length / (length + special)] * pairs.directed.size
+    assert found == pytest.approx(expected, rel=1e-12)
+    # The control: it is not one number for all lengths.
+    assert np.ptp(found) > 0.05 * UNIFORM
+
+
 def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
     draw = np.random.default_rng(2)
     passages, labellings = random_passages(draw, count=20), random_labellings(draw)

@@ -5,7 +5,7 @@ import pytest
 
 from topicscope.measure.attention_pairs import ArticleSums
 from topicscope.measure.bootstrap import AttentionReplicates, poisson_weights
-from topicscope.measure.contrast import SeedDraws, auc_error, auc_of_histograms, contrast, percentile_interval
+from topicscope.measure.contrast import SeedDraws, auc_of_histograms, contrast, percentile_interval
 
 SHAPE = (1, 3, 2, 2)
 
@@ -107,9 +107,74 @@ def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
     assert contrast(same, different).ratio_note is None
     assert contrast(same * np.nan, different).ratio_note == "no pair to average over"
     assert contrast(same, different * np.nan).ratio_note == "no pair to average over"
-    gap = contrast(same, np.array([2.0, np.nan, 2.1]))
-    assert gap.ratio is None
-    assert gap.ratio_note == "the denominator has no interval, as some replicate has no pair"
+    for sides in ((same, [2.0, np.nan, np.nan]), ([1.0, np.nan, np.nan], different)):
+        gap = contrast(*map(np.array, sides))
+        assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
+        assert gap.ratio_note == "2 of 2 replicates have no pair: too many for an interval"
+        assert gap.replicates_left_out == 2
+
+
+def test_intervals_are_over_the_replicates_that_have_pairs_of_both_kinds() -> None:
+    draw = np.random.default_rng(7)
+    same, different, auc = (level + 0.1 * draw.normal(size=401) for level in (2.0, 1.0, 0.7))
+    same[5:60], different[40:100] = np.nan, np.nan
+    found = contrast(same, different, auc=auc)
+    there = np.r_[1:5, 100:401]
+    expected = {
+        ("low", "high"): same[there] / different[there],
+        ("difference_low", "difference_high"): same[there] - different[there],
+        ("auc_low", "auc_high"): auc[there],
+    }
+    for ends, values in expected.items():
+        assert [getattr(found, end) for end in ends] == pytest.approx(np.quantile(values, [0.025, 0.975]))
+    assert found.replicates_left_out == 95
+    assert found.ratio_note == "95 of 400 replicates have no pair and are left out of the interval"
+    # The control: without gaps none is left out, and the interval is another.
+    whole = contrast(np.nan_to_num(same, nan=3.0), np.nan_to_num(different, nan=1.0), auc=auc)
+    assert whole.replicates_left_out == 0
+    assert whole.auc_low != found.auc_low
+
+
+def test_replicates_without_pairs_are_left_out_and_counted_up_to_half() -> None:
+    draw = np.random.default_rng(8)
+    same, different = 1 + 0.1 * draw.normal(size=(2, 201))
+    whole = contrast(same, different)
+    for missing in (99, 101):
+        gaps = different.copy()
+        gaps[1 : 1 + missing] = np.nan
+        found = contrast(same, gaps)
+        assert found.ratio == whole.ratio
+        assert (found.ratio_note or "").startswith(f"{missing} of 200 replicates have no pair")
+        assert (found.low is None) == (found.difference_low is None) == (missing > 100)
+    gaps[1:100], gaps[100:] = np.nan, different[100:]
+    ends = np.quantile((same / different)[100:], [0.025, 0.975])
+    assert (contrast(same, gaps).low, contrast(same, gaps).high) == pytest.approx(tuple(ends))
+
+
+def test_a_replicate_whose_denominator_crosses_0_is_in_the_upper_tail() -> None:
+    draw = np.random.default_rng(9)
+    different = np.append(1.0, 1 + 0.49 * draw.standard_normal(20_000))
+    same = np.append(3.0, 3 + 0.1 * draw.standard_normal(20_000))
+    crossing = int((different <= 0).sum())
+    assert 0 < crossing < 500
+    found = contrast(same, different)
+    ordered = np.sort(np.where(different <= 0, np.inf, same / different)[1:])
+    assert found.ratio == 3
+    assert (found.low, found.high) == (ordered[499], ordered[-501])
+    # The control: with its sign, the ratio of such a replicate would move both ends.
+    naive = np.quantile((same / different)[1:], [0.025, 0.975])
+    assert naive[0] < ordered[499] - 0.1
+    assert naive[1] < ordered[-501] / 1.5
+    # Few replicates, one of which crosses: the order statistic is infinite, and there is no upper end.
+    few = contrast(np.ones(22), np.append(np.ones(21), -0.01))
+    assert few.ratio == 1
+    assert (few.low, few.high) == (1, None)
+    assert "no upper end" in (few.ratio_note or "")
+
+
+def auc_error(same: np.ndarray, different: np.ndarray) -> float:
+    """Half the probability that the two values fall into one bin."""
+    return float((same * different).sum() / (same.sum() * different.sum()) / 2)
 
 
 def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:

@@ -98,6 +98,26 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
     assert len(top_pairs(table, 10**6, labelling.kept)) == len(rows)
 
 
+def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> None:
+    labelling = Labelling(np.repeat(np.arange(2), 3)[:, None] == np.arange(2))
+    vectors = np.eye(6) + 1
+
+    def compared(table: PairTable) -> TopPairs:
+        draw = np.random.default_rng(0)
+        [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=40, generator=draw)
+        return found
+
+    alone = compared(PairTable.empty(6))
+    assert alone.pairs == 0
+    assert (alone.attention.ratio, alone.attention.ratio_note) == (None, "no pair to average over")
+    # (e_i + 1)·(e_j + 1) = 6 + 2.
+    assert alone.cosine.same == pytest.approx(8)
+    # The control: two words that meet once have attention.
+    met = compared(PairTable(6, np.array([0 * 6 + 1, 0 * 6 + 4]), np.array([2.0, 2.0]), np.array([1.0, 0.5])))
+    assert (met.pairs, met.attention.same) == (2, 0.5)
+    assert met.attention.different == pytest.approx(0.375)
+
+
 def test_table_2_is_of_the_words_that_the_threshold_keeps() -> None:
     draw = np.random.default_rng(11)
     words, offsets = random_words(draw)
@@ -236,7 +256,7 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     assert low is not None
     assert high is not None
     assert low < 1 < high
-    balance = matched_co_occurrence(table, labelling, fine)
+    balance = matched_co_occurrence(table, table, labelling, fine)
     assert abs(balance.same / balance.different - 1) < 0.1
     of_words = matched_word_co_occurrence(table, labelling, MatchedWords(labelling, fine))
     assert abs(of_words.same / of_words.different - 1) < 0.1
@@ -245,7 +265,7 @@ def test_attention_that_follows_co_occurrence_alone_is_no_topic_effect_once_matc
     low, _ = matched_ratio(words, attention, labelling, capped)
     assert low is not None
     assert low > 1
-    coarse = matched_co_occurrence(table, labelling, capped)
+    coarse = matched_co_occurrence(table, table, labelling, capped)
     assert coarse.same / coarse.different > 1.2
     # And what topics have beside is not matched away.
     same = labelling.shares(words[:, early].ravel(), words[:, late].ravel()).reshape(100, 1, -1)

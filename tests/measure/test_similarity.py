@@ -287,3 +287,27 @@ def test_intervals_over_topics_and_words_hold_the_truth_as_often_as_stated() -> 
 @pytest.mark.slow
 def test_intervals_over_topics_and_words_hold_the_truth_as_often_as_stated_in_1000_trials() -> None:
     check_coverage(1000, seed=11)
+
+
+def held_with(topics: int, trials: int) -> list[bool]:
+    """Topics of ten words, drawn anew each time: whether the interval holds the true difference, where there is one."""
+    draw = np.random.default_rng(topics)
+    topic = np.repeat(np.arange(topics), 10)
+    labelling = Labelling(topic[:, None] == np.arange(topics))
+    held = []
+    for _ in range(trials):
+        vectors = (draw.normal(size=(len(topic), 16)) + draw.normal(size=(topics, 16))[topic]) / 4
+        averages = pair_averages(vectors, labelling, TopicWeights.draw(labelling, 200, generator=draw))
+        found = contrast(averages.same, averages.different)
+        if found.difference_low is not None and found.difference_high is not None:
+            held.append(found.difference_low < 1 < found.difference_high)
+    return held
+
+
+def test_few_topics_have_intervals_that_hold_the_truth_and_two_have_none() -> None:
+    # docs/probe.md states these.
+    for topics, stated in ((3, 0.951), (4, 0.985)):
+        held = held_with(topics, 150)
+        assert len(held) == 150
+        assert abs(np.mean(held) - stated) < 5 * np.sqrt(stated * (1 - stated) / 150)
+    assert held_with(2, 50) == []

@@ -62,11 +62,22 @@ def test_a_run_that_diverges_has_no_stages() -> None:
     assert not cut.two
 
 
-def test_a_shrinking_value_matrix_has_no_growth_to_share() -> None:
+def test_a_shrinking_value_matrix_has_made_none_of_its_growth() -> None:
     attention = _ramp(400, 1000, 1.0, 7.0)
     found = stages(STEPS, attention, attention, _ramp(0, 1000, 10.0, 5.0))
-    assert np.isnan(found.growth)
+    assert found.growth == 0
     assert not found.two
+    # Control: one that grows has.
+    assert stages(STEPS, attention, attention, _ramp(0, 1000, 5.0, 10.0)).growth > 0.5
+
+
+def test_a_share_of_growth_is_at_most_all_of_it() -> None:
+    attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 400, 1.0, 10.0)
+    falling = value - _ramp(400, 1000, 0.0, 8.9)
+    found = stages(STEPS, attention, attention, falling)
+    assert falling[51] > 5 * falling[-1]
+    assert found.growth == 1
+    assert found.two
 
 
 def test_plateau_compares_growth_a_step_after_and_before() -> None:

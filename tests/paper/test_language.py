@@ -12,7 +12,16 @@ import pytest
 from tiny_models import save_tiny, save_tokenizer
 from topicscope.measure.contrast import contrast
 from topicscope.paper import cooccurrence, figure3, language, probing
-from topicscope.paper.claims import PRESETS, Claim, Verdict, verdict
+from topicscope.paper.claims import (
+    PRESETS,
+    Claim,
+    Verdict,
+    above,
+    corrected_verdicts,
+    decision_p,
+    interval_given,
+    verdict,
+)
 from topicscope.paper.printed import FIGURE_3, FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
 from topicscope.paper.probing import Probed, Probing
 from topicscope.paper.work import compute_need, need_item
@@ -111,10 +120,10 @@ def test_nothing_is_decided_without_its_test_or_interval() -> None:
     for name in ("p", "low", "high"):
         found = verdicts(CLAIMS, without_number(fabricated(1.5), name), without_number(fabricated(1.0), name))
         for claim, each in found.items():
-            # Heads are judged by p, untrained ratios by their interval, and three claims of Figure 3 by neither.
-            ratio = claim.startswith(("table1", "table5")) and not claim.endswith("heads")
+            # Untrained ratios are judged by their interval, and two claims of Figure 3 by neither.
+            ratio = claim.startswith(("table1", "table5"))
             trained = "/minilm" in claim
-            expected = (ratio and (trained or name != "p")) or (claim.endswith("heads") and name == "p")
+            expected = ratio and (trained or name != "p")
             expected |= claim.endswith("unambiguous") and name != "p"
             assert each == ("undecided" if expected else "holds"), (name, claim)
 
@@ -136,7 +145,6 @@ def test_nothing_is_decided_by_a_number_that_is_not_clear_or_not_there() -> None
     assert {name for name, each in near.items() if each != "undecided"} == {
         "figure3/minilm/average",
         "figure3/minilm/every-pair",
-        "table1/minilm/heads",
     }
     gone = fabricated(1.5)
     for row in gone.rows:
@@ -155,6 +163,71 @@ def test_an_effect_that_a_permutation_explains_is_not_taken_for_one() -> None:
     found = verdicts(of_model("minilm"), lucky, fabricated(1.0))
     assert found["table1/minilm/attention-0.0005"] == "undecided"
     assert found["table1/minilm/cosine-0.0005"] == "holds"
+    assert found["section8.2/minilm/attention-0.0005"] == "holds"
+    for p in (0.3, None):
+        for row in lucky.rows:
+            row["matched"]["attention"]["p"] = p
+        found = verdicts(of_model("minilm"), lucky, fabricated(1.0))
+        assert found["section8.2/minilm/attention-0.0005"] == "undecided"
+        assert found["section8.2/minilm/cosine-0.0005"] == "holds"
+
+
+def heads_of(found: Probed, *heads: dict[str, object]) -> Probed:
+    """The same with these heads in one layer."""
+    return replace(found, rows=tuple(row | {"attention_by_layer_head": [list(heads)]} for row in found.rows))
+
+
+def test_a_head_is_as_certain_as_the_test_over_all_heads() -> None:
+    claim = CLAIMS["table1/minilm/heads"]
+    clear, doubtful = numbers(0.02, 0.01, p=0.001), numbers(0.03, 0.01, p=0.04)
+    for heads, p in (((doubtful, clear), 0.001), ((doubtful, doubtful), 0.04)):
+        found = claim.measure({"probe/minilm": heads_of(fabricated(1.5), *heads)})
+        assert decision_p(claim.rule, found) == p
+    # So other claims are corrected for: one at 0.04 does not stand beside another, a head at 0.001 does.
+    other = (above(0), interval_given(0.1, -1.0, 1.2))
+    assert corrected_verdicts([(claim.rule, found), other])[0] == "undecided"
+    found = claim.measure({"probe/minilm": heads_of(fabricated(1.5), doubtful, clear)})
+    assert (found.details["head"], found.details["more"]) == (2, 2)
+    assert corrected_verdicts([(claim.rule, found), other])[0] == "holds"
+    # A head with less attention within topics is no such head, however significant.
+    less = numbers(0.005, 0.01, p=0.001)
+    found = claim.measure({"probe/minilm": heads_of(fabricated(1.5), less, numbers(0.0101, 0.01, p=0.6))})
+    assert verdict(claim.rule, found) == "undecided"
+
+
+def test_heads_without_a_significant_one_are_not_yet_heads_without_an_effect() -> None:
+    claim = CLAIMS["table1/random-minilm/heads"]
+
+    def of(*heads: dict[str, object]) -> Verdict:
+        return verdict(claim.rule, claim.measure({"probe/random:minilm": heads_of(fabricated(1.0), *heads)}))
+
+    even = numbers(0.01, 0.01, p=1.0)
+    wide = even | {"low": 0.9, "high": 1.1}
+    assert of(even, even) == "holds"
+    assert of(even, wide) == "undecided"
+    assert of(even, numbers(0.012, 0.01, p=0.001)) == "fails"
+
+
+def test_the_weakest_of_many_is_corrected_when_it_breaks_the_rule_and_not_when_all_keep_it() -> None:
+    rule = above(1)
+    kept = [interval_given(2.0, 1.5, 2.5), interval_given(1.2, 1.05, 1.35)]
+    assert decision_p(rule, language.weakest(kept, rule)) == decision_p(rule, kept[1])
+    broken = interval_given(0.9, 0.82, 0.98)
+    assert verdict(rule, broken) == "fails"
+    among = language.weakest([broken, *kept * 10], rule)
+    assert decision_p(rule, among) == pytest.approx(21 * decision_p(rule, broken))
+    assert verdict(rule, among) == "undecided"
+
+
+def test_claims_say_which_embeddings_and_which_text() -> None:
+    for name, claim in CLAIMS.items():
+        about = claim.statement
+        if name.startswith("figure3") and not name.endswith("unambiguous"):
+            assert "(word-embedding matrix)" in about
+        else:
+            assert "wiki-sample" in about
+            of_similarity = any(word in name for word in ("cosine", "dot", "unambiguous"))
+            assert ("embedding layer's output" in about) == (of_similarity or claim.unavailable != "")
 
 
 def test_the_papers_models_are_not_run_unless_named_and_say_why() -> None:

@@ -19,7 +19,7 @@ def test_own_topics_label_the_words_that_are_kept_whole(tmp_path: Path) -> None:
     own = read_own_topics(
         written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second"), TOKENIZER
     )
-    assert own.topics == ["first", "second"]
+    assert own.topics == list(own.labels.topic_names) == ["first", "second"]
     assert own.labels.tokens.tolist() == [TOKENIZER.token(word) for word in ("aax", "abx", "bax", "bbx")]
     assert own.labels.topic.tolist() == [0, 0, 1, 1]
     assert own.split_words == ["aaxs"]
@@ -36,7 +36,7 @@ def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         (["aax,first", "abx,first", "xxs,second"], 'Topic "second" of .* has no word that the tokenizer'),
-        (["aax,first", "abx,first"], "has 1 topics: give two or more"),
+        (["aax,first", "abx,first"], "has 1 topic: give two or more"),
         (["aax,first", "bax,second"], "has no topic with two words"),
         (["aax,first", "abx,"], "line 3, has no topic"),
         (["aax,first", "abx"], "line 3, has no topic"),

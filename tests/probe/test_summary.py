@@ -67,13 +67,15 @@ def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
     assert min(head["p"] for head in heads[1]) > 0.05
     # Matched on co-occurrence, frequency and distance, the planted effect is all still there.
     assert found["matched"]["ratio"] == pytest.approx(4 / 3, rel=1e-6)
+    assert found["matched"]["p"] == pytest.approx(1 / 200)
 
 
 def test_shuffled_labels_find_nothing_in_the_planted_model() -> None:
-    model = attention([shuffled()])["attention"]
-    assert model["ratio"] == pytest.approx(1, abs=0.05)
-    assert model["low"] < 1 < model["high"]
-    assert model["p"] > 0.05
+    found = attention([shuffled()])
+    for model in (found["attention"], found["matched"]):
+        assert model["ratio"] == pytest.approx(1, abs=0.05)
+        assert model["low"] < 1 < model["high"]
+        assert model["p"] > 0.05
 
 
 def test_how_passages_are_shared_among_shards_changes_nothing() -> None:

@@ -72,7 +72,7 @@ def test_heads_are_named_by_layer_and_head_and_significant_ones_are_listed() -> 
     found = by_name(head_maps({"model": (values, significant)}, title="t"))
     cells = dict(zip(found["log₂ (same / different topic)"].text, values.ravel(), strict=True))
     assert cells["head 2, layer 1"] == 1
-    assert found["significant"].text == ("head 2, layer 1", "head 3, layer 2")
+    assert found["p < 0.05, for all heads of a model together"].text == ("head 2, layer 1", "head 3, layer 2")
 
 
 def test_error_bars_are_means_and_the_ends_of_their_intervals() -> None:

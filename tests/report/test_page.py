@@ -293,6 +293,8 @@ def test_a_checkpoint_without_a_measure_leaves_a_gap(tmp_path: Path) -> None:
     revisions = [{**rows[0], "revision": "first", "attention": None}, {**rows[0], "revision": "second"}]
     (figure,) = (each for each in probe_figures(revisions, [], "probe") if "over checkpoints" in each["title"])
     assert {trace["name"]: trace["y"] for trace in figure["traces"]}["attention"] == [None, 1.3]
+    # The dot product has no ratio in any of them.
+    assert figure["text"].endswith("Not defined: dot product.")
 
 
 @pytest.mark.parametrize(
@@ -320,11 +322,12 @@ def test_landscapes_are_in_the_page_at_each_setting_once(tmp_path: Path) -> None
 
 def test_probes_have_ratios_heads_and_topics(tmp_path: Path) -> None:
     page = page_html([write_probe(tmp_path / "probe")])
-    assert "2 [1.9, 2.1] *" in page
+    assert "2.00 [1.90, 2.10] *" in page
     assert "no ratio; difference 0.5" in page
     figures = data_of(page)["figures"]
     heads = next(figure for figure in figures if "by layer and head" in figure["title"])
-    assert heads["traces"][0]["z"] == [[1.0, 1.01, 1.02], [1.1, 1.11, 1.12]]
+    ratios = np.array([[1.0, 1.01, 1.02], [1.1, 1.11, 1.12]])
+    assert heads["traces"][0]["z"] == pytest.approx(np.log(ratios) / np.log(2), abs=1e-5)
     assert heads["traces"][0]["text"] == [["*", "", ""], ["*", "", ""]]
     words = next(figure for figure in figures if "Figure 3" in figure["title"])
     assert words["traces"][0]["x"] == ["frog", "&lt;script&gt;"]
@@ -378,7 +381,7 @@ def test_the_points_of_a_drawing_are_in_the_page(tmp_path: Path) -> None:
     assert [name for panel, name, count in series for _ in range(count)] == [row[1] for row in rows]
     for place, axis in ((2, "x"), (3, "y")):
         wanted = [float(row[place]) if row[place] else np.nan for row in rows]
-        np.testing.assert_array_equal(numbers_of(page, image["numbers"][axis]), np.float32(wanted))
+        np.testing.assert_array_equal(numbers_of(page, image["numbers"][axis]), np.array(wanted, dtype=np.float32))
     assert [text for _, text in image["numbers"]["texts"]] == [row[5] for row in rows if row[5]]
 
 

@@ -1,5 +1,6 @@
 """Sweeps on the page: finished, half-finished and damaged ones."""
 
+import csv
 import json
 import re
 import shutil
@@ -85,6 +86,15 @@ def test_several_sweeps_are_told_apart_by_their_folders(finished: Path, half: Pa
     assert menu(finished) == "Sweep"
     both = menu(finished, half)
     assert both == f"Sweep: {finished.parent.name}/sweep Sweep: {half.parent.name}/half"
+
+
+def test_the_table_shows_four_digits_and_keeps_all(finished: Path) -> None:
+    page = page_html([finished])
+    with (finished / "sweep.csv").open(newline="") as file:
+        loss = next(csv.DictReader(file))["loss"]
+    assert len(loss) > 8
+    assert f'<td data-full="{loss}">{float(loss):.4g}</td>' in page
+    assert f"<td>{loss}</td>" not in page
 
 
 def test_a_sweep_says_how_to_look_at_its_runs(finished: Path, tmp_path: Path) -> None:

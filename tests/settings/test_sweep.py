@@ -105,7 +105,10 @@ def test_the_order_of_what_varies_is_kept_when_written_and_is_part_of_a_sweep(tm
     assert again.points() == sweep.points()
     # The control: the other order is another sweep, with the same combinations in other places.
     other = Sweep(
-        settings=sweep.settings, vary=dict(reversed(sweep.vary.items())), seeds=sweep.seeds, together=sweep.together
+        settings=sweep.settings,
+        vary=dict(reversed(list(sweep.vary.items()))),
+        seeds=sweep.seeds,
+        together=sweep.together,
     )
     assert sweep_differences(other, sweep) == ["the order of vary"]
     assert other.points() != sweep.points()

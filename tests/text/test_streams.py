@@ -56,6 +56,15 @@ def test_an_archive_with_rubbish_behind_it_gives_what_comes_before(tmp_path: Pat
     problems = Problems()
     assert b"".join(read_chunks(path, problems)) == CONTENT
     assert "file is corrupt after" in problems.archives[0]
+    assert problems.sentences()[0].endswith("what comes before is used")
+
+
+def test_of_an_archive_that_gave_nothing_nothing_is_said_to_be_used(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(COMPRESS["gzip"](CONTENT)[:2] + b"rubbish" * 20)
+    problems = Problems()
+    assert b"".join(read_chunks(path, problems)) == b""
+    assert problems.sentences() == ["file is corrupt from its beginning"]
 
 
 def test_utf_16_is_refused_with_the_remedy(tmp_path: Path) -> None:

@@ -79,3 +79,10 @@ def test_state_put_back_gives_the_same_updates(kind: Any) -> None:
         each.step(later, RATES)
     assert torch.equal(restored.parameters["value"], weights["value"])
     assert not torch.equal(fresh.parameters["value"], weights["value"])
+
+
+def test_counts_of_updates_are_where_the_parameters_are() -> None:
+    # A device without memory stands for a GPU, whose fused kernel reads the counts where it computes.
+    parameters = {"value": torch.zeros(1, 2, 2, device="meta")}
+    optimizer = Optimizer(parameters, Training(optimizer="adam"), alike=True)
+    assert {tensor.device.type for tensor in optimizer.tensors(0).values()} == {"meta"}

@@ -110,6 +110,12 @@ def _plainly(message: str) -> str:
     if number:
         kind = "a whole number" if "int()" in message else "a number"
         return f"{number[1]} {number[2]} is not allowed: give {kind}"
+    optional = re.match(
+        r"Error parsing (--[\w.-]+): no type matching \{None\}\|(INT|FLOAT) .* from \['(.*?)'\]", message
+    )
+    if optional:
+        kind = "a whole number" if optional[2] == "INT" else "a number"
+        return f"{optional[1]} {optional[3]} is not allowed: give {kind}"
     choice = re.match(r"[Ii]nvalid choice '(.*)' for argument '(--[\w.-]+)'\. Expected one of \((.*)\)", message)
     if choice:
         return f"{choice[2]} {choice[1]} is not allowed: give one of {choice[3].replace(chr(39), '').rstrip(',')}"

@@ -3,14 +3,14 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import tyro
-from rich.table import Table
 
 from topicscope.cli.main import parse
+from topicscope.cli.probe_table import print_table
 from topicscope.cli.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError
+from topicscope.commands.probe_checks import check_request
 from topicscope.probe.settings import (
     CorpusSettings,
     Machine,
@@ -19,9 +19,6 @@ from topicscope.probe.settings import (
     ProbeSettings,
     TopicOptions,
 )
-
-if TYPE_CHECKING:
-    from topicscope.commands.probe import Probed
 
 DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
 alike in the embeddings, and do they attend to each other more? Each number has a 95 % interval and a test.
@@ -44,7 +41,7 @@ examples:
 class Options:
     """Options of the command."""
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
     """Models: minilm, a folder, a hub's name, or random: and one of these."""
 
     out: Path = Path("probe")
@@ -79,14 +76,13 @@ def main(words: list[str]) -> int:
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
-    if not options.models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
-    log_to_terminal(quiet=options.quiet)
-    from topicscope.commands.probe import probe
-
     settings = ProbeSettings(
         text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
     )
+    check_request(options.models, out=options.out, settings=settings, revisions=options.revision)
+    log_to_terminal(quiet=options.quiet)
+    from topicscope.commands.probe import probe
+
     with progress_bar("probing", quiet=options.quiet or options.json) as report:
         result = probe(
             options.models,
@@ -102,31 +98,5 @@ def main(words: list[str]) -> int:
         for note in result.notes:
             console(to_errors=True).print(note)
     else:
-        _print(result, options.out)
+        print_table(result, options.out)
     return 0
-
-
-def _print(result: "Probed", out: Path) -> None:
-    table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
-    for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
-        table.add_column(name, no_wrap=name != "model")
-    shown_rows = [row for row in result.rows if not row["centred"]]
-    for row in shown_rows:
-        model = f"{row['model']} {row['revision']}".strip()
-        shown = [_ratio(row[name]) for name in ("cosine", "dot", "attention")]
-        threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
-        table.add_row(model, threshold, row["assignment"], row["embedding"], *shown)
-    console().print(table)
-    if any(row[name]["ratio"] is None for row in shown_rows for name in ("cosine", "dot", "attention")):
-        console().print("–: no ratio; ratio_note in probe.json says why. See the difference.")
-    for note in result.notes:
-        console().print(note)
-    console().print(f"written: {out}/probe.json, probe.csv, topics.csv, figures/ ({len(result.figures)} files)")
-
-
-def _ratio(contrast: dict[str, Any]) -> str:
-    if contrast["ratio"] is None:
-        return "–"
-    star = "" if contrast["p"] is None or contrast["p"] >= 0.05 else "*"
-    interval = "" if contrast["low"] is None else f" [{contrast['low']:.3g}, {contrast['high']:.3g}]"
-    return f"{contrast['ratio']:.4g}{star}{interval}"

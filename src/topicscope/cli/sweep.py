@@ -1,33 +1,45 @@
 """``topicscope sweep``: many runs, one table."""
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from rich.box import SIMPLE
 from rich.table import Table
 
 from topicscope.cli.main import parse
 from topicscope.cli.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError
 from topicscope.scale import check_engine
-from topicscope.settings.sweep import Sweep
+from topicscope.settings.sweep import Sweep, brief
 from topicscope.settings.sweep_toml import load_sweep
 
 if TYPE_CHECKING:
     from topicscope.commands.sweep import SweepResult
 
-DESCRIPTION = """Train many settings, each with several seeds, into one folder: runs, sweep.csv, sweep.parquet and
-figures. SWEEP.toml says which settings vary over what (examples/sweep.toml). Stopped or killed, it goes on with
---resume; the table depends neither on the engine nor on the number of workers.
+# Measures in the table on the terminal, and how many combinations it has at most.
+PRINTED = ("loss", "validation_loss", "contrast_value")
+MOST_ROWS = 20
+
+# Paragraphs of one line: the parser joins lines of text, and does not break them.
+DESCRIPTION = """Train many settings, each with several seeds, into one folder.
+
+SWEEP.toml says which settings vary over what (examples/sweep.toml).
+
+The folder has the runs, sweep.csv, sweep.parquet, figures and report.html.
+
+Stopped or killed, a sweep goes on with --resume.
 
 examples:
   topicscope sweep examples/sweep.toml --out sweeps/first
   topicscope sweep examples/sweep.toml --out sweeps/first --dry-run
   topicscope sweep --out sweeps/first --resume
   topicscope sweep examples/sweep.toml --out sweeps/ray --engine ray --workers 2
-  topicscope sweep examples/sweep.toml --out /shared/sweep --engine ray --address 10.0.0.1:6379
+  topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
 """
 
 
@@ -61,7 +73,9 @@ class Options:
     """Seconds that the runs trained together may take; over it they are tried again, three times in all."""
 
     measures: tuple[str, ...] = ()
-    """Columns of the table to draw, instead of the usual ones."""
+    """What is drawn, instead of the usual ones: loss, validation_loss, bayes_floor, excess_loss, contrast_value,
+    contrast_embedding, attention_same_word, attention_same_topic, attention_different_topic, stage_1_end,
+    stage_1_growth, two_stages, or norm_ and a part of the model, such as norm_value."""
 
     quiet: bool = False
     """No progress bar, no messages."""
@@ -121,46 +135,63 @@ def _stored(options: Options) -> Path:
 
 
 def _print_estimate(asked: Sweep, options: Options) -> None:
-    from topicscope.commands.sweep_estimate import estimate_sweep
+    from topicscope.commands.sweep_estimate import count_sweep, estimate_sweep
     from topicscope.scale import available_cores
 
     workers = options.workers or available_cores()
-    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
     if options.json:
-        print_json(dataclasses.asdict(found))
+        print_json(dataclasses.asdict(estimate_sweep(asked, options.out, resume=options.resume, workers=workers)))
         return
-    finished = f", {found.finished} of them finished" if found.finished else ""
-    time = (
-        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
-        "computing), estimated from a short trial."
-        if found.finished < found.groups
-        else "Nothing is left to train."
-    )
+    count = count_sweep(asked, options.out, resume=options.resume)
+    finished = f", {count.finished} of them finished" if count.finished else ""
+    runs = f"{count.runs} runs: {count.combinations} combinations, trained in {count.groups} groups{finished}."
+    if count.finished == count.groups:
+        console().print(f"{runs} Nothing is left to train.")
+        return
+    # At once, for the trial takes a while.
+    console().print(runs)
+    if not options.quiet:
+        console(to_errors=True).print("timing a short trial …")
+    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
     console().print(
-        f"{found.runs} runs: {found.combinations} combinations, trained in {found.groups} groups{finished}. {time}"
+        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
+        "computing), estimated from a short trial; starting them, figures and the page come on top."
     )
 
 
 def _print_result(result: "SweepResult") -> None:
-    table = Table(title=f"{len(result.rows)} runs")
+    """A row a combination: means over its seeds."""
     settings = [name for name in result.rows[0] if "." in name]
-    shown = [*settings, "seed", "loss", "validation_loss", "contrast_value"]
-    columns = [name for name in shown if name in result.rows[0]]
-    for name in columns:
-        table.add_column(name, justify="right")
-    for row in result.rows[:20]:
-        table.add_row(*(_cell(row[name]) for name in columns))
+    by_combination: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for row in result.rows:
+        by_combination.setdefault(tuple(row[name] for name in settings), []).append(row)
+    seeds = len({row["seed"] for row in result.rows})
+    means = "" if seeds == 1 else f", mean ± half of the 95 % interval over {seeds} seeds"
+    console().print(f"{len(result.rows)} runs: {len(by_combination)} combinations{means}")
+    table = Table(box=SIMPLE)
+    for name in [*settings, *PRINTED]:
+        # With spaces a narrow terminal breaks the heading instead of cutting it.
+        table.add_column(name.rpartition(".")[2].replace("_", " "), justify="right")
+    for values, rows in list(by_combination.items())[:MOST_ROWS]:
+        table.add_row(*map(brief, values), *(_cell(rows, name) for name in PRINTED))
     console().print(table)
-    if len(result.rows) > 20:
-        console().print(f"… and {len(result.rows) - 20} more.")
+    if len(by_combination) > MOST_ROWS:
+        console().print(f"… and {len(by_combination) - MOST_ROWS} more combinations.")
     diverged = sum(row["diverged"] for row in result.rows)
-    console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
     if diverged:
         console().print(f"{diverged} of the runs diverged: they have no measures.")
+    console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
+    console().print(f"{result.out / 'report.html'}: all of it to look at.", soft_wrap=True)
 
 
-def _cell(value: object) -> str:
-    return "–" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)
+def _cell(rows: Sequence[dict[str, Any]], measure: str) -> str:
+    from topicscope.report.sweep import over_seeds
+
+    found = over_seeds(rows, measure)
+    if found is None:
+        return "–"
+    half = found.high - found.value
+    return f"{found.value:.4g}" + (f" ± {half:.1g}" if math.isfinite(half) else "")
 
 
 def _duration(seconds: float) -> str:

@@ -87,6 +87,8 @@ def probe(
                 kept.mkdir(exist_ok=True)
                 save_topics(ground.fits, kept)
         folder.write_words([_word_map(each) for each in finished])
+        if report:
+            report(0, 1, "figures and page")
         # Of all models that the folder has, whenever they were probed.
         figures = draw(folder.rows(), folder.words(), folder.figures)
         write_report([out], out / "report.html")

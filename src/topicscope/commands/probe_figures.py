@@ -19,6 +19,7 @@ from topicscope.report.probe import (
     word_maps,
 )
 
+TOPICS = {"one": "one topic a word", "several": "several topics a word"}
 # Level of the tests that the map of heads marks.
 SIGNIFICANT = 0.05
 
@@ -32,8 +33,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
             table = [_ratios(row) for row in _chosen(rows, assignment=assignment, embedding=embedding)]
             name = f"ratios-{assignment}-{embedding}"
             write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
-            topics = {"one": "one topic a word", "several": "several topics a word"}[assignment]
-            title = f"Same- over different-topic averages, {topics}, embedding: {embedding}"
+            title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
             written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
     written += _heads(rows, folder)
     written += _words(maps, folder)
@@ -56,7 +56,8 @@ def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
                 with np.errstate(divide="ignore", invalid="ignore"):
                     panels[_model(row)] = (np.log2(ratio), p < SIGNIFICANT)
         shown = "own topics" if fraction is None else f"threshold {fraction:g}"
-        figure = head_maps(panels, title=f"Attention by head, same over different topic, {shown}")
+        title = f"Attention by head, same over different topic, {shown}, {TOPICS[first[0]['assignment']]}"
+        figure = head_maps(panels, title=title)
         written += save_figure(figure, folder / f"heads-{'own' if fraction is None else f'{fraction:g}'}")
     return written
 

@@ -29,11 +29,25 @@ class ProbeFolder:
         self.locked = ResultsFolder(path).locked
 
     def open(self, settings: dict[str, Any]) -> None:
-        """Make the folder, or go on in it; refuse one that holds something else."""
-        if is_begun(self.path, self._settings.name, what="study", command="probe"):
-            self._refuse_other(settings)
+        """Make the folder, or go on in it; refuse one that holds something else.
+
+        A study that was refused or stopped before anything was measured leaves the folder to another: passages and
+        topics in it are found by their content.
+        """
+        begun = self.check()
         self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+        # Not while another process works by the settings that are there.
+        with self.locked():
+            if begun and self._is_measured():
+                self._refuse_other(settings)
+            write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+
+    def check(self) -> bool:
+        """Whether a study has begun here; refuse a file, and a folder of something else."""
+        return is_begun(self.path, self._settings.name, what="study", command="probe")
+
+    def _is_measured(self) -> bool:
+        return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
     def rows(self) -> list[Row]:
         """What probe.json holds; nothing if there is none, or a broken one."""

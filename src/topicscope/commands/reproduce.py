@@ -95,9 +95,9 @@ def reproduce(
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     folder = ResultsFolder(out)
-    folder.open({"preset": preset, "seeds": count, "seed": seed, "models": list(models)})
+    asked = {"preset": preset, "seeds": count, "seed": seed, "models": list(models)}
     # Linear algebra on one thread: the last bits of a number depend on how many there are, and workers need the cores.
-    with folder.locked(), threadpool_limits(1):
+    with folder.opened(asked), threadpool_limits(1):
         numbers = tuple(range(seed * MOST_SEEDS, seed * MOST_SEEDS + count))
         run = _Reproducing(folder, everything, selected, numbers, report or (lambda progress: None))
         run.recall()

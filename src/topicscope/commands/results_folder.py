@@ -23,12 +23,17 @@ class ResultsFolder:
         self.work = path / "work"
         self._settings = path / "settings.json"
 
-    def open(self, settings: dict[str, Any]) -> None:
-        """Make the folder, or go on in it; refuse one that holds something else."""
-        if is_begun(self.path, self._settings.name, what="claims", command="reproduce"):
-            self._refuse_other(settings)
-        self.figures.mkdir(parents=True, exist_ok=True)
-        write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else."""
+        # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+        self._check(settings)
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self.locked():
+            self._check(settings)
+            self.figures.mkdir(exist_ok=True)
+            write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+            yield
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """Keep other processes out meanwhile."""
@@ -49,7 +54,9 @@ class ResultsFolder:
         text = json.dumps({"asked": asked, "measured": measured})
         write_atomically(self.path / "progress.json", text + "\n")
 
-    def _refuse_other(self, settings: dict[str, Any]) -> None:
+    def _check(self, settings: dict[str, Any]) -> None:
+        if not is_begun(self.path, self._settings.name, what="claims", command="reproduce"):
+            return
         stored = json.loads(self._settings.read_text(encoding="utf-8"))
         found = [
             f"--{name} {_shown(stored.get(name))} there, {_shown(settings[name])} here"

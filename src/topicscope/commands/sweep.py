@@ -4,7 +4,6 @@ What is finished is kept (``work/``, named by content; ``runs/``): with ``resume
 stopped, on either engine and any number of workers, and ends with the same table.
 """
 
-import difflib
 import itertools
 import logging
 from collections.abc import Sequence
@@ -71,10 +70,12 @@ def sweep(
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     _check_measures(measures)
     check_points(asked)
-    if not holds_sweep(asked, out, resume=resume):
-        out.mkdir(parents=True, exist_ok=True)
-        write_atomically(out / "sweep.toml", dump_sweep(asked))
+    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    holds_sweep(asked, out, resume=resume)
+    out.mkdir(parents=True, exist_ok=True)
     with locked(out):
+        if not holds_sweep(asked, out, resume=resume):
+            write_atomically(out / "sweep.toml", dump_sweep(asked))
         work = group_items(asked, out)
         for _, item in work:
             if forget_damaged(item, out):
@@ -150,8 +151,9 @@ def _check_measures(asked: Sequence[str]) -> None:
     norms = [f"norm_{part}" for part in PARTS + EXTRAS]
     for name in asked:
         if name not in (*MEASURES, *norms):
-            nearest = difflib.get_close_matches(name, [*MEASURES, *norms], n=1, cutoff=0.0)[0]
-            raise InputError(f'--measures "{name}" is not a measure of a sweep: did you mean {nearest}?')
+            raise InputError(
+                f'--measures "{name}" is not a measure of a sweep: give any of {", ".join([*MEASURES, *norms])}.'
+            )
 
 
 def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:

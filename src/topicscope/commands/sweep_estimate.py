@@ -22,8 +22,8 @@ SHORT, LONG = 10, 40
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """What a sweep would be, and about how long it would take."""
+class Count:
+    """How much a sweep is."""
 
     combinations: int
     runs: int
@@ -33,35 +33,50 @@ class Estimate:
     finished: int
     """Groups that need not be trained any more."""
 
+
+@dataclass(frozen=True)
+class Estimate(Count):
+    """What a sweep would be, and about how long it would take."""
+
     workers: int
     compute_seconds: float
     """All other groups one after another; those that were begun count in full."""
 
     wall_seconds: float
-    """With this many workers, each of which takes the longest group left; starting them is not counted."""
+    """With this many workers, each of which takes the longest group left; starting them, figures and the page are not
+    counted."""
+
+
+def count_sweep(sweep: Sweep | Path, out: Path, *, resume: bool = False) -> Count:
+    """Count what there is to train, without training; a folder that ``sweep`` would refuse is refused.
+
+    With ``resume``, what is finished in ``out`` counts as such.
+    """
+    return _counted(sweep, out, resume=resume)[0]
 
 
 def estimate_sweep(sweep: Sweep | Path, out: Path, *, workers: int, resume: bool = False) -> Estimate:
-    """Try a few groups for a few steps; nothing is kept, and nothing is written to ``out``.
+    """Count, and try a few groups for a few steps; nothing is kept, and nothing is written to ``out``."""
+    count, missing = _counted(sweep, out, resume=resume)
+    seconds = _group_seconds(missing) if missing else []
+    return Estimate(
+        **dataclasses.asdict(count),
+        workers=workers,
+        compute_seconds=sum(seconds, start=0.0),
+        wall_seconds=packed(seconds, workers),
+    )
 
-    With ``resume``, what is finished in ``out`` counts as such. A folder that ``sweep`` would refuse is refused.
-    """
+
+def _counted(sweep: Sweep | Path, out: Path, *, resume: bool) -> tuple[Count, list[Item[Group]]]:
+    """The count, and the groups that are not finished."""
     asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
     out = out.resolve()
     check_points(asked)
     holds_sweep(asked, out, resume=resume)
     items = [item for _, item in group_items(asked, out)]
     missing = [item for item in items if not is_finished(item, out)]
-    seconds = _group_seconds(missing) if missing else []
-    return Estimate(
-        combinations=len(asked.points()),
-        runs=len(asked.points()) * len(asked.seeds),
-        groups=len(items),
-        finished=len(items) - len(missing),
-        workers=workers,
-        compute_seconds=sum(seconds, start=0.0),
-        wall_seconds=packed(seconds, workers),
-    )
+    points = len(asked.points())
+    return Count(points, points * len(asked.seeds), len(items), len(items) - len(missing)), missing
 
 
 def packed(seconds: Sequence[float], workers: int) -> float:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,9 @@ import numpy as np
 
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.stages import stages
-from topicscope.scale import Item, code_digest, read_result
+from topicscope.scale import Item, code_digest, package_versions, read_result
 from topicscope.settings import PARTS, Settings
-from topicscope.settings.sweep import Point, Sweep
+from topicscope.settings.sweep import Point, Sweep, brief
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.training.runs import RunFolder
 
@@ -24,6 +23,7 @@ from topicscope.training.runs import RunFolder
 SOURCES = (
     "settings", "synthetic", "model", "training", "theory", "measure", "randomness.py", "commands/sweep_runs.py",
 )  # fmt: skip
+LIBRARIES = ("torch", "numpy", "scipy")
 # What is measured of every run, beside the norm of each part (norm_value and so on).
 MEASURES = (
     "loss", "validation_loss", "bayes_floor", "excess_loss", "contrast_value", "contrast_embedding",
@@ -139,13 +139,12 @@ def _item(point: Point, seeds: tuple[int, ...], out: Path) -> Item[Group]:
     # Its threads are part of the settings: left open, they would depend on the machine.
     training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
     settings = dataclasses.replace(point.settings, training=training)
-    name = " ".join(f"{name.rpartition('.')[2]} {value}" for name, value in point.values.items())
+    name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
     key = {
         "settings": _by_content(settings),
         "seeds": list(seeds),
         "code": code_digest(SOURCES),
-        "torch": version("torch"),
-        "numpy": version("numpy"),
+        "libraries": package_versions(LIBRARIES),
     }
     group = Group(settings, seeds, Path())
     item = Item(name, key, group, suffix=".json", threads=training.threads)

@@ -1,9 +1,10 @@
 """Attention between the words of a corpus by what they have in common, one pass for many labellings.
 
 For each passage, all pairs of positions whose words are in the vocabulary are taken once. Attention is normalised as in
-the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01
-everywhere. A causal query sees itself and what came before only, so its length is the number of keys that it sees, and
-a pair counts once (the later word attends to the earlier) instead of twice. The sums are kept by article, because
+the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01,
+or 0.01 n / (n + s) of n content and s special tokens. A causal query sees itself and what came before only, so its
+length is the number of content tokens that it sees, and a pair counts once (the later word attends to the earlier)
+instead of twice. The sums are kept by article, because
 articles, not passages or pairs, are independent: the bootstrap draws articles.
 
 Memory depends on the labellings and on the articles of one shard, not on the corpus.
@@ -19,7 +20,7 @@ from topicscope.measure.matching import Strata, cells_by_labelling
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permuted_pairs import PermutedLabels, PermutedSums
 
-# Attention is × length / 100: uniform attention has this value.
+# Attention is × length / 100: without special tokens, uniform attention has this value.
 UNIFORM = 0.01
 # Steps of the histogram that AUC is taken from: 16 for each doubling, from 1/64 to 16 times uniform attention.
 STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
@@ -92,6 +93,10 @@ class PairPlan:
         """Number of words."""
         return len(self.labellings[0].membership)
 
+    def bins(self, pairs: PassagePairs) -> Int[np.ndarray, " pair"] | None:
+        """The strata's bins of distance; none without strata."""
+        return np.searchsorted(self.strata[0].distances, pairs.distance) if self.strata else None
+
 
 @dataclass(frozen=True, eq=False)
 class ArticleSums:
@@ -115,6 +120,8 @@ class ShardSums:
 
     articles: ArticleSums
     pairs: PairTable
+    """By bin of distance, if there are strata."""
+
     permuted: tuple[PermutedSums, ...]
 
 
@@ -143,7 +150,9 @@ class PairAccumulator:
 
     def add(self, pairs: PassagePairs, article: int) -> None:
         """Add one passage of an article."""
-        found = self._articles.setdefault(article, self._empty())
+        found = self._articles.get(article)
+        if found is None:
+            found = self._articles[article] = self._empty()
         if not len(pairs.earlier):
             return
         classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.plan.labellings])
@@ -156,7 +165,9 @@ class PairAccumulator:
             found.histograms += _histograms(classes, histogram_bin(direction), BINS)
         if self.plan.strata:
             self._add_matched(found, pairs, classes)
-        self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary))
+        self._tables.append(
+            PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary, self.plan.bins(pairs))
+        )
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
         if self.plan.permuted:

@@ -15,7 +15,6 @@ from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC
 from topicscope.measure.matching import Matched, matched_averages
 from topicscope.randomness import Purpose, generator
 
-REPLICATES = 1_000
 FIELDS = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
 
 
@@ -36,13 +35,11 @@ class AttentionReplicates:
     seed: int
 
     def __post_init__(self) -> None:
-        self.articles = 0
         self._totals: dict[str, np.ndarray] = {}
 
     def add(self, sums: ArticleSums) -> None:
         """Add the articles of a shard; add shards in one order, so that rounding repeats too."""
         weights = poisson_weights(sums.article, self.replicates, self.seed)
-        self.articles += len(sums.article)
         for name in FIELDS:
             array = getattr(sums, name)
             total = np.tensordot(weights, array, axes=1)

@@ -123,9 +123,8 @@ def _averages(
     words: Float[np.ndarray, "replicate vocabulary"],
 ) -> Float[np.ndarray, "column replicate"]:
     places = table.places(first, second)
-    occurring = places >= 0
-    # A pair that is in no passage adds nothing to attention, and does count for similarity.
-    attention = [np.where(occurring, values[places], 0.0) for values in (table.sums, table.counts)]
+    # A pair that is in no passage has place −1: it adds nothing to attention, and does count for similarity.
+    attention = [np.append(values, 0.0)[places] for values in (table.sums, table.counts)]
     rows = (number[first], number[second])
     similar = [np.einsum("pw,pw->p", each[rows[0]], each[rows[1]]).astype(np.float64) for each in vectors]
     columns = np.stack([attention[0], *similar, attention[1], np.ones(len(first))], axis=1)

@@ -120,16 +120,19 @@ def matched_word_co_occurrence(table: PairTable, labelling: Labelling, words: Ma
     return Balance(float(found.same[0]), float(found.different[0]))
 
 
-def matched_co_occurrence(table: PairTable, labelling: Labelling, strata: Strata) -> Balance:
-    """Average co-occurrence of the words at two positions, over matched pairs of positions (whatever their distance).
+def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling: Labelling, strata: Strata) -> Balance:
+    """Average co-occurrence of the words at two positions, over matched pairs of positions, as attention is averaged.
 
-    ``table`` counts each pair of positions in both directions.
+    table: how many pairs of positions there are of each pair of words and bin of distance.
+    co_occurrence: how often two words co-occur; it counts each pair of positions in both directions.
     """
-    usable = (table.first != table.second) & labelling.kept[table.first] & labelling.kept[table.second]
-    first, second, counts = table.first[usable], table.second[usable], table.counts[usable] / 2
-    same, stratum = labelling.shares(first, second), strata.of(first, second)
-    groups = [(same, counts**2), (same, counts), (~same, counts**2), (~same, counts)]
-    sums = [np.bincount(stratum[chosen], values[chosen], strata.strata) for chosen, values in groups]
+    table = table.without_same_word().among(labelling.kept)
+    first, second, counts = table.first, table.second, table.counts
+    # A pair that is not there has place −1, and co-occurs never.
+    together = counts * np.append(co_occurrence.counts, 0.0)[co_occurrence.places(first, second)] / 2
+    same, cell = labelling.shares(first, second), strata.cells_of_bins(first, second, table.bin)
+    groups = [(same, together), (same, counts), (~same, together), (~same, counts)]
+    sums = [np.bincount(cell[chosen], values[chosen], strata.size) for chosen, values in groups]
     # NumPy counts nothing in whole numbers.
     found = matched_averages(*(each[None].astype(np.float64) for each in sums))
     return Balance(float(found.same[0]), float(found.different[0]))

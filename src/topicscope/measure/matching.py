@@ -79,7 +79,13 @@ class Strata:
         distance: Int[np.ndarray, " pair"],
     ) -> Int[np.ndarray, " pair"]:
         """The cell of each pair of positions."""
-        return self.of(first, second) * (len(self.distances) + 1) + np.searchsorted(self.distances, distance)
+        return self.cells_of_bins(first, second, np.searchsorted(self.distances, distance))
+
+    def cells_of_bins(
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], bins: Int[np.ndarray, " pair"]
+    ) -> Int[np.ndarray, " pair"]:
+        """The same from the bins of the distances."""
+        return self.of(first, second) * (len(self.distances) + 1) + bins
 
 
 def cells_by_labelling(

@@ -1,22 +1,26 @@
 """Sums over pairs of words: how often two words are in one passage, and what attention they give each other.
 
-A table has one row for each pair that occurs, so its size is bounded by the vocabulary's pairs, whatever the corpus.
+A table has one row for each pair that occurs (in each bin of distance, if it tells them apart), so its size is bounded
+by the vocabulary's pairs, whatever the corpus.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs of words, the smaller first, each once and in order, with sums over their pairs of positions."""
+    """Pairs of words, the smaller first, with sums over their pairs of positions: each once and in order, or by bin.
+
+    A table without bins has all pairs in bin 0.
+    """
 
     vocabulary: int
     codes: Int[np.ndarray, " pair"]
-    """first · vocabulary + second, increasing."""
+    """(bin · vocabulary + first) · vocabulary + second, increasing."""
 
     counts: Float[np.ndarray, " pair"]
     """Pairs of positions; each direction of attention is one."""
@@ -27,12 +31,17 @@ class PairTable:
     @property
     def first(self) -> Int[np.ndarray, " pair"]:
         """The smaller word of each pair."""
-        return self.codes // self.vocabulary
+        return self.codes // self.vocabulary % self.vocabulary
 
     @property
     def second(self) -> Int[np.ndarray, " pair"]:
         """The larger word of each pair, or the same."""
         return self.codes % self.vocabulary
+
+    @property
+    def bin(self) -> Int[np.ndarray, " pair"]:
+        """The bin of distance that a row's pairs of positions are in."""
+        return self.codes // self.vocabulary**2
 
     @classmethod
     def of(
@@ -41,9 +50,11 @@ class PairTable:
         second: Int[np.ndarray, " pair"],
         directed: Float[np.ndarray, "direction pair"],
         vocabulary: int,
+        bins: Int[np.ndarray, " pair"] | None = None,
     ) -> "PairTable":
-        """From pairs of positions, which may hold the same words."""
+        """From pairs of positions, which may hold the same words; told apart by bins, if given."""
         codes = np.minimum(first, second).astype(np.int64) * vocabulary + np.maximum(first, second)
+        codes = codes if bins is None else codes + bins.astype(np.int64) * vocabulary**2
         return cls._summed(vocabulary, codes, np.full(len(codes), float(len(directed))), directed.sum(axis=0))
 
     @classmethod
@@ -71,10 +82,20 @@ class PairTable:
         size = len(unique)
         return cls(vocabulary, unique, np.bincount(place, counts, size), np.bincount(place, sums, size))
 
+    def over_bins(self) -> "PairTable":
+        """Sums over all bins."""
+        return self._summed(self.vocabulary, self.codes % self.vocabulary**2, self.counts, self.sums)
+
     def without_same_word(self) -> "PairTable":
         """Pairs of different words only."""
-        different = self.first != self.second
-        return PairTable(self.vocabulary, self.codes[different], self.counts[different], self.sums[different])
+        return self._rows(self.first != self.second)
+
+    def among(self, kept: Bool[np.ndarray, " word"]) -> "PairTable":
+        """Pairs of kept words only."""
+        return self._rows(kept[self.first] & kept[self.second])
+
+    def _rows(self, chosen: Bool[np.ndarray, " pair"]) -> "PairTable":
+        return PairTable(self.vocabulary, self.codes[chosen], self.counts[chosen], self.sums[chosen])
 
     def places(
         self, first: Int[np.ndarray, " wanted"], second: Int[np.ndarray, " wanted"]

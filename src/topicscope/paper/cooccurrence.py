@@ -4,11 +4,12 @@ Table 2 compares same-topic pairs with as many pairs that co-occur most. Ours go
 different-topic pairs of equal co-occurrence and frequency (and, for attention, distance).
 """
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, above, below
-from topicscope.paper.language import described, measured, slug
+from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, above, below
+from topicscope.paper.language import described, measured, slug, tested
 from topicscope.paper.needs import Results
 from topicscope.paper.printed import FRACTIONS, TABLE_2
 from topicscope.paper.probing import Probing, available, models_of, probing, untrained, why_unavailable
@@ -49,7 +50,8 @@ def _top_cosine(need: Probing, fraction: float) -> Claim:
         need,
         fraction,
         "table2/cosine",
-        "have more similar embeddings than the word pairs that co-occur most, as many as one topic has",
+        "have more similar embeddings (embedding layer's output) than the word pairs that co-occur most, as many as "
+        "one topic has",
         expected=f"> 0 (its Bert: {same - top:.3f})",
         rule=above(0),
         unit="same topic − top co-occurring",
@@ -74,7 +76,8 @@ def _matched_cosine(need: Probing, fraction: float) -> Claim:
         need,
         fraction,
         "section8.2/cosine",
-        "have more similar embeddings than words of different topics of equal co-occurrence and frequency",
+        "have more similar embeddings (embedding layer's output) than words of different topics of equal co-occurrence "
+        "and frequency",
         expected="> 0",
         rule=above(0),
         unit="same − different topic, matched",
@@ -107,13 +110,17 @@ def _top(need: Probing, fraction: float, measure: str, results: Results) -> Meas
 
 
 def _matched(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
-    """The ratio for attention (articles drawn anew), the difference for cosine (each topic left out in turn).
+    """The ratio for attention, the difference for cosine.
 
-    The intervals of both hold the spread of LDA seeds too.
+    Both intervals leave each topic out in turn and hold LDA seeds, the ratio's draws articles too; and the ratio must
+    pass a permutation test over words.
     """
     row = results[need.name].row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
     # How often the matched pairs still co-occur: what matching leaves of the difference that it is to remove.
     left = {f"co_occurrence_{name}": matched["co_occurrence"][name] for name in ("same", "different")}
-    return measured(matched, number=number, unmatched=plain[number], share_of_pairs_matched=matched["share"], **left)
+    details: dict[str, Detail] = {"unmatched": plain[number], "share_of_pairs_matched": matched["share"], **left}
+    if measure == "attention":
+        return tested(matched, permutation_p=matched["p"], **details)
+    return replace(measured(matched, number=number), details=details)

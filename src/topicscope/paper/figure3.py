@@ -44,8 +44,8 @@ def _word_claims(need: Probing) -> list[Claim]:
     return [
         Claim(
             id=f"figure3/{slug(need.model)}/average",
-            statement=f"In {model}, Figure 3's nine words have a larger average cosine within their three topics than "
-            "between them.",
+            statement=f"In {model}, Figure 3's nine words have a larger average cosine (word-embedding matrix) within "
+            "their three topics than between them.",
             expected="> 0",
             rule=above(0),
             measure=partial(_word_average, need),
@@ -54,8 +54,8 @@ def _word_claims(need: Probing) -> list[Claim]:
         ),
         Claim(
             id=f"figure3/{slug(need.model)}/every-pair",
-            statement=f"In {model}, every two of Figure 3's words of one topic have a larger cosine than any two of "
-            "different topics.",
+            statement=f"In {model}, every two of Figure 3's words of one topic have a larger cosine "
+            "(word-embedding matrix) than any two of different topics.",
             expected="> 0",
             rule=above(0),
             measure=partial(_word_margin, need),
@@ -64,8 +64,8 @@ def _word_claims(need: Probing) -> list[Claim]:
         ),
         Claim(
             id=f"figure3/{slug(need.model)}/unambiguous",
-            statement=f"In {model}, the cosine ratio of words that are likely under few topics (threshold 0.0005) is "
-            "larger than that of more ambiguous words (0.002).",
+            statement=f"In {model} on wiki-sample, the cosine ratio (embedding layer's output) of words that are "
+            "likely under few topics (threshold 0.0005) is larger than that of more ambiguous words (0.002).",
             expected="> 1",
             rule=above(1),
             measure=partial(_unambiguous, need),
@@ -115,7 +115,7 @@ def _word_margin(need: Probing, results: Results) -> Measurement:
 
 
 def _unambiguous(need: Probing, results: Results) -> Measurement:
-    """The ends are those of the two intervals put together: too wide, as the two ratios share articles and words."""
+    """The ends are those of the two intervals put together: too wide, as the two ratios share words."""
     few, many = (results[need.name].row(fraction, "one")["cosine"] for fraction in (FRACTIONS[0], FRACTIONS[-1]))
     if any(contrast[name] is None for contrast in (few, many) for name in ("ratio", "low", "high")):
         return interval_given(np.nan, np.nan, np.nan)

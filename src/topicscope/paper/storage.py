@@ -1,18 +1,18 @@
 """Trained experiments as bytes and back (safetensors: open them with any tool), and what their names are made of."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load, save
 
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.scale import code_digest
+from topicscope.scale import code_digest, package_versions
 from topicscope.settings.toml import to_table
 
 # Parts of the package that a trained result depends on.
 SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "paper/running.py", "randomness.py")
+LIBRARIES = ("torch", "numpy", "scipy")
 GROUPS = ("weights", "norms", "contrasts", "first_gradients", "film")
 ARRAYS = ("steps", "loss", "rotation", "held_out_loss", "attention", "seconds", "seeds", "word_topics")
 
@@ -45,6 +45,5 @@ def experiment_key(experiment: Experiment, seeds: Sequence[int]) -> dict[str, An
         "topic_words": experiment.topic_words,
         "seeds": list(seeds),
         "code": code_digest(SOURCES),
-        "torch": version("torch"),
-        "numpy": version("numpy"),
+        "libraries": package_versions(LIBRARIES),
     }

@@ -5,7 +5,6 @@ What trains is imported only where that is done: experiments can be named withou
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +12,7 @@ from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
 from topicscope.paper.needs import Seeds
-from topicscope.scale import code_digest
+from topicscope.scale import code_digest, package_versions
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
 
@@ -27,10 +26,11 @@ SOURCES = (
     "measure",
     "probe",
     "paper/emergence.py",
+    "paper/text_experiments.py",
     "paper/text_running.py",
     "randomness.py",
 )
-LIBRARIES = ("torch", "numpy", "tokenizers", "tomotopy", "gensim")
+LIBRARIES = ("torch", "numpy", "scipy", "tokenizers", "transformers", "tomotopy", "gensim")
 CORPUS = "wiki-sample"
 # As many layers and heads as in the paper's Figure 5.
 LAYERS, HEADS = 4, 4
@@ -75,7 +75,7 @@ class TextExperiment:
             "settings": to_table(self.settings) | {"seed": None},
             "seeds": list(self._chosen(seeds)),
             "code": code_digest(SOURCES),
-            "libraries": {name: _version(name) for name in LIBRARIES},
+            "libraries": package_versions(LIBRARIES),
         }
 
     def compute(self, seeds: Seeds) -> bytes:
@@ -153,10 +153,3 @@ def _concatenated(values: list[Any]) -> Any:
     if isinstance(values[0], Mapping):
         return {name: np.concatenate([value[name] for value in values]) for name in values[0]}
     return np.concatenate(values)
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except ImportError:
-        return "not installed"

@@ -219,7 +219,7 @@ def topic_rows(ground: Ground) -> list[dict[str, object]]:
             "seed": each.seed,
             "fraction": each.fraction,
             "assignment": each.assignment,
-            "topic": int(topic),
+            "topic": each.topic_names[topic] if each.topic_names else int(topic),
             "word": words[int(each.tokens[word])],
         }
         for each in ground.plan.labels

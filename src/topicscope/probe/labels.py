@@ -33,6 +33,9 @@ class Labels:
     seed: int | None
     """LDA's seed; None for a user's own topics."""
 
+    topic_names: tuple[str, ...] = ()
+    """Of a user's own topics; LDA's have numbers alone. For people: no number depends on them."""
+
     def __post_init__(self) -> None:
         assert (np.diff(self.tokens) > 0).all(), "tokens must be distinct and ascending"
         topics = self.membership.sum(axis=1)

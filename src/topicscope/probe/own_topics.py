@@ -26,7 +26,7 @@ class OwnTopics(NamedTuple):
 
 def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
     """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics."""
-    pairs = _pairs(path)
+    pairs = read_pairs(path)
     tokens = {word: tokenizer.token(word) for word, _ in pairs}
     topics = list(dict.fromkeys(topic for _, topic in pairs))
     kept = sorted({token for token in tokens.values() if token is not None})
@@ -44,11 +44,13 @@ def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
         fraction=None,
         assignment=assignment,  # type: ignore[arg-type]
         seed=None,
+        topic_names=tuple(topics),
     )
     return OwnTopics(labels, topics, sorted(word for word, token in tokens.items() if token is None))
 
 
-def _pairs(path: Path) -> list[tuple[str, str]]:
+def read_pairs(path: Path) -> list[tuple[str, str]]:
+    """Words and topics, line by line."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, strict=True)
@@ -78,7 +80,8 @@ def _check(path: Path, topics: list[str], membership: np.ndarray, tokenizer: Tok
         )
     if len(topics) < 2:
         raise InputError(
-            f"{path} has {len(topics)} topics: give two or more, to compare words of the same with others."
+            f"{path} has {len(topics)} topic{'' if len(topics) == 1 else 's'}: "
+            "give two or more, to compare words of the same with others."
         )
     if membership.sum(axis=0).max() < 2:
         raise InputError(f"{path} has no topic with two words that the tokenizer keeps whole: add words.")

@@ -12,7 +12,7 @@ from topicscope.errors import InputError
 from topicscope.measure.similarity import prepared
 from topicscope.probe.ground import Ground, prepare_ground
 from topicscope.probe.settings import Machine, ProbeSettings
-from topicscope.probe.sources import Source, find_model
+from topicscope.probe.sources import Source, check_names, find_model
 from topicscope.probe.study import Row, Study, Target, find_target
 from topicscope.text.corpora import Corpus
 
@@ -39,10 +39,7 @@ class Finished:
 
 def find_sources(models: Sequence[str], revisions: Sequence[str], *, allow_bin: bool) -> list[Source]:
     """The models' folders; with revisions, the checkpoints of one model in their order."""
-    if revisions and len(models) != 1:
-        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
-    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
-        raise InputError("A model or revision is given twice: name each once.")
+    check_names(models, revisions)
     pairs = [(name, revision) for name in models for revision in (revisions or ("",))]
     return [find_model(name, revision=revision, allow_bin=allow_bin) for name, revision in pairs]
 
@@ -66,8 +63,11 @@ def measure_models(
     show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
     """
     sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
-    targets, maps = [], {}
+    targets: list[Target] = []
+    maps = {}
     for source in sources:
+        if report:
+            report(len(targets), len(sources), f"loading {source.name}")
         targets.append(find_target(source, settings, machine))
         # At once, while the model is loaded.
         maps[source] = word_map(targets[-1], show_words)

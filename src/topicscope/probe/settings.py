@@ -76,7 +76,7 @@ class TopicOptions:
     """Sweeps of LDA's sampler."""
 
     most_tokens: int = 20_000_000
-    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 20 bytes a token."""
+    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes a word."""
 
     stop_words: str = "gensim"
     """Words left out: "gensim" (the English list of its package), "none", or a file with one word a line."""
@@ -103,6 +103,27 @@ class TopicOptions:
             if len(set(values)) < len(values) or not values:
                 raise refuse(name, values, "give each value once")
         self._refuse_what_says_nothing()
+
+    def check_files(self) -> None:
+        """Refuse files that cannot be read."""
+        needed = {
+            "--topics-from": self.topics_from and self.topics_from / "topics.safetensors",
+            "--word-topics": self.word_topics,
+        }
+        wanted = {
+            "--topics-from": "a folder topics-… that an earlier probe made",
+            "--word-topics": "a CSV file with the columns word and topic",
+        }
+        for option, path in needed.items():
+            if path is None:
+                continue
+            try:
+                path.open("rb").close()
+            except OSError as error:
+                given = path.parent if option == "--topics-from" else path
+                raise InputError(
+                    f"{option} {given} cannot be read ({error.strerror}): give {wanted[option]}."
+                ) from None
 
     def _refuse_what_says_nothing(self) -> None:
         if not self.topics_from and not self.word_topics:
@@ -150,6 +171,7 @@ class ProbeSettings:
 
         corpus: the one that the settings name, if it is open already: its content is then read once.
         """
+        self.topics.check_files()
         table = asdict(self)
         table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
         files = {"word_topics": self.topics.word_topics, "stop_words": Path(self.topics.stop_words)}
@@ -157,7 +179,7 @@ class ProbeSettings:
             files["topics_from"] = self.topics.topics_from / "topics.safetensors"
         for name, path in files.items():
             given = path is not None and (path.is_file() or name != "stop_words")
-            table["topics"][name] = f"{path} ({_file_digest(path, name)})" if path and given else self._plain(name)
+            table["topics"][name] = f"{path} ({_file_digest(path)})" if path and given else self._plain(name)
         return table
 
     def _plain(self, name: str) -> str | None:
@@ -196,8 +218,5 @@ class Machine:
         check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
 
 
-def _file_digest(path: Path, name: str) -> str:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()[:20]
-    except OSError as error:
-        raise InputError(f"{name} = {path} cannot be read ({error.strerror}): give a file.") from None
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:20]

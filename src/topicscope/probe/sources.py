@@ -6,6 +6,7 @@ them; a model that brings code of its own is refused.
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -62,6 +63,14 @@ def model_digest(source: Source) -> str:
         with path.open("rb") as file:
             found.update(hashlib.file_digest(file, "sha256").digest())
     return found.hexdigest()[:20]
+
+
+def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
+    """Refuse models and revisions that do not go together."""
+    if revisions and len(models) != 1:
+        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
+    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
+        raise InputError("A model or revision is given twice: name each once.")
 
 
 def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:

@@ -128,6 +128,8 @@ class Study:
             if report:
                 report(finished, len(items), items[place].name)
             if not waiting[owner[place]]:
+                if report:
+                    report(finished, len(items), f"{targets[owner[place]].name}: tests and intervals")
                 mine = [item for item, other in zip(items, owner, strict=True) if other == owner[place]]
                 yield targets[owner[place]], self._rows(targets[owner[place]], mine)
 

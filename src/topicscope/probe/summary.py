@@ -14,6 +14,8 @@ from topicscope.measure.attention_tests import head_tests, model_test
 from topicscope.measure.bootstrap import AttentionReplicates
 from topicscope.measure.contrast import SeedDraws, contrast
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD
+from topicscope.measure.matched_attention import matched_without_topics, with_topics
+from topicscope.measure.matched_test import matched_test
 from topicscope.measure.matched_words import Balance, matched_co_occurrence
 from topicscope.measure.pair_table import PairTable
 from topicscope.measure.permuted_pairs import PermutedSums
@@ -24,6 +26,8 @@ from topicscope.randomness import Purpose, generator
 
 # Groups summed up at once: permutations wait for memory more than for a processor.
 THREADS = 2
+# Shards' tables of pairs that are held before they are put together.
+MERGED = 8
 
 
 @dataclass(eq=False)
@@ -32,6 +36,7 @@ class AttentionTotals:
 
     replicates: AttentionReplicates
     pairs: PairTable
+    pairs_by_distance: PairTable
     permuted: list[PermutedSums]
     sunk: Float[np.ndarray, "layer head"]
     queries: int
@@ -40,19 +45,22 @@ class AttentionTotals:
     def of(cls, shards: Iterable[bytes], plan: Plan, settings: MeasureSettings) -> "AttentionTotals":
         """From the shards' files, in their order."""
         replicates = AttentionReplicates(settings.replicates, plan.seed)
-        pairs, sunk, queries = PairTable.empty(len(plan.tokens)), np.zeros(()), 0
+        tables, sunk, queries = [PairTable.empty(len(plan.tokens))], np.zeros(()), 0
         permuted: list[PermutedSums] = []
         for content in shards:
             shard = ShardResult.restore(content)
             replicates.add(shard.sums.articles)
-            pairs = PairTable.merged([pairs, shard.sums.pairs])
+            tables.append(shard.sums.pairs)
+            if len(tables) > MERGED:
+                tables = [PairTable.merged(tables)]
             added = shard.sums.permuted
             permuted = [
                 PermutedSums(old.sums + new.sums, old.counts + new.counts)
                 for old, new in zip(permuted or [_nothing(each) for each in added], added, strict=True)
             ]
             sunk, queries = sunk + shard.sunk, queries + shard.queries
-        return cls(replicates, pairs, permuted, sunk, queries)
+        pairs = PairTable.merged(tables)
+        return cls(replicates, pairs.over_bins(), pairs, permuted, sunk, queries)
 
 
 def _nothing(like: PermutedSums) -> PermutedSums:
@@ -96,19 +104,30 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
             "pairs": dict(zip(("same_word", "same", "different"), replicates.pairs(first).tolist(), strict=True)),
         },
         "attention_by_layer_head": _heads(totals, averages, seeds, first, plan.tested.index(first)),
-        "matched": _matched(replicates, plan, places, seeds),
+        "matched": _matched(totals, plan, places, seeds, settings),
     }
 
 
-def _matched(replicates: AttentionReplicates, plan: Plan, places: tuple[int, ...], seeds: SeedDraws) -> dict[str, Any]:
-    found = [replicates.matched(place) for place in places]
-    sides = (np.stack([each.same for each in found]), np.stack([each.different for each in found]))
+def _matched(
+    totals: AttentionTotals, plan: Plan, places: tuple[int, ...], seeds: SeedDraws, settings: MeasureSettings
+) -> dict[str, Any]:
+    pairs, first = totals.pairs_by_distance, places[0]
+    labellings, strata = (
+        [plan.labellings[place] for place in places],
+        [plan.attention_strata[place] for place in places],
+    )
+    draw = generator(plan.seed, Purpose.PERMUTATION, first, 1)
+    p = matched_test(pairs, labellings[0], plan.strata(first), strata[0], settings.permutations, generator=draw)
+    found = [totals.replicates.matched(place) for place in places]
+    same = seeds.average(np.stack([each.same for each in found]))
+    different = seeds.average(np.stack([each.different for each in found]))
+    without = [matched_without_topics(pairs, *each) for each in zip(labellings, strata, strict=True)]
+    compared = with_topics(contrast(same, different, p=p), same, different, without, labellings)
     balances = [
-        matched_co_occurrence(plan.co_occurrence, plan.labellings[place], plan.attention_strata[place])
-        for place in places
+        matched_co_occurrence(pairs, plan.co_occurrence, *each) for each in zip(labellings, strata, strict=True)
     ]
     return {
-        **asdict(contrast(*(seeds.average(side) for side in sides))),
+        **asdict(compared),
         "share": float(np.mean([each.share[0] for each in found])),
         "co_occurrence": asdict(Balance.mean(balances)),
     }

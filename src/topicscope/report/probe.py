@@ -12,8 +12,11 @@ from matplotlib.lines import Line2D
 
 from topicscope.report.figures import COLOURS
 from topicscope.report.paper import BLUE, GREEN, GREY, ORANGE
+from topicscope.report.ratio_axis import ratio_axis
+from topicscope.report.rounding import with_interval
 
 MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
+SIGNIFICANT = "p < 0.05, for all heads of a model together"
 
 
 @dataclass(frozen=True)
@@ -25,12 +28,18 @@ class Ratio:
     high: float | None = None
 
     @property
+    def has_interval(self) -> bool:
+        """Whether both ends are known."""
+        return self.low is not None and self.high is not None
+
+    @property
     def text(self) -> str:
         """Short, for a table."""
         if self.value is None:
             return "–"
-        ends = "" if self.low is None or self.high is None else f" [{self.low:.3g}, {self.high:.3g}]"
-        return f"{self.value:.3g}{ends}"
+        if self.low is None or self.high is None:
+            return f"{self.value:.3g}"
+        return with_interval(self.value, self.low, self.high)
 
 
 @dataclass(frozen=True)
@@ -78,10 +87,14 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     panels[0].set_yticks(range(len(every)), labels, fontsize=8)
     panels[0].set_ylim(len(every) - 0.4, -0.6)
     handles = [Line2D([], [], marker="o", color=BLUE, linestyle="-", label="measured here, 95 % interval")]
+    if any(not each.has_interval for row in rows for each in row.ratios.values() if each.value is not None):
+        hollow = Line2D([], [], marker="o", color=BLUE, markerfacecolor="none", linestyle="none")
+        hollow.set_label("measured here, no interval: too few replicates have a pair")
+        handles.append(hollow)
     if reference:
         shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
         handles.append(Line2D([], [], label="printed in the paper", **shape))  # type: ignore[arg-type]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
     return figure
 
 
@@ -92,23 +105,18 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
     if printed:
         panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
         return
-    if ratio.low is not None and ratio.high is not None:
-        panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
+    if ratio.low is None or ratio.high is None:
+        panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5, label="no interval")
+        return
+    panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
     panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5, label="measured")
 
 
 def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
-    """Whole factors as ticks: a logarithmic axis labels powers of ten alone."""
-    ends = [end for each in ratios for end in (each.value, each.low, each.high) if end is not None and end > 0]
-    low, high = min([*ends, 0.9]), max([*ends, 1.1])
-    steps = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
-    ticks = [step for step in steps if low / 1.3 <= step <= high * 1.3]
-    if high / low < 2.2:
-        ticks = [round(step, 2) for step in np.arange(0.4, 2.55, 0.1 if high / low < 1.7 else 0.2)]
-        ticks = [step for step in ticks if low / 1.06 <= step <= high * 1.06]
+    ticks, ends = ratio_axis([end for each in ratios for end in (each.value, each.low, each.high)])
     panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
     panel.minorticks_off()
-    panel.set_xlim(low / 1.08, high * 1.08)
+    panel.set_xlim(*ends)
 
 
 def head_maps(
@@ -118,7 +126,9 @@ def head_maps(
 
     Significant: p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
     """
-    limit = max((float(np.nanmax(np.abs(values), initial=0.1)) for values, _ in panels.values()), default=1.0)
+    limit = max(
+        (float(np.abs(values[np.isfinite(values)]).max(initial=0.1)) for values, _ in panels.values()), default=1.0
+    )
     widths = [values.shape[1] for values, _ in panels.values()]
     tall = max(values.shape[0] for values, _ in panels.values())
     figure = Figure(figsize=(0.36 * sum(widths) + 1.2 * len(panels) + 1.6, 0.36 * tall + 2.0), layout="constrained")
@@ -128,14 +138,16 @@ def head_maps(
         image = panel.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         image.set_label("log₂ (same / different topic)")
         layer, head = np.nonzero(significant)
-        panel.plot(head, layer, "o", color="black", markersize=3, label="significant")
+        panel.plot(head, layer, "o", color="black", markersize=3, label=SIGNIFICANT)
         layers, heads = values.shape
         panel.set_xticks(range(0, heads, 1 if heads <= 12 else 4), range(1, heads + 1, 1 if heads <= 12 else 4))
         panel.set_yticks(range(0, layers, 1 if layers <= 12 else 4), range(1, layers + 1, 1 if layers <= 12 else 4))
         panel.set_xlabel("head")
-        panel.set_title(f"{name}\n{significant.sum()} of {values.size} heads significant", fontsize=9)
+        panel.set_title(f"{name}\n{significant.sum()} of {values.size} heads with p < 0.05", fontsize=9)
     axes[0].set_ylabel("layer")
     figure.colorbar(image, ax=axes, shrink=0.9).set_label("log₂ (same / different topic)", fontsize=8)
+    dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none", label=SIGNIFICANT)
+    figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
     return figure
 
 
@@ -149,7 +161,8 @@ def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
         image = panel.imshow(values, cmap=COLOURS, vmin=-1, vmax=1, interpolation="nearest")
         for row, column in np.ndindex(*values.shape):
             shade = "white" if abs(values[row, column]) > 0.7 else "black"
-            text = f"{values[row, column]:.2f}"
+            # Rounded first: what is as good as 0 has no sign.
+            text = f"{round(float(values[row, column]), 2) + 0.0:.2f}"
             panel.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
         panel.set_xticks(range(len(words)), words, rotation=45, ha="right", fontsize=8)
         panel.set_yticks(range(len(words)), words, fontsize=8)
@@ -176,10 +189,19 @@ def over_checkpoints(
             panel.plot(places, value, marker=marker, color=colour, label=name)
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
-        panel.set_ylabel(f"{MEASURES.get(measure, measure)}: same / different topic")
+        panel.set_title(MEASURES.get(measure, measure), fontsize=9)
         panel.grid(color="0.9", linewidth=0.5)
-    axes[0].legend(fontsize=8, title="threshold", title_fontsize=8)
+        if all(each.value is None for ratios in lines.values() for each in ratios):
+            _nothing(panel)
+    axes[0].set_ylabel("same / different topic")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
     return figure
+
+
+def _nothing(panel: Axes) -> None:
+    """No axis where there is nothing to measure on it."""
+    panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
+    panel.set_yticks([])
 
 
 def _numbers(ratios: Sequence[Ratio], end: str) -> list[float]:

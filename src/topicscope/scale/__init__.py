@@ -8,7 +8,7 @@ interrupted map goes on where it was, a truncated file is never used, and items 
 from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Item, read_result, scratch_folder, shared_folder, write_result
 from topicscope.scale.mapping import ENGINES, Report, check_engine, completed, map_items
-from topicscope.scale.versions import code_digest, versions
+from topicscope.scale.versions import code_digest, package_versions, versions
 
 __all__ = [
     "ENGINES",
@@ -19,6 +19,7 @@ __all__ = [
     "code_digest",
     "completed",
     "map_items",
+    "package_versions",
     "read_result",
     "scratch_folder",
     "shared_folder",

@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +36,8 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
     own = address is None and not ray.is_initialized()
     with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
         _check_threads(ray, tasks)
-        remote = ray.remote(max_retries=ATTEMPTS - 1)(compute_alike)
+        # Ray's own retries have no end for tasks that run out of memory, so attempts are counted here.
+        remote, attempts = ray.remote(max_retries=0)(compute_alike), Counter[Task]()
         most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
         try:
             while waiting or running:
@@ -47,8 +48,13 @@ def run(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> I
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     task = running.pop(reference)
-                    _check(ray, reference, task)
-                    yield task
+                    if _finished(ray, reference):
+                        yield task
+                        continue
+                    attempts[task] += 1
+                    if attempts[task] == ATTEMPTS:
+                        raise lost(task)
+                    waiting.append(task)
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
@@ -76,14 +82,15 @@ def _check_threads(ray: Any, tasks: Sequence[Task]) -> None:
             )
 
 
-def _check(ray: Any, reference: Any, task: Task) -> None:
-    """Raise what the function raised, as it raised it."""
+def _finished(ray: Any, reference: Any) -> bool:
+    """Whether there is a result, and not a lost worker; raise what the function raised, as it raised it."""
     try:
         ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from error
-    except ray.exceptions.RayError as error:
-        raise lost(task) from error
+    except ray.exceptions.RayError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

@@ -22,13 +22,19 @@ def code_digest(sources: tuple[str, ...]) -> str:
     return digest.hexdigest()[:16]
 
 
+def package_versions(names: tuple[str, ...]) -> dict[str, str]:
+    """Of packages that a result depends on."""
+    return {name: _version(name) for name in names}
+
+
 @cache
 def versions() -> dict[str, str]:
     """Of Python, of the packages that compute, and of all our own code by its content."""
-    found = {"python": platform.python_version(), "topicscope": code_digest((".",))}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version(), "topicscope": code_digest((".",)), **package_versions(PACKAGES)}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

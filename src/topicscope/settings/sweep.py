@@ -173,6 +173,11 @@ class Sweep:
         return Point({name: complete[name] for name in self.vary}, settings)
 
 
+def brief(value: Any) -> str:
+    """A setting's value to look at, with four digits; a table has them all."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _plain(value: Any) -> Any:
     """Lists as tuples, all the way down."""
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value

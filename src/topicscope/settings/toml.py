@@ -38,6 +38,8 @@ def load_any_settings(path: Path) -> Settings | TextSettings:
     """
     path = Path(path)
     table = read_table(path)
+    if "vary" in table:
+        raise InputError(f"{path} is a sweep, not the settings of one run: use `topicscope sweep {path} --out DIR`.")
     if not names_a_corpus(table):
         return load_settings(path)
     table["data"] |= found_from(path.parent, table["data"])

@@ -47,11 +47,18 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
         return Corpus(source, files, text_field=field, layout="files" if layout == "auto" else layout)
     if path.is_file():
         return Corpus(source, (path,), text_field=field, layout=layout)
-    if path.is_absolute() or path.suffix or source.startswith((".", "~")) or source.count("/") > 1:
+    check_exists(source)
+    return Corpus(source, (), dataset=hub_datasets.load(source, split), text_field=field)
+
+
+def check_exists(source: str) -> None:
+    """Refuse what can only be a path, and is none."""
+    path = Path(source).expanduser()
+    a_path = path.is_absolute() or path.suffix or source.startswith((".", "~")) or source.count("/") > 1
+    if a_path and not path.exists():
         raise InputError(
             f'corpus = "{source}" does not exist: give a file, a folder, wiki-sample or a dataset\'s name.'
         )
-    return Corpus(source, (), dataset=hub_datasets.load(source, split), text_field=field)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,9 @@
 
 from dataclasses import asdict, dataclass, field
 
+# Of an archive that gave nothing.
+FROM_THE_BEGINNING = "from its beginning"
+
 
 @dataclass
 class Problems:
@@ -40,7 +43,10 @@ class Problems:
             "{} very long documents were cut into several": self.long_documents,
         }
         found = [sentence.format(f"{count:,}") for sentence, count in counted.items() if count]
-        return found + [f"{place}: what comes before is used" for place in self.archives + self.broken_markup]
+        return found + [
+            place if place.endswith(FROM_THE_BEGINNING) else f"{place}: what comes before is used"
+            for place in self.archives + self.broken_markup
+        ]
 
     def table(self) -> dict[str, object]:
         """Plain values for JSON."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from topicscope.errors import InputError
-from topicscope.text.problems import Problems
+from topicscope.text.problems import FROM_THE_BEGINNING, Problems
 
 CHUNK = 1 << 16
 # The first bytes of a compressed file say how it is compressed; names of files often lie.
@@ -65,19 +65,22 @@ def _counted(chunks: Iterator[bytes], progress: Progress | None) -> Iterator[byt
 
 def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Problems) -> Iterator[bytes]:
     """Members of an archive one after the other (dumps of Wikipedia have thousands)."""
-    engine, read, size = _decompressor(method), 0, path.stat().st_size
+    engine, read, given, size = _decompressor(method), 0, 0, path.stat().st_size
     try:
         for chunk in chunks:
             left = chunk
             while left:
                 if engine.eof:
                     engine = _decompressor(method)
-                yield engine.decompress(left)
+                content = engine.decompress(left)
+                given += len(content)
+                yield content
                 # Some writers fill up the last block with zeros.
                 left = engine.unused_data.lstrip(b"\0") if engine.eof else b""
             read += len(chunk)
     except _errors(method):
-        problems.archives.append(f"{path.name} is corrupt after {read:,} of {size:,} bytes")
+        where = f"after {read:,} of {size:,} bytes" if given else FROM_THE_BEGINNING
+        problems.archives.append(f"{path.name} is corrupt {where}")
         return
     if not engine.eof:
         problems.archives.append(f"{path.name} ends in the middle of its data after {read:,} bytes")

@@ -25,7 +25,7 @@ def norms(weights: Weights) -> list[dict[str, list[float]]]:
         for name, weight in weights.items()
     }
     found = {
-        name: weight.detach().flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
+        name: weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
         for name, weight in layered.items()
     }
     return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
@@ -38,12 +38,12 @@ def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
 
 def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
     """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
-    return matrix.reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
+    return matrix.cpu().reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
 
 
 def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
     """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one a layer; None from zero."""
-    first, second = now.flatten(1).double(), before.flatten(1).double()
+    first, second = (matrix.cpu().flatten(1).double() for matrix in (now, before))
     sizes = first.norm(dim=1) * second.norm(dim=1)
     products = (first * second).sum(dim=1)
     return [

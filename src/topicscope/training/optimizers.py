@@ -26,8 +26,12 @@ class Optimizer:
         self._groups = [slice(0, self.seeds)] if alike else [slice(seed, seed + 1) for seed in range(self.seeds)]
         averages = {"sgd": (), "momentum": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq")}
         self._averages = averages["adam" if training.optimizer == "adamw" else training.optimizer]
-        # Updates of a parameter so far, for Adam's bias correction; one count for each group.
-        self._steps = {name: [torch.zeros(()) for _ in self._groups] for name in parameters}
+        # Updates of a parameter so far, for Adam's bias correction; one count for each group, where the parameter is:
+        # fused kernels of a GPU read it there.
+        self._steps = {
+            name: [torch.zeros((), device=parameter.device) for _ in self._groups]
+            for name, parameter in parameters.items()
+        }
         self._state = {
             quantity: {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
             for quantity in self._averages

@@ -24,7 +24,7 @@ from topicscope.report.page.landscapes import landscape_sections
 from topicscope.report.page.probes import ProbeSection, probe_section
 from topicscope.report.page.runs import FRAME_BYTES, run_sections
 from topicscope.report.page.store import Store, packed, script_json
-from topicscope.report.page.sweeps import SweepSection, sweep_section
+from topicscope.report.page.sweeps import SweepSection, four_digits, sweep_section
 from topicscope.report.page.texts import TextSection, text_section
 from topicscope.report.page.views import run_views
 
@@ -34,7 +34,8 @@ MOST_BYTES, MARGIN = 10_000_000, 800_000
 # The end of a page's title tells that it is ours; it is well within so many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 SCRIPTS = (
-    "core.js", "figures.js", "sweeps.js", "claims.js", "maps.js", "curves.js", "training.js", "landscapes.js", "start.js",
+    "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js",
+    "curves.js", "training.js", "landscapes.js", "start.js",
 )  # fmt: skip
 
 
@@ -108,6 +109,7 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
     environment = Environment(
         loader=PackageLoader("topicscope.report.page", "assets"), autoescape=True, undefined=StrictUndefined
     )
+    environment.filters["four_digits"] = four_digits
     html = environment.get_template("page.html").render(
         title=_title(folders),
         folders=[str(folder) for folder in folders],

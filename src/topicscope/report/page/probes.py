@@ -7,8 +7,11 @@ from typing import Any
 
 from topicscope.report.page.folders import Found, Row, read_json, read_table
 from topicscope.report.page.images import Image, images_of
-from topicscope.report.page.probe_figures import MEASURES, SIGNIFICANT, model_name, probe_figures
+from topicscope.report.page.probe_figures import probe_figures
+from topicscope.report.page.probe_heads import head_thresholds
+from topicscope.report.page.probe_rows import MEASURES, SIGNIFICANT, model_name, threshold_name
 from topicscope.report.page.store import Store
+from topicscope.report.rounding import with_interval
 
 MOST_TOPICS = 300
 PLAIN = ("assignment", "embedding", "words", "topics")
@@ -27,6 +30,8 @@ class ProbeSection:
     kept: str
     """What the sign beside a word means."""
     figures: tuple[dict[str, Any], ...]
+    thresholds: tuple[str, ...]
+    """Of the maps of heads; the last is shown first."""
     images: tuple[Image, ...]
 
 
@@ -49,6 +54,7 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         topics=topics,
         kept=kept,
         figures=tuple(probe_figures(rows, maps, anchor)),
+        thresholds=tuple(head_thresholds(rows)),
         images=images_of(drawn, anchor, store, found),
     )
 
@@ -56,11 +62,10 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
 def table_row(row: Row) -> dict[str, str]:
     """A row of probe.json in words."""
     ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
-    fraction = row.get("fraction")
     return {
         **{name: str(row.get(name, "")) for name in PLAIN},
         "model": model_name(row),
-        "fraction": "own topics" if fraction is None else f"{fraction:g}",
+        "fraction": threshold_name(row),
         "centred": "yes" if row.get("centred") else "no",
         **ratios,
     }
@@ -72,10 +77,16 @@ def ratio_text(measure: Any) -> str:
         return "–"
     star = " *" if measure.get("p") is not None and measure["p"] < SIGNIFICANT else ""
     if measure.get("ratio") is None:
-        difference = measure.get("difference")
-        return "–" if difference is None else f"no ratio; difference {difference:.4g}{star}"
-    interval = f" [{measure['low']:.4g}, {measure['high']:.4g}]" if measure.get("low") is not None else ""
-    return f"{measure['ratio']:.4g}{interval}{star}"
+        difference = _with_interval(measure, "difference", "difference_low", "difference_high")
+        return f"no ratio; difference {difference}{star}" if difference else "–"
+    return _with_interval(measure, "ratio", "low", "high") + star
+
+
+def _with_interval(measure: Row, name: str, low: str, high: str) -> str:
+    """A number with its 95 % interval, or with the word that it has none; empty if there is no number."""
+    if measure.get(name) is None:
+        return ""
+    return with_interval(measure[name], measure.get(low), measure.get(high))
 
 
 def _topics(folder: Path, found: Found) -> tuple[tuple[tuple[str, str], ...], str]:

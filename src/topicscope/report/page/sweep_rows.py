@@ -55,7 +55,9 @@ def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
     content = read_result(path)
     try:
         rows: list[dict[str, Any]] = json.loads(content)["rows"] if content is not None else []
-        return [_varied(folder / row["run"], sweep) | {name: _cell(value) for name, value in row.items()} for row in rows]
+        return [
+            _varied(folder / row["run"], sweep) | {name: _cell(value) for name, value in row.items()} for row in rows
+        ]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -59,6 +59,12 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
     )
 
 
+def four_digits(text: str) -> str:
+    """A number with a fraction to four digits; all else as it is."""
+    value = _number(text)
+    return text if value is None or float(value).is_integer() else f"{value:.4g}"
+
+
 def _number(text: str) -> float | None:
     try:
         value = float(text)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.report.page.folders import Found, Row, read_rows
-from topicscope.report.page.probe_figures import Figure
+from topicscope.report.page.probe_rows import Figure
 from topicscope.report.page.runs import CURVE_POINTS, evenly
 
 PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}

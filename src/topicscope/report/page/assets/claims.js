@@ -1,7 +1,7 @@
 // Tables that sort and filter, and claims that open where a link leads.
 
 function cellOrder(row, column) {
-  const cell = row.cells[column], order = cell.dataset.order ?? cell.textContent.trim();
+  const cell = row.cells[column], order = cell.dataset.order ?? cell.dataset.full ?? cell.textContent.trim();
   const value = order === "" ? NaN : Number(order);
   return Number.isNaN(value) ? order : value;
 }
@@ -36,7 +36,8 @@ function filterClaims(section) {
 }
 
 function htmlTable(table) {
-  const text = (cell) => cell.textContent.trim().replace(/\s+/g, " ");
+  // A number that is shown to a few digits is saved with all.
+  const text = (cell) => cell.dataset.full ?? cell.textContent.trim().replace(/\s+/g, " ");
   return [...table.rows].filter((line) => !line.hidden).map((line) => [...line.cells].map(text));
 }
 

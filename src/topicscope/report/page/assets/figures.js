@@ -44,6 +44,7 @@ function draw(panel, spec) {
   const plot = panel.querySelector(".plot");
   const layout = layoutOf(spec, PRINT.matches);
   plot.style.minHeight = layout.height + "px";
+  resized.observe(plot);
   const config = { displaylogo: false, responsive: true, displayModeBar: false, showTips: false };
   return Plotly.react(plot, spec.traces, layout, config);
 }
@@ -51,6 +52,22 @@ function draw(panel, spec) {
 function caption(panel, text) {
   panel.querySelector("figcaption").textContent = text;
   panel.querySelector(".plot").setAttribute("aria-label", text);
+}
+
+// A figure is laid out anew where its place becomes narrower or wider.
+const WIDTHS = new WeakMap();
+const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
+  for (const { target } of entries) {
+    const before = WIDTHS.get(target), spec = SPECS.get(target.closest(".panel"));
+    WIDTHS.set(target, target.clientWidth);
+    if (spec && before && target.clientWidth && target.clientWidth !== before) redraw(target, spec);
+  }
+}));
+
+function redraw(plot, spec) {
+  const layout = layoutOf(spec, PRINT.matches);
+  plot.style.minHeight = layout.height + "px";
+  Plotly.react(plot, spec.traces, layout);
 }
 
 // Draw now if in view, else when it comes into view, or when the page is printed.
@@ -89,8 +106,9 @@ function tableOf(spec) {
         [name, text(trace.x, x), text(trace.y, y), value, ...(notes ? [trace.hovertext ? unplain(trace.hovertext[y][x]) : ""] : [])])));
     } else if (trace.x) {
       Array.from(trace.x).forEach((x, place) => {
-        const error = trace.error_x, ends = error ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
-        lines.push([name, unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
+        const error = trace.error_x, known = error && x !== null && error.array[place] !== null;
+        const ends = known ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
+        lines.push([name, x === null ? "" : unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
       });
     }
   }
@@ -152,6 +170,6 @@ function showPictures() {
 }
 
 function showFigures() {
-  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...spec, title: undefined }));
+  for (const spec of DATA.figures) drawLater($(spec.id), () => draw($(spec.id), { ...viewOf(spec), title: undefined }));
   for (const sweep of DATA.sweeps) showSweep(sweep);
 }

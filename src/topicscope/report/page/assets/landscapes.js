@@ -12,6 +12,7 @@ const MARKS = { optimum: "#d55e00", uniform: "#ffffff", bound: "#cc79a7", limit:
 // A colour bar above a map, where there is no room beside it.
 const ABOVE = (bar) => ({ ...bar, orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", title: { ...bar.title, side: "top" } });
 
+const SMALL = { tickfont: { size: 10 }, title: { font: { size: 11 } } };
 // Far enough for the names of all three axes to be inside the picture.
 const camera = (distance) => ({ eye: { x: 1.45 * distance, y: -1.75 * distance, z: 1.4 * distance }, center: { x: 0, y: 0, z: -0.15 } });
 
@@ -42,7 +43,8 @@ function landscapeSpecs(each) {
       layout: { ...axes, height: 500, showlegend: true, margin: { b: 130 } }, narrow: { xaxis: { dtick: 2 }, margin: { b: 200, t: 70 }, height: 580 } },
     { title: `Loss above its minimum, as a surface: ${setting}`, file: file("surface"), traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
       layout: { height: 500, margin: { l: 0, r: 0, b: 60 }, showlegend: true,
-        scene: { xaxis: log("α"), yaxis: log("β"), zaxis: { title: { text: "log₁₀ excess loss" } }, camera: camera(1) } }, narrow: { margin: { b: 150 }, height: 560, scene: { xaxis: { dtick: 3 }, yaxis: { dtick: 3 }, camera: camera(1.25) } } },
+        scene: { xaxis: { ...log("α"), dtick: 2 }, yaxis: { ...log("β"), dtick: 2 }, zaxis: { title: { text: "log₁₀ excess loss" } }, camera: camera(1) } },
+      narrow: { margin: { b: 130 }, height: 500, scene: { xaxis: { dtick: 4, ...SMALL }, yaxis: { dtick: 4, ...SMALL }, zaxis: { dtick: 1, ...SMALL }, camera: camera(1.3) } } },
   ];
 }
 

@@ -1,5 +1,7 @@
 // Everything begins here.
 
+const FEW_PANELS = 12;
+
 function wireSave(panel) {
   for (const button of panel.querySelectorAll("[data-save]")) button.addEventListener("click", () => save(panel, button.dataset.save));
 }
@@ -13,6 +15,7 @@ async function start() {
   showTraining();
   showLandscapes();
   showFigures();
+  showProbes();
   DARK.addEventListener("change", redrawAll);
   PRINT.addEventListener("change", redrawAll);
   addEventListener("beforeprint", () => {
@@ -20,6 +23,8 @@ async function start() {
     for (const claim of document.querySelectorAll("details")) claim.open = true;
   });
   openTarget();
+  // A short page is drawn at once: there is nothing to wait for, and a picture of it is whole.
+  if (WAITING.size <= FEW_PANELS) for (const panel of [...WAITING.keys()]) drawWaiting(panel);
   document.documentElement.dataset.ready = "yes";
 }
 

@@ -1,0 +1,72 @@
+"""The table that ``topicscope probe`` prints shows no number without its uncertainty, and explains its signs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topicscope.cli.probe_table import STAR, contrast_text, print_table
+from topicscope.commands.probe import Probed
+
+RATIO: dict[str, Any] = {
+    "ratio": 1.5167,
+    "low": 1.402,
+    "high": 1.633,
+    "difference": 0.112,
+    "difference_low": 0.09,
+    "difference_high": 0.134,
+    "p": 0.2,
+    "ratio_note": None,
+    "replicates_left_out": 0,
+}
+NONE = RATIO | {"ratio": None, "low": None, "high": None, "p": 0.01, "ratio_note": "the denominator is not above 0"}
+
+
+def row(embedding: str, **contrasts: dict[str, Any]) -> dict[str, Any]:
+    labels = {"model": "tiny", "revision": "", "fraction": None, "assignment": "one", "centred": False}
+    return labels | {"embedding": embedding, "cosine": RATIO, "dot": RATIO, "attention": RATIO} | contrasts
+
+
+def printed(capsys: pytest.CaptureFixture[str], *rows: dict[str, Any]) -> str:
+    print_table(Probed(list(rows), [Path("a.png")], ["a note"]), Path("out"))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_where_there_is_no_ratio_the_difference_has_its_interval_and_the_reason_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert contrast_text(NONE) == "Δ 0.112* [0.090, 0.134]"
+    assert contrast_text(RATIO) == "1.52 [1.40, 1.63]"
+    assert contrast_text(RATIO | {"low": None, "high": None}) == "1.517 (no interval)"
+    assert contrast_text(NONE | {"difference": None}) == "–"
+    said = printed(capsys, row("matrix", cosine=NONE))
+    assert "Δ: same minus different [95 % interval], where there is no ratio (the denominator is not above 0)." in said
+    assert STAR in said
+    bare = RATIO | {"low": None, "high": None, "ratio_note": "too many have no pair"}
+    assert "no interval, or none with an upper end: too many have no pair." in printed(capsys, row("matrix", dot=bare))
+    # The control: signs that the table does not have are not explained.
+    plain = printed(capsys, row("matrix"))
+    assert "Δ" not in plain
+    assert "*" not in plain
+    assert "left out" not in plain
+    assert "no interval" not in plain
+
+
+def test_replicates_that_were_left_out_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Up to 1,234 bootstrap replicates" in printed(capsys, row("layer", dot=NONE | {"replicates_left_out": 1234}))
+
+
+def test_attention_stands_once_for_all_embeddings(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = RATIO, RATIO | {"ratio": 2.0, "low": 1.9, "high": 2.1}
+    said = printed(capsys, row("matrix", attention=other), row("layer", attention=other))
+    assert said.count("2.00 [1.90, 2.10]") == 1
+    # The control: of another assignment it is another number.
+    several = row("matrix", attention=other) | {"assignment": "several"}
+    assert printed(capsys, row("matrix", attention=other), several).count("2.00 [1.90, 2.10]") == 2
+    assert one["ratio"] != other["ratio"]
+
+
+def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "out/report.html, probe.json, probe.csv, topics.csv, words.json, figures/ (1 files)" in printed(
+        capsys, row("matrix")
+    )
