@@ -221,6 +221,26 @@ def test_passages_that_are_there_are_not_written_again_and_others_are(
         open_passages(tmp_path / "passages")
 
 
+@pytest.mark.parametrize("name", ["tokens", "whole", "offsets", "articles"])
+def test_passages_with_a_changed_byte_are_cut_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text").write_text("the frog in the pond\nthe toad in the pond")
+    corpus, pieces, folder = open_corpus(str(tmp_path / "text")), word_pieces(), tmp_path / "passages"
+    write_passages(corpus, pieces, length=4, folder=folder)
+    path = folder / f"{name}.bin"
+    whole = path.read_bytes()
+    path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    # Its size and description are as they were.
+    open_passages(folder)
+    write_passages(corpus, pieces, length=4, folder=folder)
+    assert path.read_bytes() == whole
+
+    def refused(*_: object) -> Iterator[object]:
+        raise AssertionError("read again")
+
+    monkeypatch.setattr(type(corpus), "documents", refused)
+    write_passages(corpus, pieces, length=4, folder=folder)
+
+
 def test_halves_are_equal_and_unlike_even_and_odd() -> None:
     articles = np.arange(10_001, dtype=np.int32)
     fitted = half(articles)

@@ -452,5 +452,28 @@ def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, t
     moved.write_text(corpus.read_text())
     other = trained(small_text_settings(moved), tmp_path / "other")
     moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
-    with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\)"):
+    with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\); go on with the same corpus") as caught:
         trained(small_text_settings(moved), other.path, resume=True)
+    assert "leave the settings out" not in str(caught.value)
+    with pytest.raises(
+        InputError, match=r"device \(cpu there, cuda here\); go on with the same corpus, tokenizer, device"
+    ):
+        run.check_same_settings(settings, device="cuda")
+    run.check_same_settings(settings, device="cpu")
+    with pytest.raises(InputError, match=r"seed \(0 there, 1 here\), device .*; leave the settings out to go on"):
+        run.check_same_settings(small_text_settings(corpus, seed=1), device="cuda")
+
+
+def test_memory_that_runs_out_while_weights_are_drawn_is_said_too(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("topicscope.training.text_loop.encoder_weights", fails)
+    error: Exception = MemoryError()
+    with pytest.raises(InputError, match="memory ran out"):
+        trained(small_text_settings(corpus), tmp_path / "run")
+    error = RuntimeError("shape")
+    with pytest.raises(RuntimeError, match="shape"):
+        trained(small_text_settings(corpus), tmp_path / "other")

@@ -12,12 +12,12 @@ from topicscope.settings.text import TextSettings
 PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
 
 
-def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, str]:
+def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     """Of the settings in ``data``, those that name what is there, seen from this folder: with absolute paths.
 
     Others are left out: a name may be one on the Hugging Face Hub.
     """
-    found = {}
+    found: dict[str, Any] = {}
     for setting, packaged in PACKAGED.items():
         name = data.get(setting)
         if isinstance(name, str) and name not in ("", packaged):

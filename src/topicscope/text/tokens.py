@@ -108,7 +108,7 @@ def write_passages(
 ) -> Passages:
     """Cut all documents into passages of at most ``length`` tokens, at the beginning of words where that can be.
 
-    every: keep one passage of so many. The folder is written anew unless it holds just these passages already.
+    every: keep one passage of so many. The folder is written anew unless it holds just these passages, undamaged.
     """
     check_at_least("length", length, SHORTEST)
     check_at_least("every", every, 1)
@@ -148,6 +148,7 @@ def write_passages(
         "documents": writer.documents,
         "problems": corpus.problems.table(),
         "digest": writer.digest.hexdigest()[:20],
+        "checksums": {name: checksum.hexdigest() for name, checksum in writer.checksums.items()},
     }
     write_atomically(folder / DESCRIPTION, json.dumps(description, indent=1) + "\n")
     return open_passages(folder)
@@ -178,6 +179,7 @@ class _Writer:
     def __init__(self, folder: Path) -> None:
         self.files: dict[str, BinaryIO] = {name: (folder / f"{name}.bin").open("wb") for name in FILES}
         self.digest = hashlib.sha256()
+        self.checksums = {name: hashlib.sha256() for name in FILES}
         self.passages = self.tokens = self.whole_words = self.documents = self.seen = 0
         self._write("offsets", np.zeros(1))
 
@@ -204,6 +206,7 @@ class _Writer:
     def _write(self, name: str, values: np.ndarray) -> None:
         content = values.astype(FILES[name]).tobytes()
         self.digest.update(content)
+        self.checksums[name].update(content)
         self.files[name].write(content)
 
 
@@ -236,4 +239,14 @@ def _there(folder: Path, asked: dict[str, Any]) -> Passages | None:
         there = open_passages(folder)
     except InputError:
         return None
-    return there if all(there.description.get(name) == value for name, value in asked.items()) else None
+    same = all(there.description.get(name) == value for name, value in asked.items())
+    return there if same and _checksums(folder) == there.description.get("checksums") else None
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    """Of the files as they are now: a disk or a copy may have changed what was written."""
+    found = {}
+    for name in FILES:
+        with (folder / f"{name}.bin").open("rb") as file:
+            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return found

@@ -16,6 +16,7 @@ from topicscope.settings.text_files import with_absolute_paths
 from topicscope.training.export import export
 from topicscope.training.interrupts import stop_on_interrupt
 from topicscope.training.machine import torch_threads
+from topicscope.training.memory import out_of_memory_said
 from topicscope.training.prepare import PreparedText, prepare_text
 from topicscope.training.runs import check_out
 from topicscope.training.text_loop import Measure, Report, Speed, TextTrainer
@@ -88,7 +89,8 @@ def _prepare(
     if run.settings_path.exists():
         run.check_same_settings(settings, **facts)
     measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-    trainer = TextTrainer(settings, prepared.text, device=device, measure=measure)
+    with out_of_memory_said(settings):
+        trainer = TextTrainer(settings, prepared.text, device=device, measure=measure)
     run.begin(settings, **facts)
     return prepared, trainer
 

@@ -49,10 +49,11 @@ class TextRun(RunFolder):
 
     def check_same_settings(self, settings: TextSettings, **facts: Any) -> None:
         """Refuse to go on with other settings, another corpus, or on another device, and name what differs."""
+        others = []
         found = differences(with_absolute_paths(settings), with_absolute_paths(self.text_settings()))
         if self.versions_path.exists():
             before = json.loads(self.versions_path.read_text(encoding="utf-8"))
-            found += [
+            others = [
                 f"{name} ({before[name]} there, {value} here)"
                 for name, value in facts.items()
                 if before.get(name, value) != value
@@ -60,7 +61,14 @@ class TextRun(RunFolder):
             for name in RECORDED_PACKAGES:
                 if before.get(name) != package_versions()[name]:
                     logger.warning("%s was begun with another %s: it may not repeat to the bit.", self.path, name)
+        if others and not found:
+            # No setting is about these.
+            raise InputError(
+                f"{self.path} holds a run made with other things: {', '.join(others)}; go on with the same corpus, "
+                "tokenizer, device and threads, or choose another --out."
+            )
         if found:
+            found += others
             raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy_for(found)}.")
 
     def rows_are_whole(self, expected: Sequence[int]) -> bool:
