@@ -63,7 +63,8 @@ def measure_models(
     show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
     """
     sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
-    targets, maps = [], {}
+    targets: list[Target] = []
+    maps: dict[Source, WordMap] = {}
     for source in sources:
         if report:
             report(len(targets), len(sources), f"loading {source.name}")
