@@ -64,7 +64,7 @@ def measure_models(
     """
     sources = find_sources(models, revisions, allow_bin=machine.allow_bin)
     targets: list[Target] = []
-    maps = {}
+    maps: dict[Source, WordMap] = {}
     for source in sources:
         if report:
             report(len(targets), len(sources), f"loading {source.name}")
