@@ -325,6 +325,29 @@ def test_topics_are_reused_and_own_topics_replace_them(
         assert {row["topic"] for row in csv.DictReader(file)} == {"0", "1", "2"}
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_own_words_that_never_meet_in_a_passage_have_similarity_and_no_attention(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.csv"
+    own.write_text("word,topic\n" + "".join(f"{word},{place // 2}\n" for place, word in enumerate(WORDS[:6])))
+    notes = []
+    for together in (1, 6):
+        # A document is one passage, with as many of the words.
+        lines = [" ".join([*np.roll(WORDS[:6], place)[:together], *WORDS[10:20]]) for place in range(12)]
+        corpus = tmp_path / f"corpus-{together}.txt"
+        corpus.write_text("\n".join(lines) + "\n")
+        options = ["--corpus", str(corpus), "--word-topics", str(own), "--out", str(tmp_path / corpus.stem), "--json"]
+        assert main(["probe", str(tiny / "bert"), *options, *without(SMALL, {*OF_LDA, "--fractions"})]) == 0
+        first = json.loads(capsys.readouterr().out)[0]
+        assert first["cosine"]["same"] is not None
+        found = (first["attention"], first["top_co_occurring"]["attention"], first["matched"]["attention"])
+        notes.append([each["ratio_note"] for each in found])
+    assert notes[0] == ["no pair to average over"] * 3
+    # The control: in one passage, they attend to each other (few words have no pairs that match).
+    assert "no pair to average over" not in notes[1][:2]
+
+
 def test_topics_fitted_on_what_would_be_measured_are_refused(
     finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -34,7 +34,8 @@ def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strat
         touched = np.bincount(one * cells + cell, values, topics * cells)
         touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
         whole = np.bincount(cell, values, cells)
-        return np.concatenate([whole[None], whole - touched.reshape(topics, cells)])
+        # NumPy counts nothing in whole numbers.
+        return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
 
     # Counts are whole numbers: what nothing is left of is exactly 0, and has no part in the averages.
     sides = [(chosen, values) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]

@@ -49,7 +49,8 @@ class _Cells:
         shape = (len(pairs), int(cell.max(initial=-1)) + 1)
         values = (different.sums, different.counts)
         sums, counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
-        every = np.stack([np.bincount(cell, each, shape[1]) for each in values])
+        # NumPy counts nothing in whole numbers.
+        every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
         return cls(number.ravel(), table.vocabulary, sums, counts, every)
 
     def log_ratios(

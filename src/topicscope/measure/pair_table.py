@@ -79,8 +79,9 @@ class PairTable:
         sums: Float[np.ndarray, " row"],
     ) -> "PairTable":
         unique, place = np.unique(codes, return_inverse=True)
-        size = len(unique)
-        return cls(vocabulary, unique, np.bincount(place, counts, size), np.bincount(place, sums, size))
+        # NumPy counts nothing in whole numbers.
+        summed = (np.bincount(place, each, len(unique)).astype(np.float64) for each in (counts, sums))
+        return cls(vocabulary, unique, *summed)
 
     def over_bins(self) -> "PairTable":
         """Sums over all bins."""
