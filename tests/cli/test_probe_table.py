@@ -44,9 +44,14 @@ def test_where_there_is_no_ratio_the_difference_has_its_interval_and_the_reason_
     assert STAR in said
     bare = RATIO | {"low": None, "high": None, "ratio_note": "too many have no pair"}
     assert "no interval, or none with an upper end: too many have no pair." in printed(capsys, row("matrix", dot=bare))
+    empty = NONE | {"difference": None, "difference_low": None, "difference_high": None, "replicates_left_out": 50}
+    nothing = printed(capsys, row("matrix", attention=empty))
+    assert "–: no pair to average over." in nothing
+    assert "left out" not in nothing
     # The control: signs that the table does not have are not explained.
     plain = printed(capsys, row("matrix"))
     assert "Δ" not in plain
+    assert "–" not in plain
     assert "*" not in plain
     assert "left out" not in plain
     assert "no interval" not in plain

@@ -67,13 +67,17 @@ def _signs(rows: list[dict[str, Any]]) -> list[str]:
     found = []
     if any("*" in contrast_text(each) for each in contrasts):
         found.append(STAR)
-    reasons = dict.fromkeys(each["ratio_note"] for each in contrasts if each["ratio"] is None)
+    reasons = dict.fromkeys(each["ratio_note"] for each in contrasts if contrast_text(each).startswith("Δ"))
     if reasons:
         why = "; ".join(reason for reason in reasons if reason)
         found.append(f"Δ: same minus different [95 % interval], where there is no ratio ({why}).")
+    if any(contrast_text(each) == "–" for each in contrasts):
+        found.append("–: no pair to average over.")
     no_interval = dict.fromkeys(each["ratio_note"] for each in contrasts if each["ratio"] is not None and _open(each))
     found += [f"no interval, or none with an upper end: {note}." for note in no_interval if note]
-    left = max((each.get("replicates_left_out", 0) for each in contrasts), default=0)
+    left = max(
+        (each.get("replicates_left_out", 0) for each in contrasts if each["difference_low"] is not None), default=0
+    )
     if left:
         found.append(
             f"Up to {left:,} bootstrap replicates had no pairs of both kinds, as topics are few, and were left out of "
