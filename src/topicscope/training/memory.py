@@ -47,8 +47,8 @@ def _remedy(settings: TextSettings, vocabulary: int, parameters: int, available:
         factor = math.ceil(step_bytes(settings, vocabulary, parameters) / (SHARE * available))
         # Either is enough: all is in proportion to the width, or to one of the other two.
         return (
-            f"lower model.width = {settings.model.width}, or both the vocabulary ({vocabulary:,} tokens) and model.layers "
-            f"= {settings.model.layers}, {factor}-fold"
+            f"lower model.width = {settings.model.width}, or both the vocabulary ({vocabulary:,} tokens) and "
+            f"model.layers = {settings.model.layers}, {factor}-fold"
         )
     parts = training.accumulate * math.ceil(step / left)
     return (
