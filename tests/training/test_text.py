@@ -376,7 +376,9 @@ def test_too_little_memory_is_said_before_training_with_what_to_lower() -> None:
     check_memory(settings, 30, 1_000, available=2 * needed)
     with pytest.raises(InputError, match=r"raise training.accumulate from 2 to 4.*lower training.batch from 64 to 32"):
         check_memory(settings, 30, 1_000, available=int(0.7 * needed))
-    with pytest.raises(InputError, match=r"lower model.width = 8 or model.layers = 2"):
+    with pytest.raises(
+        InputError, match=r"lower model.width = 8, or both the vocabulary \([\d,]+ tokens\) and model.layers = 2"
+    ):
         check_memory(settings, 30, 1_000, available=16_000)
 
 

@@ -45,7 +45,11 @@ def _remedy(settings: TextSettings, vocabulary: int, parameters: int, available:
     most = training.batch // training.accumulate or 1
     if left <= 0 or step / left > most:
         factor = math.ceil(step_bytes(settings, vocabulary, parameters) / (SHARE * available))
-        return f"lower model.width = {settings.model.width} or model.layers = {settings.model.layers} {factor}-fold"
+        # Either is enough: all is in proportion to the width, or to one of the other two.
+        return (
+            f"lower model.width = {settings.model.width}, or both the vocabulary ({vocabulary:,} tokens) and "
+            f"model.layers = {settings.model.layers}, {factor}-fold"
+        )
     parts = training.accumulate * math.ceil(step / left)
     return (
         f"raise training.accumulate from {training.accumulate} to {parts}, which gives the same gradients, or lower "
