@@ -46,7 +46,7 @@ def test_claims_show_verdicts_and_escape_words() -> None:
 def test_a_probe_shows_ratios_and_escapes_names(tmp_path: Path) -> None:
     rows = json.loads((write_probe(tmp_path / "probe") / "probe.json").read_text())
     shown = probe_html(rows, "probe")
-    assert "2 [1.9, 2.1] *" in shown
+    assert "2.00 [1.90, 2.10] *" in shown
     assert "no ratio; difference 0.5" in shown
     assert NASTY not in shown
 

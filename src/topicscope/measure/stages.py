@@ -20,8 +20,8 @@ class Stages:
     """The first logged step at which W^K or W^Q has taken off; None if they never do."""
 
     growth: float
-    """The share of ‖W^V‖'s growth over the run that it has made by then, 0 to 1: 1 without an end, 0 if it does not
-    grow over the run, NaN if the run diverged."""
+    """The share of ‖W^V‖'s growth over the run that it has made by then, 0 to 1; 0 if it does not grow. Without an end
+    1, or NaN if W^V does not grow either; NaN if the run diverged."""
 
     steps: float
     """The share of the run's steps that stage 1 takes; 1 without an end, NaN if the run diverged."""
@@ -49,7 +49,7 @@ def stages(
     grown = value[-1] - value[0]
     taken_off = (key > TAKE_OFF * key[0]) | (query > TAKE_OFF * query[0])
     if not taken_off.any():
-        return Stages(None, 1.0 if grown > 0 else 0.0, 1.0)
+        return Stages(None, 1.0 if grown > 0 else np.nan, 1.0)
     row = int(np.argmax(taken_off))
     # A norm that was larger on the way than it is in the end has made all of its growth, not several times it.
     growth = float(np.clip((value[row] - value[0]) / grown, 0, 1)) if grown > 0 else 0.0
