@@ -347,8 +347,11 @@ def test_a_surface_is_whole_on_a_small_screen(page: Path, chromium: Browser) -> 
     chromium.wait("SPECS.has($('surface'))")
     chromium.run("await new Promise((done) => setTimeout(done, 1500));")
     assert not cut_off(chromium, "surface")
-    near = "{'scene.camera.eye': {x: 0.8, y: -0.9, z: 0.8}}"
-    chromium.run(f"await Plotly.relayout(document.querySelector('#surface .plot'), {near});")
+    # The control: what is drawn, made larger than its frame.
+    chromium.value(
+        "(() => { const plot = document.querySelector('#surface .plot'); plot.style.overflow = 'hidden';"
+        " plot.firstElementChild.style.transform = 'scale(1.6)'; return 0; })()"
+    )
     assert cut_off(chromium, "surface")
     # Numbers along the map's axis stand upright, and the axis' name is above the legend.
     low, legend, *turns = chromium.value(
