@@ -133,7 +133,7 @@ def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monke
     finished: dict[Path, int] = {}
     for kill in range(kills):
         program = start_program(*words, "--engine", engine, "--workers", "2")
-        end = time.monotonic() + 120
+        end = time.monotonic() + 500
         # Once a group more is finished.
         while len(list((out / "work").glob("*.sha256"))) <= kill and program.poll() is None:
             assert time.monotonic() < end
