@@ -15,7 +15,7 @@ from typing import Any
 from topicscope.errors import InputError
 from topicscope.scale.cores import available_cores
 from topicscope.scale.items import Task
-from topicscope.scale.local import ATTEMPTS, lost, one_thread_each
+from topicscope.scale.local import ATTEMPTS, lost, worker_environment
 from topicscope.scale.versions import versions
 
 # Results go to disk, so the object store carries arguments only; this is close to the least that Ray accepts.
@@ -105,7 +105,7 @@ def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
         # Ray's own wishes: no report home, and no word about accelerators that nobody asked for.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        with one_thread_each():
+        with worker_environment():
             ray.init(
                 address="local",
                 num_cpus=workers,
