@@ -93,7 +93,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
-    """What is said after Ctrl-C; a run says itself where it was saved, but within other work that is not how to go on."""
+    """What is said after Ctrl-C. A run says itself where it was saved; within other work that is not how to go on."""
     name = words[0] if words else ""
     if name == "train" and str(stop):
         return str(stop)
