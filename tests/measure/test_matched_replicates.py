@@ -34,8 +34,8 @@ def test_replicates_without_pairs_are_left_out_and_counted(gone: int) -> None:
     fewer = found(same[: REPLICATES + 1 - gone], different[: REPLICATES + 1 - gone], without)
     one_side = np.append(same[:-gone], np.full(gone, np.nan))
     other_side = np.append(different[:-gone], np.full(gone, np.nan))
-    for pair in ((one_side, different), (same, other_side), (one_side, other_side)):
-        compared = found(*pair, without)
+    for one, other in ((one_side, different), (same, other_side), (one_side, other_side)):
+        compared = found(one, other, without)
         assert None not in ends(compared)
         assert ends(compared) == ends(fewer)
         assert compared.replicates_left_out == gone

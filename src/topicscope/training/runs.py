@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
-from topicscope.files import alone_in, write_atomically
+from topicscope.files import alone_in, remove_leftovers, write_atomically
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
 from topicscope.training.schedule import logged_steps, snapshot_steps
@@ -178,6 +178,7 @@ class RunFolder:
                 raise InputError(
                     f"{self.path} is being trained in by another process: wait for it, or choose another --out."
                 ) from None
+            remove_leftovers(self.path)
             yield
 
 
