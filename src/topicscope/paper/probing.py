@@ -1,6 +1,5 @@
 """Probing a language model as work that claims need: which models there are, how they are probed, what comes out."""
 
-import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +15,7 @@ from topicscope.errors import InputError
 from topicscope.paper.claims import Preset
 from topicscope.paper.needs import Seeds
 from topicscope.probe.settings import CorpusSettings, Machine, ProbeSettings, TopicOptions
-from topicscope.scale import code_digest, scratch_folder, shared_folder
+from topicscope.scale import code_digest, content_digest, scratch_folder, shared_folder
 
 DEFAULT_MODELS = ("minilm", "random:minilm")
 UNTRAINED = "random:"
@@ -109,8 +108,7 @@ class Probing:
 
 def _ground_digest(settings: ProbeSettings) -> str:
     """What passages depend on beside the tokenizer; topics are named by theirs."""
-    content = {"text": asdict(settings.text), "code": code_digest(SOURCES), "packages": _versions()}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+    return content_digest({"text": asdict(settings.text), "code": code_digest(SOURCES), "packages": _versions()})
 
 
 def _versions() -> dict[str, str]:

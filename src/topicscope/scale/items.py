@@ -21,6 +21,12 @@ from topicscope.files import alone_in, write_atomically
 T = TypeVar("T")
 
 
+def content_digest(content: Any) -> str:
+    """A name for plain values: equal for equal ones, whatever the order of a mapping."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
 @dataclass(frozen=True)
 class Item(Generic[T]):
     """One piece of work."""
@@ -43,8 +49,7 @@ class Item(Generic[T]):
     @property
     def digest(self) -> str:
         """The key's name: equal for equal keys, whatever their order."""
-        text = json.dumps([self.key, self.threads], sort_keys=True, ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
+        return content_digest([self.key, self.threads])
 
     def path(self, folder: Path) -> Path:
         """Where its result is kept."""
