@@ -9,7 +9,7 @@ from topicscope.errors import InputError, LostWorkError
 from topicscope.files import remove_leftovers
 from topicscope.scale import local, ray_engine
 from topicscope.scale.cores import available_cores
-from topicscope.scale.items import Item, Task, read_result, result_paths
+from topicscope.scale.items import Item, Task, read_result, remove_stale, result_paths
 
 T = TypeVar("T")
 ENGINES = ("local", "ray")
@@ -77,6 +77,7 @@ def completed(
             tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
         else:
             yield from ((place, content) for place in places[path])
+    remove_stale(folder, paths, [task.path for task in tasks])
     for task in _computed(tasks, engine, workers, address):
         content = read_result(task.path)
         if content is None:
