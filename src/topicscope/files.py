@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from topicscope.errors import InputError
+
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name beside the file, bring it to disk, then rename it over the file."""
@@ -22,10 +24,11 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 @contextlib.contextmanager
-def alone_in(folder: Path, *, wait: bool) -> Iterator[None]:
+def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
     """Keep other processes that ask for the same out of a folder; the lock goes with the process, however it ends.
 
-    wait: for the process that has it; else ``BlockingIOError``. Windows has no such locks: there nobody is kept out.
+    otherwise: what an ``InputError`` says if another process has the folder; without it, that process is waited for.
+    Windows has no such locks: there nobody is kept out.
     """
     try:
         import fcntl
@@ -34,12 +37,15 @@ def alone_in(folder: Path, *, wait: bool) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        if wait:
+        if otherwise is None:
             # A disk without locks serves one process at a time as well.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
         else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(otherwise) from None
         yield
     finally:
         os.close(handle)

@@ -1,13 +1,14 @@
 """The folder that ``probe`` writes: settings, probe.json, probe.csv, topics.csv, figures, and finished work."""
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from topicscope.commands.results_folder import ResultsFolder, is_begun
+from topicscope.commands.results_folder import is_begun, locked
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 
@@ -25,22 +26,22 @@ class ProbeFolder:
         self.work = path / "work"
         self.figures = path / "figures"
         self._settings = path / "probe-settings.json"
-        # One process at a time, as in the folder of `reproduce`.
-        self.locked = ResultsFolder(path).locked
 
-    def open(self, settings: dict[str, Any]) -> None:
-        """Make the folder, or go on in it; refuse one that holds something else.
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else.
 
         A study that was refused or stopped before anything was measured leaves the folder to another: passages and
         topics in it are found by their content.
         """
-        begun = self.check()
+        # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+        self.check()
         self.path.mkdir(parents=True, exist_ok=True)
-        # Not while another process works by the settings that are there.
-        with self.locked():
-            if begun and self._is_measured():
+        with locked(self.path):
+            if self.check() and self._is_measured():
                 self._refuse_other(settings)
             write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+            yield
 
     def check(self) -> bool:
         """Whether a study has begun here; refuse a file, and a folder of something else."""

@@ -8,7 +8,6 @@ import logging
 import math
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
 from topicscope.files import alone_in, write_atomically
+from topicscope.scale import package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
 from topicscope.training.schedule import logged_steps, snapshot_steps
@@ -171,13 +171,8 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(alone_in(self.path, wait=False))
-            except BlockingIOError:
-                raise InputError(
-                    f"{self.path} is being trained in by another process: wait for it, or choose another --out."
-                ) from None
+        otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
+        with alone_in(self.path, otherwise=otherwise):
             yield
 
 
@@ -233,16 +228,15 @@ def _company_text(company: list[Row]) -> str:
     return f"together with {len(company) - 1} others" if company else "alone"
 
 
-def package_versions() -> dict[str, Any]:
+def recorded_versions() -> dict[str, Any]:
     """Versions of the packages that results depend on, of Python, and the machine's kind."""
-    packages = {name: version(name) for name in RECORDED_PACKAGES}
-    return packages | {"python": platform.python_version(), "machine": platform.machine()}
+    return package_versions(RECORDED_PACKAGES) | {"python": platform.python_version(), "machine": platform.machine()}
 
 
 def _versions(settings: Settings, together: Sequence[Settings]) -> dict[str, Any]:
     how = {"seed": settings.seed, "threads": settings.training.threads, "engine": settings.engine}
     company = _company(together)
-    return package_versions() | how | ({"together": company} if company else {})
+    return recorded_versions() | how | ({"together": company} if company else {})
 
 
 def _with_files_inside(settings: Settings, folder: Path) -> Settings:
