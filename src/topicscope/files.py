@@ -1,9 +1,11 @@
-"""Files that are either there whole or not at all, and folders that one process has to itself."""
+"""Files that are either there whole or not at all, rows up to where they were cut, folders to oneself."""
 
 import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from topicscope.errors import InputError
 
@@ -21,6 +23,22 @@ def write_atomically(path: Path, content: bytes | str) -> None:
         # On a full disk the part that was written would take the last space.
         temporary.unlink(missing_ok=True)
         raise
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a metrics.jsonl, up to the first that was cut short or spoilt; none if there is no file."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if not isinstance(row, dict) or "step" not in row:
+            break
+        rows.append(row)
+    return rows
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from typing import Any
 from topicscope.commands.results_folder import is_begun, locked
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
+from topicscope.settings.toml import flat
 
 Row = dict[str, Any]
 CONTRASTS = ("cosine", "dot", "attention")
@@ -64,7 +65,7 @@ class ProbeFolder:
         every = [*kept, *rows]
         text = json.dumps(every, indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path / "probe.json", text + "\n")
-        self._write_table("probe.csv", [flat(row) for row in every])
+        self._write_table("probe.csv", [_table_row(row) for row in every])
 
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
@@ -99,8 +100,8 @@ class ProbeFolder:
         write_atomically(self.path / name, table.getvalue())
 
     def _refuse_other(self, settings: dict[str, Any]) -> None:
-        stored = _flat(json.loads(self._settings.read_text(encoding="utf-8")))
-        here = _flat(json.loads(json.dumps(settings)))
+        stored = flat(json.loads(self._settings.read_text(encoding="utf-8")))
+        here = flat(json.loads(json.dumps(settings)))
         found = [
             f"{name} {stored.get(name)} there, {here[name]} here" for name in here if stored.get(name) != here[name]
         ]
@@ -110,16 +111,6 @@ class ProbeFolder:
             )
 
 
-def flat(row: Row) -> Row:
+def _table_row(row: Row) -> Row:
     """A row of probe.json as a row of a table: nested numbers under names such as attention.ratio."""
-    return _flat({name: value for name, value in row.items() if name not in ONLY_JSON})
-
-
-def _flat(value: dict[str, Any], before: str = "") -> Row:
-    found: Row = {}
-    for name, each in value.items():
-        if isinstance(each, dict):
-            found |= _flat(each, f"{before}{name}.")
-        else:
-            found[f"{before}{name}"] = each
-    return found
+    return flat({name: value for name, value in row.items() if name not in ONLY_JSON})

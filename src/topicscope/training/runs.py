@@ -16,13 +16,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
-from topicscope.files import alone_in, write_atomically
-from topicscope.scale import package_versions
+from topicscope.files import alone_in, read_rows, write_atomically
+from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
 from topicscope.training.schedule import logged_steps, snapshot_steps
 
 RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
+# Parts of the package, and packages, that a run's numbers depend on.
+SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "randomness.py")
+LIBRARIES = ("torch", "numpy", "scipy")
 Row = dict[str, Any]
 Snapshot = dict[str, np.ndarray]
 
@@ -54,18 +57,7 @@ class RunFolder:
 
     def metrics(self) -> list[Row]:
         """All logged rows; what follows a line that was cut short or spoilt is left out."""
-        if not self.metrics_path.exists():
-            return []
-        rows = []
-        for line in self.metrics_path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                break
-            if not isinstance(row, dict) or "step" not in row:
-                break
-            rows.append(row)
-        return rows
+        return read_rows(self.metrics_path)
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name; none if the file is damaged."""
@@ -226,6 +218,11 @@ def _company(together: Sequence[Settings]) -> list[Row]:
 
 def _company_text(company: list[Row]) -> str:
     return f"together with {len(company) - 1} others" if company else "alone"
+
+
+def made_with(*sources: str) -> dict[str, Any]:
+    """What the numbers of runs depend on beside settings and seeds; ``sources`` are further parts of the package."""
+    return {"code": code_digest((*SOURCES, *sources)), "libraries": package_versions(LIBRARIES)}
 
 
 def recorded_versions() -> dict[str, Any]:
