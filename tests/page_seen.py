@@ -16,6 +16,13 @@ SEEN = f"""Object.fromEntries({list(PANELS)}.map((id) => {{
   const image = panel.querySelector(".heatmaplayer image"), line = panel.querySelector(".now");
   return [id, image ? image.getAttribute("href") : line.style.left + panel.querySelector(".said").textContent];
 }}))"""
+# Files that would be saved, by name.
+CATCH = """(
+  window.saved = {},
+  window.download = (name, url) => { saved[name] = url; },
+  window.downloadText = (name, text) => { saved[name] = text; },
+  0
+)"""
 
 
 def open_training(chromium: Browser, page: Path) -> None:

@@ -1,10 +1,12 @@
 """Files whole or not at all, and folders that one process has to itself."""
 
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from helpers import start_python
+from topicscope.errors import InputError
 from topicscope.files import alone_in, write_atomically
 
 WITHOUT_LOCKS = """
@@ -13,21 +15,40 @@ sys.modules["fcntl"] = None
 from pathlib import Path
 import topicscope.commands.probe, topicscope.commands.reproduce, topicscope.training.runs
 from topicscope.files import alone_in
-with alone_in(Path(sys.argv[1]), wait=False), alone_in(Path(sys.argv[1]), wait=False):
+with alone_in(Path(sys.argv[1]), otherwise="taken"), alone_in(Path(sys.argv[1])):
     print("alone")
 """
 
 
 def test_a_folder_is_one_holders_at_a_time_and_free_afterwards(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    with alone_in(tmp_path, wait=False):
-        with pytest.raises(BlockingIOError), alone_in(tmp_path, wait=False):
+    with alone_in(tmp_path, otherwise="somebody is here"):
+        with pytest.raises(InputError, match=r"^it is taken\.$"), alone_in(tmp_path, otherwise="it is taken."):
             pass
         # The control: another folder is free.
-        with alone_in(tmp_path / "other", wait=False):
+        with alone_in(tmp_path / "other", otherwise="it is taken."):
             pass
-    with alone_in(tmp_path, wait=True):
+    with alone_in(tmp_path, otherwise="it is taken."):
         pass
+
+
+def test_without_a_sentence_the_holder_of_a_folder_is_waited_for(tmp_path: Path) -> None:
+    order = []
+
+    def come_second() -> None:
+        with alone_in(tmp_path):
+            order.append("second")
+
+    # A lock is of the opened folder, so another thread is kept out as another process would be.
+    other = Thread(target=come_second)
+    with alone_in(tmp_path):
+        other.start()
+        other.join(0.2)
+        # The control: it has begun, and is kept waiting.
+        assert other.is_alive()
+        order.append("first")
+    other.join(60)
+    assert order == ["first", "second"]
 
 
 def test_the_package_is_imported_and_works_where_there_are_no_such_locks(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A small corpus of two topics, its settings, and its passages without a tokenizer, for tests of training on text."""
+"""A small corpus of two topics, its settings, passages without a tokenizer, and runs on it, for tests of training."""
 
 import copy
 from pathlib import Path
@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 
 from helpers import overlay
+from topicscope.model.encoder import Encoder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import text_settings_from_table
 from topicscope.training.passages import Specials, Text
+from topicscope.training.text import train_text
+from topicscope.training.text_runs import TextRun
 
 TOPICS = (
     ("frog", "toad", "lizard", "pond", "newt", "snake"),
@@ -61,3 +64,18 @@ def small_text(passages: int = 60, vocabulary: int = 30, seed: int = 0) -> Text:
         articles=np.arange(passages, dtype=np.int32) // 3,
         specials=specials,
     )
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a run that must repeat to the bit."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def counting(encoder: Encoder) -> dict[str, Any]:
+    """Stands for the probe's measures."""
+    return {"embedding": float(encoder.parameter("embedding").detach().square().sum())}
+
+
+def trained(settings: TextSettings, out: Path, **options: Any) -> TextRun:
+    """A run with measures."""
+    return train_text(settings, out, measuring=lambda text, settings: counting, **options).run

@@ -1,12 +1,16 @@
-"""Files that are either there whole or not at all, and folders that one process has to itself."""
+"""Files that are either there whole or not at all, rows up to where they were cut, folders to oneself."""
 
 import contextlib
+import json
 import os
 import re
 import secrets
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from topicscope.errors import InputError
 
 # Names that a file has while it is being written.
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
@@ -40,11 +44,28 @@ def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
                     path.unlink()
 
 
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Rows of a metrics.jsonl, up to the first that was cut short or spoilt; none if there is no file."""
+    if not path.exists():
+        return []
+    rows = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            break
+        if not isinstance(row, dict) or "step" not in row:
+            break
+        rows.append(row)
+    return rows
+
+
 @contextlib.contextmanager
-def alone_in(folder: Path, *, wait: bool) -> Iterator[None]:
+def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
     """Keep other processes that ask for the same out of a folder; the lock goes with the process, however it ends.
 
-    wait: for the process that has it; else ``BlockingIOError``. Windows has no such locks: there nobody is kept out.
+    otherwise: what an ``InputError`` says if another process has the folder; without it, that process is waited for.
+    Windows has no such locks: there nobody is kept out.
     """
     try:
         import fcntl
@@ -53,12 +74,15 @@ def alone_in(folder: Path, *, wait: bool) -> Iterator[None]:
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        if wait:
+        if otherwise is None:
             # A disk without locks serves one process at a time as well.
             with contextlib.suppress(OSError):
                 fcntl.flock(handle, fcntl.LOCK_EX)
         else:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(otherwise) from None
         yield
     finally:
         os.close(handle)

@@ -22,17 +22,17 @@ from topicscope.paper.claims import (
     interval_given,
     verdict,
 )
-from topicscope.paper.printed import FIGURE_3, FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
+from topicscope.paper.printed import FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
 from topicscope.paper.probing import Probed, Probing
 from topicscope.paper.work import compute_need, need_item
 from topicscope.probe import study, topics
-from topicscope.probe.settings import CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
+from topicscope.probe.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.scale import map_items
 
 QUICK = PRESETS["quick"]
 CLAIMS = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(QUICK)}
 MATCH = {"share": 0.9, "co_occurrence": {"same": 20.1, "different": 20.0}}
-NINE = tuple(word for words in FIGURE_3.values() for word in words)
+NINE = tuple(word for words in PAPER_WORDS.values() for word in words)
 
 
 def numbers(same: float, different: float, *, p: float = 1e-4) -> dict[str, object]:

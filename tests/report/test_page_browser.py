@@ -1,20 +1,14 @@
-"""The page in a browser: nothing goes to the network, one slider moves every panel, keys are enough, all sizes fit."""
+"""The page in a browser: nothing goes to the network, keys are enough, all sizes fit, and print is whole."""
 
 import base64
-import csv
-import io
-import json
-import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from browser import Browser, browser, require_browser
-from page_material import NASTY, write_everything, write_probe, write_runs
-from page_seen import colours_of, cut_off, look_at_everything, open_training, still
-from topicscope.report.page import page_html, write_report
+from browser import Browser
+from page_seen import colours_of, look_at_everything, open_training
+from topicscope.report.page import page_html
 
 pytestmark = pytest.mark.slow
 # Every element with text of its own, and its contrast with what is behind it.
@@ -44,26 +38,6 @@ FILTER = """(() => {
   box.value = "fails";
   box.dispatchEvent(new Event("input"));
 })()"""
-CATCH = """(
-  window.saved = {},
-  window.download = (name, url) => { saved[name] = url; },
-  window.downloadText = (name, text) => { saved[name] = text; },
-  0
-)"""
-
-
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    require_browser()
-    folder = tmp_path_factory.mktemp("page")
-    return write_report(write_everything(folder), folder / "report.html")
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    require_browser()
-    with browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 def test_no_error_and_no_request(page: Path, chromium: Browser) -> None:
@@ -93,63 +67,6 @@ def test_a_script_that_is_not_the_pages_does_not_run(page: Path, chromium: Brows
     chromium.open(spoilt)
     assert chromium.value("window.broken === undefined")
     chromium.console_errors()
-
-
-def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
-    open_training(chromium, page)
-    assert still(chromium) == []
-    assert chromium.value("$('step').textContent").startswith("0 of")
-    # Theory does not move, and the table of averages is that of step 0.
-    assert chromium.value("short(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
-        "$('averages-0').textContent"
-    )
-    # What the library draws when the slider rests is what was painted.
-    chromium.run("await new Promise((done) => setTimeout(done, 1500));")
-    drawn = "document.querySelector('#map-0-trained .plot').data[0].z.map((line) => Array.from(line))"
-    assert chromium.value(drawn) == chromium.value(
-        "frame(DATA.runs[0].matrices[0].frames, 0).map((line) => Array.from(line))"
-    )
-
-
-def test_each_layer_can_be_looked_at_alone(page: Path, chromium: Browser) -> None:
-    open_training(chromium, page)
-    assert chromium.value("$('layer').parentElement.hidden")
-    chromium.value("chooseRun(DATA.runs.findIndex((run) => run.matrices.length > 1))")
-    shown = "[...document.querySelectorAll('#maps figcaption')].map((each) => each.textContent)"
-    assert chromium.value(shown) == ["W^V, layer 1, trained", "W^V, layer 2, trained"]
-    assert not chromium.value("$('layer').parentElement.hidden")
-    said = "document.querySelector('#attention .said').textContent"
-    whole = chromium.value(said)
-    chromium.value("(() => { $('layer').value = 1; $('layer').dispatchEvent(new Event('change')); })()")
-    assert chromium.value(shown) == ["W^V, layer 2, trained"]
-    assert chromium.value(said) != whole
-    # Attention of all is the average of each.
-    both = [chromium.value(f"(training.layer = {layer}, attentionAt(0, 2))") for layer in (0, 1)]
-    average = chromium.value("(training.layer = -1, attentionAt(0, 2))")
-    assert average == pytest.approx([sum(pair) / 2 for pair in zip(*both, strict=True)])
-    assert both[0] != both[1]
-
-
-def test_another_seed_is_shown_by_its_averages(page: Path, chromium: Browser) -> None:
-    chromium.open(page)
-    chromium.scroll_to("training")
-    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
-    chromium.value("(() => { const seed = $('seed'); seed.value = 1; seed.dispatchEvent(new Event('change')); })()")
-    z = chromium.value("SPECS.get($('map-0-trained')).traces[0].z.map((line) => Array.from(line))")
-    classes = chromium.value("Array.from(entry(DATA.runs[0].matrices[0].classes, 1, training.frame))")
-    assert (z[1][1], z[1][2], z[1][3], z[1][0], z[0][1]) == pytest.approx(tuple(classes))
-    assert "Averages" in chromium.value("document.querySelector('#map-0-trained .said').textContent")
-
-
-def test_play_goes_on_and_pause_stops(page: Path, chromium: Browser) -> None:
-    chromium.open(page)
-    chromium.scroll_to("training")
-    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
-    chromium.value("$('play').click()")
-    assert chromium.value("$('play').textContent") == "Pause"
-    chromium.wait("training.frame === 2")
-    chromium.value("$('play').click()")
-    assert chromium.value("training.timer === null && $('play').textContent === 'Play'")
 
 
 def test_keys_alone_reach_every_control_in_order_and_the_focus_is_seen(page: Path, chromium: Browser) -> None:
@@ -241,164 +158,6 @@ def test_words_that_look_like_scripts_are_shown_as_text(page: Path, chromium: Br
     ticks = "[...document.querySelectorAll('#probe-0 .xtick text')].map((each) => each.textContent)"
     assert "<script>" in chromium.value(ticks)
     assert chromium.value("document.querySelectorAll('body script').length") == 2
-    assert chromium.console_errors() == []
-
-
-def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser) -> None:
-    chromium.open(page, dark=True)
-    look_at_everything(chromium)
-    chromium.value(CATCH)
-    # A file's name says of which run, seed, step and matrix it is.
-    name = f"{page.parent.name}-runs-seed-0-step-12-W-V-trained"
-    for kind in ("svg", "png", "csv"):
-        chromium.value(f"(document.querySelector('#map-0-trained [data-save={kind}]').click(), 0)")
-        chromium.wait(f"saved['{name}.{kind}'] !== undefined")
-    assert chromium.value(f"saved['{name}.svg']").startswith("data:image/svg+xml")
-    assert chromium.value(f"saved['{name}.png']").startswith("data:image/png")
-    lines = chromium.value(f"saved['{name}.csv']").splitlines()
-    assert lines[0] == "trace,x,y,z"
-    assert len(lines) == 1 + 7 * 7
-    # Ratios have their intervals, heads what is said of them.
-    chromium.value("(document.querySelector('#probe-0-figure-0 [data-save=csv]').click(), 0)")
-    ratios = list(csv.reader(io.StringIO(chromium.value("saved['probe-0-figure-0.csv']"))))
-    assert ratios[0] == ["trace", "x", "y", "z", "low", "high"]
-    assert [float(number) for number in (ratios[1][1], *ratios[1][4:])] == pytest.approx([2.0, 1.9, 2.1])
-    heads = chromium.value("DATA.figures.find((each) => /by layer and head/.test(each.title)).id")
-    chromium.value(f"(document.querySelector('#{heads} [data-save=csv]').click(), 0)")
-    said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
-    assert said[2] == ["minilm", "2", "1", "0.01436", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
-    # On paper the ink is dark, whatever the reader's theme.
-    assert "rgb(230%2C%20237%2C%20243)" not in chromium.value(f"saved['{name}.svg']")
-    chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
-    drawn = list(csv.reader(io.StringIO(chromium.value("saved['figure2.csv']"))))
-    assert drawn[0] == ["panel", "series", "x", "y", "value", "text"]
-    # The points that were drawn, as they are; the word of another's text is no markup.
-    assert [line[2] for line in drawn if line[1] == "squared loss"] == ["1", "1.1", "1.2"]
-    assert any(line[1] == NASTY and line[2] == "0.5" for line in drawn)
-    assert chromium.console_errors() == []
-
-
-def test_maps_of_heads_follow_the_threshold_and_share_a_scale(chromium: Browser, tmp_path: Path) -> None:
-    folder = write_probe(tmp_path / "probe")
-    rows = json.loads((folder / "probe.json").read_text())
-    wider = [{**row, "fraction": 0.002} for row in rows]
-    wider[1]["attention_by_layer_head"] = [[{"ratio": 4.0, "low": 3.0, "high": 5.0, "p": 0.01}]]
-    (folder / "probe.json").write_text(json.dumps([*rows, *wider]))
-    chromium.open(write_report([folder], tmp_path / "report.html"))
-    chromium.wait("document.querySelector('[data-thresholds]').value === '0.002'")
-    chromium.value("[...WAITING.keys()].forEach(drawWaiting)")
-    scales = "DATA.figures.filter((each) => each.views).map((each) => SPECS.get($(each.id)).traces[0].zmax)"
-    said = "DATA.figures.filter((each) => each.views).map((each) => $(each.id).querySelector('.said').textContent)"
-    assert chromium.value(scales) == [2, 2]
-    assert all("Threshold 0.002," in text for text in chromium.value(said))
-    chromium.value(
-        "(() => { const select = document.querySelector('[data-thresholds]');"
-        " select.value = '0.001'; select.dispatchEvent(new Event('change')); })()"
-    )
-    assert chromium.value(scales) == pytest.approx([math.log2(1.12)] * 2)
-    assert all("Threshold 0.001," in text for text in chromium.value(said))
-    assert chromium.console_errors() == []
-
-
-def test_a_short_page_is_drawn_at_once_and_its_charts_follow_the_window(chromium: Browser, tmp_path: Path) -> None:
-    chromium.open(write_report([write_probe(tmp_path / "probe")], tmp_path / "report.html"))
-    assert chromium.value("WAITING.size") == 0
-    assert chromium.value("document.querySelectorAll('.js-plotly-plot').length === DATA.figures.length")
-    wide = chromium.value("document.querySelector('#probe-0-figure-0 .plot').clientHeight")
-    chromium.resize(450)
-    # Names go above their points, which need more height; every chart is as wide as its place.
-    chromium.wait("document.querySelectorAll('#probe-0-figure-0 .annotation').length === 2")
-    chromium.wait(f"document.querySelector('#probe-0-figure-0 .main-svg').clientHeight > {wide}")
-    chromium.wait(
-        "[...document.querySelectorAll('.plot')]"
-        ".every((plot) => plot.querySelector('.main-svg').clientWidth === plot.clientWidth)"
-    )
-    chromium.resize(1600)
-    chromium.wait("document.querySelectorAll('#probe-0-figure-0 .annotation').length === 0")
-    assert chromium.console_errors() == []
-
-
-def test_landscapes_follow_their_sliders(page: Path, chromium: Browser) -> None:
-    chromium.open(page)
-    chromium.scroll_to("landscape")
-    chromium.wait("SPECS.has($('contour'))")
-    first = chromium.value("$('landscape-said').textContent")
-    chromium.value("(() => { $('topics').value = 1; $('topics').dispatchEvent(new Event('input')); })()")
-    chromium.wait("$('topics-shown').textContent === '20'")
-    assert chromium.value("$('landscape-said').textContent") != first
-    chromium.value("(() => { $('per-document').value = 1; $('per-document').dispatchEvent(new Event('input')); })()")
-    chromium.wait("landscape.now.perDocument === 4")
-    # Both figures show it: the surface, which takes longer, once the slider rests.
-    shown = "Array.from(SPECS.get($('{}')).traces[0].x) + '' === Array.from(numbers(landscape.now.weights)) + ''"
-    assert chromium.value(shown.format("contour"))
-    chromium.wait(shown.format("surface"))
-    names = "SPECS.get($('{}')).traces.filter((each) => each.showlegend !== false).map((each) => each.name)"
-    for panel in ("contour", "surface"):
-        drawn = chromium.value(names.format(panel))
-        assert {"optimum", "uniform attention"} < set(drawn)
-        assert any("lower bound" in name for name in drawn)
-    # The drawn grid is the exact loss, packed: its least is near the optimum's.
-    assert chromium.value("Math.min(...numbers(landscape.now.grid)) - landscape.now.loss") == pytest.approx(0, abs=5e-3)
-
-
-def test_a_surface_is_whole_on_a_small_screen(page: Path, chromium: Browser) -> None:
-    chromium.open(page, width=360)
-    chromium.scroll_to("surface")
-    chromium.wait("SPECS.has($('surface'))")
-    chromium.run("await new Promise((done) => setTimeout(done, 1500));")
-    assert not cut_off(chromium, "surface")
-    # The control: what is drawn, made larger than its frame.
-    chromium.value(
-        "(() => { const plot = document.querySelector('#surface .plot'); plot.style.overflow = 'hidden';"
-        " plot.firstElementChild.style.transform = 'scale(1.6)'; return 0; })()"
-    )
-    assert cut_off(chromium, "surface")
-    # Numbers along the map's axis stand upright, and the axis' name is above the legend.
-    low, legend, *turns = chromium.value(
-        "[document.querySelector('#contour .xtitle').getBoundingClientRect().bottom,"
-        " document.querySelector('#contour .legend').getBoundingClientRect().top,"
-        " ...[...document.querySelectorAll('#contour .xtick text')].map((each) => each.getAttribute('transform'))]"
-    )
-    assert low <= legend
-    assert turns
-    assert not any("rotate" in (turn or "") for turn in turns)
-
-
-def test_a_sweeps_scatter_has_log_axes_colours_by_name_and_a_table_with_all_settings(
-    page: Path, chromium: Browser
-) -> None:
-    chromium.open(page)
-    look_at_everything(chromium)
-    spec = "SPECS.get($('sweep-0-figure'))"
-    assert chromium.value(f"[{spec}.layout.xaxis.type, {spec}.layout.yaxis.type]") == ["log", None]
-    assert chromium.value(f"{spec}.title") == "excess_loss against training.learning_rate, coloured by data.topics"
-    assert chromium.value(f"{spec}.traces.map((each) => each.name)") == ["data.topics 10", "data.topics 20"]
-    choose = "(() => { const box = document.querySelector('#sweep-0 [data-axis=colour]'); box.value = '%s';"
-    chromium.value(choose % "training.optimizer" + " box.dispatchEvent(new Event('change')); })()")
-    names = chromium.value(f"{spec}.traces.map((each) => each.name)")
-    assert names == ["training.optimizer adam", "training.optimizer sgd"]
-    chromium.value(CATCH)
-    chromium.value("(document.querySelector('#sweep-0-figure [data-save=csv]').click(), 0)")
-    lines = list(csv.reader(io.StringIO(chromium.value("saved['sweep-excess_loss-by-training.learning_rate.csv']"))))
-    assert lines[0] == ["training.learning_rate", "data.topics", "training.optimizer", "seed", "excess_loss", "run"]
-    assert lines[3] == ["0.1", "20", "sgd", "1", "0.21", "c"]
-
-
-def test_without_snapshots_there_is_nothing_to_play_and_no_empty_panel(
-    page: Path, chromium: Browser, tmp_path: Path
-) -> None:
-    open_training(chromium, page)
-    seen = "['play', 'frame', 'attention'].map((id) => $(id).checkVisibility())"
-    assert chromium.value(seen) == [True, True, True]
-    run = write_runs(tmp_path / "runs", seeds=1) / "seed-0"
-    (run / "snapshots.safetensors").unlink()
-    chromium.open(write_report([run], tmp_path / "report.html"))
-    chromium.scroll_to("training")
-    chromium.wait("SPECS.has($('loss'))")
-    assert chromium.value(seen) == [False, False, False]
-    assert "no snapshots" in chromium.value("$('described').textContent")
-    assert chromium.value("$('step').textContent") == "12 of 12"
-    assert chromium.value("document.querySelector('#loss .said').textContent").startswith("Step 12:")
     assert chromium.console_errors() == []
 
 

@@ -1,7 +1,6 @@
 """Sweeps on the page: finished, half-finished and damaged ones."""
 
 import csv
-import json
 import re
 import shutil
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from page_data import data_of
 from small_sweeps import small_sweep
 from topicscope.commands.sweep import sweep
 from topicscope.report.page import page_html
@@ -32,9 +32,7 @@ def half(finished: Path, tmp_path: Path) -> Path:
 
 
 def sweeps_of(page: str) -> list[dict[str, Any]]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    return list(json.loads(found[1])["sweeps"])
+    return list(data_of(page)["sweeps"])
 
 
 def notes_of(page: str) -> list[str]:

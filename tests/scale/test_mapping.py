@@ -165,7 +165,7 @@ def test_a_second_process_is_kept_out_of_what_is_half_done_until_the_first_has_l
     half_done = item.path(tmp_path).with_name(item.path(tmp_path).name + ".partial")
     half_done.mkdir()
     # A lock is of the opened folder, so this process's own keeps it out as another's would.
-    with alone_in(half_done, wait=False):
+    with alone_in(half_done):
         with pytest.raises(InputError, match=r"\.partial is being worked in by another process: wait for it"):
             map_items(work, [item], folder=tmp_path)
         assert not list(half_done.iterdir())

@@ -7,10 +7,10 @@ from pathlib import Path
 from topicscope import scale
 from topicscope.commands.probe_figures import draw
 from topicscope.commands.probe_folder import ProbeFolder, Row
-from topicscope.errors import InputError
 from topicscope.probe.ground import Ground, topic_rows
 from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
+from topicscope.probe.sources import check_names
 from topicscope.probe.topics import quality, save_topics
 from topicscope.report.page import write_report
 from topicscope.text.problems import Problems
@@ -56,12 +56,10 @@ def probe(
     revisions: checkpoints of the one model given, in the order of training.
     show_words: words of the heat map; the paper's nine if none are given.
     """
-    if not models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
+    check_names(models, revisions)
     folder = ProbeFolder(out)
     corpus = settings.text.open()
-    folder.open(settings.table(corpus))
-    with folder.locked():
+    with folder.opened(settings.table(corpus)):
         finished: list[Finished] = []
         for each in measure_models(
             models,

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from topicscope.commands.probe_folder import ProbeFolder
-from topicscope.errors import InputError
 from topicscope.probe.own_topics import read_pairs
 from topicscope.probe.settings import ProbeSettings
 from topicscope.probe.sources import check_names
@@ -13,8 +12,6 @@ from topicscope.text.corpora import check_exists
 
 def check_request(models: Sequence[str], *, out: Path, settings: ProbeSettings, revisions: Sequence[str] = ()) -> None:
     """Refuse names that do not go together, paths that are not there, a folder or a table of something else."""
-    if not models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
     check_names(models, revisions)
     ProbeFolder(out).check()
     check_exists(settings.text.corpus)

@@ -1,15 +1,17 @@
 """The folder that ``probe`` writes: settings, probe.json, probe.csv, topics.csv, figures, and finished work."""
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from topicscope.commands.results_folder import ResultsFolder, is_begun
+from topicscope.commands.results_folder import is_begun, locked
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
+from topicscope.settings.toml import flat
 
 Row = dict[str, Any]
 CONTRASTS = ("cosine", "dot", "attention")
@@ -25,22 +27,22 @@ class ProbeFolder:
         self.work = path / "work"
         self.figures = path / "figures"
         self._settings = path / "probe-settings.json"
-        # One process at a time, as in the folder of `reproduce`.
-        self.locked = ResultsFolder(path).locked
 
-    def open(self, settings: dict[str, Any]) -> None:
-        """Make the folder, or go on in it; refuse one that holds something else.
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else.
 
         A study that was refused or stopped before anything was measured leaves the folder to another: passages and
         topics in it are found by their content.
         """
-        begun = self.check()
+        # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+        self.check()
         self.path.mkdir(parents=True, exist_ok=True)
-        # Not while another process works by the settings that are there.
-        with self.locked():
-            if begun and self._is_measured():
+        with locked(self.path):
+            if self.check() and self._is_measured():
                 self._refuse_other(settings)
             write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+            yield
 
     def check(self) -> bool:
         """Whether a study has begun here; refuse a file, and a folder of something else."""
@@ -63,7 +65,7 @@ class ProbeFolder:
         every = [*kept, *rows]
         text = json.dumps(every, indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path / "probe.json", text + "\n")
-        self._write_table("probe.csv", [flat(row) for row in every])
+        self._write_table("probe.csv", [_table_row(row) for row in every])
 
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
@@ -98,8 +100,8 @@ class ProbeFolder:
         write_atomically(self.path / name, table.getvalue())
 
     def _refuse_other(self, settings: dict[str, Any]) -> None:
-        stored = _flat(json.loads(self._settings.read_text(encoding="utf-8")))
-        here = _flat(json.loads(json.dumps(settings)))
+        stored = flat(json.loads(self._settings.read_text(encoding="utf-8")))
+        here = flat(json.loads(json.dumps(settings)))
         found = [
             f"{name} {stored.get(name)} there, {here[name]} here" for name in here if stored.get(name) != here[name]
         ]
@@ -109,16 +111,6 @@ class ProbeFolder:
             )
 
 
-def flat(row: Row) -> Row:
+def _table_row(row: Row) -> Row:
     """A row of probe.json as a row of a table: nested numbers under names such as attention.ratio."""
-    return _flat({name: value for name, value in row.items() if name not in ONLY_JSON})
-
-
-def _flat(value: dict[str, Any], before: str = "") -> Row:
-    found: Row = {}
-    for name, each in value.items():
-        if isinstance(each, dict):
-            found |= _flat(each, f"{before}{name}.")
-        else:
-            found[f"{before}{name}"] = each
-    return found
+    return flat({name: value for name, value in row.items() if name not in ONLY_JSON})

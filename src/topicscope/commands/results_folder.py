@@ -29,15 +29,11 @@ class ResultsFolder:
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self._check(settings)
         self.path.mkdir(parents=True, exist_ok=True)
-        with self.locked():
+        with locked(self.path):
             self._check(settings)
             self.figures.mkdir(exist_ok=True)
             write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
             yield
-
-    def locked(self) -> contextlib.AbstractContextManager[None]:
-        """Keep other processes out meanwhile."""
-        return locked(self.path)
 
     def write_claims(self, rows: Sequence[Row]) -> None:
         """Write claims.json and the same as claims.csv."""
@@ -82,17 +78,11 @@ def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
     return begun
 
 
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Keep other processes out of a folder meanwhile; the lock goes with the process, however it ends."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(alone_in(folder, wait=False))
-        except BlockingIOError:
-            raise InputError(
-                f"--out {folder} is being written by another process: wait for it, or choose another folder."
-            ) from None
-        yield
+def locked(folder: Path) -> contextlib.AbstractContextManager[None]:
+    """Keep other processes out of a folder meanwhile."""
+    return alone_in(
+        folder, otherwise=f"--out {folder} is being written by another process: wait for it, or choose another folder."
+    )
 
 
 def _shown(value: Any) -> str:

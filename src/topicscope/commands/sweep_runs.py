@@ -13,17 +13,12 @@ import numpy as np
 
 from topicscope.errors import DivergedError, InputError
 from topicscope.measure.stages import stages
-from topicscope.scale import Item, code_digest, package_versions, read_result
+from topicscope.scale import Item, read_result
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.sweep import Point, Sweep, brief
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
-from topicscope.training.runs import RunFolder
+from topicscope.training.runs import RunFolder, made_with
 
-# Parts of the package that a run's numbers depend on.
-SOURCES = (
-    "settings", "synthetic", "model", "training", "theory", "measure", "randomness.py", "commands/sweep_runs.py",
-)  # fmt: skip
-LIBRARIES = ("torch", "numpy", "scipy")
 # What is measured of every run, beside the norm of each part (norm_value and so on).
 MEASURES = (
     "loss", "validation_loss", "bayes_floor", "excess_loss", "contrast_value", "contrast_embedding",
@@ -140,12 +135,7 @@ def _item(point: Point, seeds: tuple[int, ...], out: Path) -> Item[Group]:
     training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
     settings = dataclasses.replace(point.settings, training=training)
     name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
-    key = {
-        "settings": _by_content(settings),
-        "seeds": list(seeds),
-        "code": code_digest(SOURCES),
-        "libraries": package_versions(LIBRARIES),
-    }
+    key = {"settings": _by_content(settings), "seeds": list(seeds), **made_with("commands/sweep_runs.py")}
     group = Group(settings, seeds, Path())
     item = Item(name, key, group, suffix=".json", threads=training.threads)
     folder = out / "runs" / item.path(work_folder(out)).stem

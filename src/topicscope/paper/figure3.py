@@ -10,8 +10,9 @@ from jaxtyping import Bool, Float
 from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, above, exact, interval_given
 from topicscope.paper.language import described, slug
 from topicscope.paper.needs import Results
-from topicscope.paper.printed import FIGURE_3, FRACTIONS
+from topicscope.paper.printed import FRACTIONS
 from topicscope.paper.probing import Probed, Probing, available, models_of, probing, untrained, why_unavailable
+from topicscope.probe.settings import PAPER_WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +78,7 @@ def _word_claims(need: Probing) -> list[Claim]:
 
 def _word_topics(found: Probed) -> tuple[Bool[np.ndarray, " pair"], Float[np.ndarray, " pair"]]:
     """Which pairs of the words are of one topic, and their cosines."""
-    topic = {word: name for name, words in FIGURE_3.items() for word in words}
+    topic = {word: name for name, words in PAPER_WORDS.items() for word in words}
     first, second = np.triu_indices(len(found.words), k=1)
     labels = np.array([topic[word] for word in found.words])
     return labels[first] == labels[second], found.cosines[first, second]

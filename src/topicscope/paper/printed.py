@@ -1,9 +1,11 @@
-"""What the paper prints about natural language: Tables 1 and 2, and Figure 3's words."""
+"""What the paper prints about natural language: Tables 1 and 2."""
+
+from topicscope.text.tokenizers import UNTRAINED
 
 FRACTIONS = (0.0005, 0.001, 0.002)
 MEASURES = ("cosine", "dot", "attention")
 BERT = "google-bert/bert-base-uncased"
-UNTRAINED_BERT = f"random:{BERT}"
+UNTRAINED_BERT = f"{UNTRAINED}{BERT}"
 
 # The hub's models that the paper's names stand for. It names no sizes; these are the base models.
 PAPER_MODELS = {
@@ -28,15 +30,8 @@ TABLE_1 = {
 # Table 2, BERT, a row a threshold: attention of same-topic and of top co-occurring pairs, cosine of the same.
 TABLE_2 = ((0.00659, 0.00751, 0.468, 0.316), (0.00621, 0.00695, 0.461, 0.311), (0.00597, 0.00677, 0.425, 0.323))
 
-# Figure 3: nine words of three topics.
-FIGURE_3 = {
-    "animals": ("frog", "toad", "lizard"),
-    "musicians": ("mozart", "beethoven", "schubert"),
-    "mathematics": ("algebra", "arithmetic", "calculus"),
-}
-
 
 def table_1(model: str, fraction: float, measure: str) -> float:
     """One ratio of Table 1; of BERT (or the untrained one) for a model that is not the paper's."""
-    like = UNTRAINED_BERT if model.startswith("random:") else BERT
+    like = UNTRAINED_BERT if model.startswith(UNTRAINED) else BERT
     return TABLE_1.get(model, TABLE_1[like])[FRACTIONS.index(fraction)][MEASURES.index(measure)]

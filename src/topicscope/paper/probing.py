@@ -4,7 +4,6 @@ import json
 import time
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
@@ -14,14 +13,11 @@ from jaxtyping import Float
 from topicscope.errors import InputError
 from topicscope.paper.claims import Preset
 from topicscope.paper.needs import Seeds
-from topicscope.probe.settings import CorpusSettings, Machine, ProbeSettings, TopicOptions
-from topicscope.scale import code_digest, content_digest, scratch_folder, shared_folder
+from topicscope.probe.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
+from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
+from topicscope.text.tokenizers import MINILM, UNTRAINED
 
-DEFAULT_MODELS = ("minilm", "random:minilm")
-UNTRAINED = "random:"
-# Parts of the package, and packages, that a probe's numbers depend on.
-SOURCES = ("settings", "measure", "text", "probe", "randomness.py", "paper/probing.py")
-PACKAGES = ("numpy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+DEFAULT_MODELS = (MINILM, f"{UNTRAINED}{MINILM}")
 INSTALLED = ("transformers", "tomotopy", "gensim")
 # Every fourth passage and two LDA seeds: two minutes on two cores. Else every passage and five.
 QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
@@ -71,8 +67,7 @@ class Probing:
         return {
             "probe": find_model(self.model).digest,
             "settings": self._settings(seeds).table(),
-            "code": code_digest(SOURCES),
-            "packages": _versions(),
+            **_made_with(),
         }
 
     def compute(self, seeds: Seeds) -> bytes:
@@ -108,11 +103,12 @@ class Probing:
 
 def _ground_digest(settings: ProbeSettings) -> str:
     """What passages depend on beside the tokenizer; topics are named by theirs."""
-    return content_digest({"text": asdict(settings.text), "code": code_digest(SOURCES), "packages": _versions()})
+    return content_digest({"text": asdict(settings.text), **_made_with()})
 
 
-def _versions() -> dict[str, str]:
-    return {name: version(name) for name in PACKAGES}
+def _made_with() -> dict[str, Any]:
+    """The code and the packages that a probe's numbers depend on."""
+    return {"code": code_digest((*SOURCES, "paper/probing.py")), "packages": package_versions()}
 
 
 def probing(model: str, preset: Preset) -> Probing:

@@ -7,12 +7,9 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from topicscope.paper.experiments import Experiment, Trained
-from topicscope.scale import code_digest, package_versions
 from topicscope.settings.toml import to_table
+from topicscope.training.runs import made_with
 
-# Parts of the package that a trained result depends on.
-SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "paper/running.py", "randomness.py")
-LIBRARIES = ("torch", "numpy", "scipy")
 GROUPS = ("weights", "norms", "contrasts", "first_gradients", "film")
 ARRAYS = ("steps", "loss", "rotation", "held_out_loss", "attention", "seconds", "seeds", "word_topics")
 
@@ -44,6 +41,5 @@ def experiment_key(experiment: Experiment, seeds: Sequence[int]) -> dict[str, An
         "settings": to_table(experiment.settings) | {"seed": None},
         "topic_words": experiment.topic_words,
         "seeds": list(seeds),
-        "code": code_digest(SOURCES),
-        "libraries": package_versions(LIBRARIES),
+        **made_with("paper/running.py"),
     }

@@ -30,7 +30,6 @@ SOURCES = (
     "paper/text_running.py",
     "randomness.py",
 )
-LIBRARIES = ("torch", "numpy", "scipy", "tokenizers", "transformers", "tomotopy", "gensim")
 CORPUS = "wiki-sample"
 # As many layers and heads as in the paper's Figure 5.
 LAYERS, HEADS = 4, 4
@@ -75,7 +74,7 @@ class TextExperiment:
             "settings": to_table(self.settings) | {"seed": None},
             "seeds": list(self._chosen(seeds)),
             "code": code_digest(SOURCES),
-            "libraries": package_versions(LIBRARIES),
+            "libraries": package_versions(),
         }
 
     def compute(self, seeds: Seeds) -> bytes:

@@ -15,7 +15,7 @@ from topicscope.errors import DivergedError
 from topicscope.files import alone_in
 from topicscope.paper.emergence import measuring
 from topicscope.paper.needs import Seeds
-from topicscope.paper.text_experiments import LIBRARIES, PARTS, SOURCES, STRUCTURES, TextExperiment, TextRuns
+from topicscope.paper.text_experiments import PARTS, SOURCES, STRUCTURES, TextExperiment, TextRuns
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.training.machine import torch_threads
@@ -51,10 +51,11 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
 
 def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measure | None]:
     """Text and topics, the same for all seeds and for experiments that differ in training alone: made once."""
-    content = {"data": asdict(settings.data), "topics": asdict(settings.topics), "code": code_digest(SOURCES)}
-    shared = folder / f"text-{content_digest(content | {'libraries': package_versions(LIBRARIES)})}"
+    made_with = {"code": code_digest(SOURCES), "libraries": package_versions()}
+    made_of = {"data": asdict(settings.data), "topics": asdict(settings.topics)}
+    shared = folder / f"text-{content_digest(made_of | made_with)}"
     shared.mkdir(exist_ok=True)
-    with alone_in(shared, wait=True):
+    with alone_in(shared):
         prepared = prepare_text(settings.data, shared)
         return prepared, measuring(shared)(prepared, settings) if settings.training.measures else None
 

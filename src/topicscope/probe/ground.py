@@ -1,6 +1,6 @@
 """What models with one tokenizer are measured on: passages, topics, and the plan that follows from them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,46 +75,40 @@ def prepare_ground(
     What is in the folder is used: another process that prepares the same ground there is waited for.
     """
     work.mkdir(parents=True, exist_ok=True)
-    with alone_in(work, wait=True):
-        return _prepare(corpus, tokenizer, length, settings, work, workers, report)
+    every, word_topics = settings.text.every, settings.topics.word_topics
+    folder = work / f"passages-{tokenizer.digest}-{length}-{every}"
+    progress = _bytes_read(corpus, report)
+    with alone_in(work):
+        passages = write_passages(corpus, tokenizer, length=length, folder=folder, every=every, progress=progress)
+        measuring = _measured(passages, corpus, settings)
+        own = read_own_topics(word_topics, tokenizer) if word_topics else None
+        fits = [] if own else _fits(passages, tokenizer, settings, work, workers, report)
+        plan = make_plan(_labels(own, fits, settings), passages, measuring, settings)
+        return Ground(
+            passages=passages,
+            folder=folder,
+            chosen=measuring,
+            length=length,
+            plan=plan,
+            plan_file=plan.write(work),
+            fits=fits,
+            tokenizer=tokenizer,
+            fitted_on=None if own else fitted_on(fits, passages),
+            split_words=tuple(own.split_words) if own else (),
+        )
 
 
-def _prepare(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    length: int,
-    settings: ProbeSettings,
-    work: Path,
-    workers: int,
-    report: scale.Report | None,
-) -> Ground:
-    folder = work / f"passages-{tokenizer.digest}-{length}-{settings.text.every}"
-    read = [0]
+def _bytes_read(corpus: Corpus, report: scale.Report | None) -> Callable[[int], None]:
+    """Reports how much of a corpus is read, told how many bytes were read since it was last called."""
+    read = 0
 
-    def in_bytes(number: int) -> None:
-        read[0] += number
+    def more(number: int) -> None:
+        nonlocal read
+        read += number
         if report and corpus.size:
-            report(min(read[0], corpus.size), corpus.size, "bytes read")
+            report(min(read, corpus.size), corpus.size, "bytes read")
 
-    passages = write_passages(
-        corpus, tokenizer, length=length, folder=folder, every=settings.text.every, progress=in_bytes
-    )
-    measuring = _measured(passages, corpus, settings)
-    own = read_own_topics(settings.topics.word_topics, tokenizer) if settings.topics.word_topics else None
-    fits = [] if own else _fits(passages, tokenizer, settings, work, workers, report)
-    plan = make_plan(_labels(own, fits, settings), passages, measuring, settings)
-    return Ground(
-        passages=passages,
-        folder=folder,
-        chosen=measuring,
-        length=length,
-        plan=plan,
-        plan_file=plan.write(work),
-        fits=fits,
-        tokenizer=tokenizer,
-        fitted_on=None if own else fitted_on(fits, passages),
-        split_words=tuple(own.split_words) if own else (),
-    )
+    return more
 
 
 def _measured(passages: Passages, corpus: Corpus, settings: ProbeSettings) -> Int[np.ndarray, " chosen"]:

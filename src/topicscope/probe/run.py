@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,10 @@ from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.measure.similarity import prepared
 from topicscope.probe.ground import Ground, prepare_ground
-from topicscope.probe.settings import Machine, ProbeSettings
+from topicscope.probe.settings import PAPER_WORDS, Machine, ProbeSettings
 from topicscope.probe.sources import Source, check_names, find_model
 from topicscope.probe.study import Row, Study, Target, find_target
 from topicscope.text.corpora import Corpus
-
-PAPER_WORDS = ("frog", "toad", "lizard", "mozart", "beethoven", "schubert", "algebra", "arithmetic", "calculus")
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +84,7 @@ def measure_models(
 
 def word_map(target: Target, show_words: Sequence[str]) -> WordMap:
     """Cosines of the words asked for; one that the tokenizer splits is refused."""
-    found = {word: target.tokenizer.token(word) for word in show_words or PAPER_WORDS}
+    found = {word: target.tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
     if show_words and split:
         raise InputError(

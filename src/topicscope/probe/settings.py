@@ -22,6 +22,15 @@ MOST_FITS = 1_000
 # Settings that say nothing where topics are fitted already, and further ones where words are given with their topics.
 OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
 OF_LABELS = ("fractions", "assignments")
+# Figure 3: nine words of three topics.
+PAPER_WORDS = {
+    "animals": ("frog", "toad", "lizard"),
+    "musicians": ("mozart", "beethoven", "schubert"),
+    "mathematics": ("algebra", "arithmetic", "calculus"),
+}
+# Code of this package that the same passages and topics may come to give other numbers with: part of the key of all
+# finished work. Here, since work is named without torch.
+SOURCES = ("measure", "probe", "text", "randomness.py")
 
 
 @dataclass(frozen=True, kw_only=True)

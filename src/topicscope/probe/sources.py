@@ -13,9 +13,8 @@ from pathlib import Path
 
 from topicscope.errors import InputError
 from topicscope.text import hub
-from topicscope.text.tokenizers import MINILM, Tokenizer, model_source
+from topicscope.text.tokenizers import MINILM, UNTRAINED, Tokenizer, model_source
 
-UNTRAINED = "random:"
 INSTALL = 'pip install "topicscope[language]"'
 # What is fetched of a repository: settings, vocabularies, and weights of one kind.
 FILES = ("*.json", "*.txt", "*.model")
@@ -66,7 +65,9 @@ def model_digest(source: Source) -> str:
 
 
 def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
-    """Refuse models and revisions that do not go together."""
+    """Refuse models and revisions that do not go together, and no model at all."""
+    if not models:
+        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
     if revisions and len(models) != 1:
         raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
     if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):

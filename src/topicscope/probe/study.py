@@ -22,7 +22,7 @@ from topicscope.probe.embeddings import VARIANTS, EmbeddingTask, Variant, measur
 from topicscope.probe.ground import Ground
 from topicscope.probe.models import HuggingFaceModel, Loading, Subject, device_named
 from topicscope.probe.plan import Plan
-from topicscope.probe.settings import Machine, ProbeSettings
+from topicscope.probe.settings import SOURCES, Machine, ProbeSettings
 from topicscope.probe.shards import PASSAGES, Shard, load_model, measure_shard
 from topicscope.probe.sources import Source, check_architecture, check_tokenizer, special_tokens
 from topicscope.probe.summary import AttentionTotals, attention_summary, dump, groups
@@ -31,9 +31,7 @@ from topicscope.scale.items import result_paths
 from topicscope.text.tokens import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
-# Part of every key: code of this package, and other packages, that the same passages and topics may come to give other
-# numbers with. What the passages and topics themselves depend on is in their own keys.
-SOURCES = ("measure", "probe", "text", "randomness.py")
+# Part of every key, as ``SOURCES``: what the passages and topics themselves depend on is in their own keys.
 PACKAGES = ("numpy", "scipy", "torch", "transformers")
 # Tokens.
 CPU_BATCH, GPU_BATCH = 1_024, 8_192

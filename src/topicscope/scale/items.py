@@ -15,7 +15,6 @@ from typing import Any, Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from topicscope.errors import InputError
 from topicscope.files import alone_in, write_atomically
 
 T = TypeVar("T")
@@ -95,13 +94,8 @@ def scratch_folder() -> Iterator[Path]:
     """
     if half_done := _HALF_DONE.get():
         half_done.mkdir(exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(alone_in(half_done, wait=False))
-            except BlockingIOError:
-                raise InputError(
-                    f"{half_done} is being worked in by another process: wait for it, or choose another folder."
-                ) from None
+        otherwise = f"{half_done} is being worked in by another process: wait for it, or choose another folder."
+        with alone_in(half_done, otherwise=otherwise):
             yield half_done
     else:
         with tempfile.TemporaryDirectory() as name:

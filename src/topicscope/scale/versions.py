@@ -22,15 +22,15 @@ def code_digest(sources: tuple[str, ...]) -> str:
     return digest.hexdigest()[:16]
 
 
-def package_versions(names: tuple[str, ...]) -> dict[str, str]:
-    """Of packages that a result depends on."""
-    return {name: _version(name) for name in names}
+def package_versions(names: tuple[str, ...] = ()) -> dict[str, str]:
+    """Of packages that a result depends on; of all that compute if none are named."""
+    return {name: _version(name) for name in names or PACKAGES}
 
 
 @cache
 def versions() -> dict[str, str]:
     """Of Python, of the packages that compute, and of all our own code by its content."""
-    return {"python": platform.python_version(), "topicscope": code_digest((".",)), **package_versions(PACKAGES)}
+    return {"python": platform.python_version(), "topicscope": code_digest((".",)), **package_versions()}
 
 
 def _version(name: str) -> str:

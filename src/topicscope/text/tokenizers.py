@@ -18,6 +18,8 @@ from topicscope.text import hub
 from topicscope.text.characters import whole_words
 
 MINILM = "minilm"
+# Before a model's name: the same architecture with weights freshly drawn.
+UNTRAINED = "random:"
 # Models of any length say so with numbers like 10³⁰.
 NO_LIMIT = 1_000_000
 
@@ -124,7 +126,7 @@ def from_engine(engine: Any, *, name: str, longest: int | None = None, special: 
 
 def model_source(name: str) -> str:
     """Where a model is: the packaged one's folder for ``minilm``, the untrained one's original for ``random:NAME``."""
-    name = name.removeprefix("random:")
+    name = name.removeprefix(UNTRAINED)
     if name != MINILM:
         return str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
     try:

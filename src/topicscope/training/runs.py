@@ -8,7 +8,6 @@ import logging
 import math
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
-from topicscope.files import alone_in, remove_leftovers, write_atomically
+from topicscope.files import alone_in, read_rows, remove_leftovers, write_atomically
+from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
 from topicscope.training.schedule import logged_steps, snapshot_steps
 
 RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
+# Parts of the package, and packages, that a run's numbers depend on.
+SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "randomness.py")
+LIBRARIES = ("torch", "numpy", "scipy")
 Row = dict[str, Any]
 Snapshot = dict[str, np.ndarray]
 
@@ -54,18 +57,7 @@ class RunFolder:
 
     def metrics(self) -> list[Row]:
         """All logged rows; what follows a line that was cut short or spoilt is left out."""
-        if not self.metrics_path.exists():
-            return []
-        rows = []
-        for line in self.metrics_path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                break
-            if not isinstance(row, dict) or "step" not in row:
-                break
-            rows.append(row)
-        return rows
+        return read_rows(self.metrics_path)
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name; none if the file is damaged."""
@@ -171,13 +163,8 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with contextlib.ExitStack() as stack:
-            try:
-                stack.enter_context(alone_in(self.path, wait=False))
-            except BlockingIOError:
-                raise InputError(
-                    f"{self.path} is being trained in by another process: wait for it, or choose another --out."
-                ) from None
+        otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
+        with alone_in(self.path, otherwise=otherwise):
             remove_leftovers(self.path)
             yield
 
@@ -234,16 +221,20 @@ def _company_text(company: list[Row]) -> str:
     return f"together with {len(company) - 1} others" if company else "alone"
 
 
-def package_versions() -> dict[str, Any]:
+def made_with(*sources: str) -> dict[str, Any]:
+    """What the numbers of runs depend on beside settings and seeds; ``sources`` are further parts of the package."""
+    return {"code": code_digest((*SOURCES, *sources)), "libraries": package_versions(LIBRARIES)}
+
+
+def recorded_versions() -> dict[str, Any]:
     """Versions of the packages that results depend on, of Python, and the machine's kind."""
-    packages = {name: version(name) for name in RECORDED_PACKAGES}
-    return packages | {"python": platform.python_version(), "machine": platform.machine()}
+    return package_versions(RECORDED_PACKAGES) | {"python": platform.python_version(), "machine": platform.machine()}
 
 
 def _versions(settings: Settings, together: Sequence[Settings]) -> dict[str, Any]:
     how = {"seed": settings.seed, "threads": settings.training.threads, "engine": settings.engine}
     company = _company(together)
-    return package_versions() | how | ({"together": company} if company else {})
+    return recorded_versions() | how | ({"together": company} if company else {})
 
 
 def _with_files_inside(settings: Settings, folder: Path) -> Settings:

@@ -61,10 +61,10 @@ def train_text(
     run, place = TextRun(Path(out)), find_device(device)
     settings = with_absolute_paths(with_cores(settings))
     _check(run, settings, place, resume)
-    fresh = not run.path.exists() or not any(run.path.iterdir())
     with run.locked(), torch_threads(settings.training.threads):
         # Once more, now that nobody else can write here.
         _check(run, settings, place, resume)
+        fresh = not any(run.path.iterdir())
         with _emptied_on_bad_input(run.path) if fresh else contextlib.nullcontext():
             prepared, trainer = _prepare(run, settings, place, measuring)
         with stop_on_interrupt() as stop:

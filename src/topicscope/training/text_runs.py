@@ -11,7 +11,7 @@ from topicscope.files import write_atomically
 from topicscope.settings.text import TextSettings
 from topicscope.settings.text_files import with_absolute_paths
 from topicscope.settings.toml import differences, dump_settings, load_any_settings
-from topicscope.training.runs import RECORDED_PACKAGES, Row, RunFolder, package_versions, remedy_for
+from topicscope.training.runs import RECORDED_PACKAGES, Row, RunFolder, recorded_versions, remedy_for
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class TextRun(RunFolder):
         """Write the settings and what the run is made with, unless they are there already."""
         contents = {
             self.settings_path: dump_settings(settings),
-            self.versions_path: json.dumps(package_versions() | {"seed": settings.seed} | facts, indent=2) + "\n",
+            self.versions_path: json.dumps(recorded_versions() | {"seed": settings.seed} | facts, indent=2) + "\n",
         }
         for path, content in contents.items():
             if not path.exists():
@@ -59,7 +59,7 @@ class TextRun(RunFolder):
                 if before.get(name, value) != value
             ]
             for name in RECORDED_PACKAGES:
-                if before.get(name) != package_versions()[name]:
+                if before.get(name) != recorded_versions()[name]:
                     logger.warning("%s was begun with another %s: it may not repeat to the bit.", self.path, name)
         if others and not found:
             # No setting is about these.

@@ -106,22 +106,6 @@ def read_json(path: Path, found: Found) -> Any:
         return None
 
 
-def read_rows(path: Path) -> list[Row]:
-    """Rows of a JSON lines file, up to the first that was cut short; none if there is no file."""
-    if not path.exists():
-        return []
-    rows: list[Row] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(row, dict) or "step" not in row:
-            break
-        rows.append(row)
-    return rows
-
-
 def read_table(path: Path, found: Found) -> list[dict[str, str]]:
     """Rows of a CSV file, or none and a note."""
     try:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.files import read_rows
 from topicscope.measure.blocks import class_averages
-from topicscope.report.page.folders import Found, Row, read_json, read_rows
+from topicscope.report.page.folders import Found, Row, read_json
 from topicscope.report.page.view import Matrix, RunView, tensors
 
 # Classes of entries, in the order of ``Matrix.classes``; names of ``measure.blocks.ClassAverages``.

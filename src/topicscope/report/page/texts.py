@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topicscope.report.page.folders import Found, Row, read_rows
+from topicscope.files import read_rows
+from topicscope.report.page.folders import Found, Row
 from topicscope.report.page.probe_rows import Figure
 from topicscope.report.page.runs import CURVE_POINTS, evenly
 

@@ -1,0 +1,67 @@
+"""The folder of a study: one process at a time, and one set of settings once something is measured."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+
+from topicscope.commands.probe import probe
+from topicscope.commands.probe_folder import ProbeFolder
+from topicscope.commands.results_folder import locked
+from topicscope.errors import InputError
+
+
+def measured(folder: ProbeFolder, settings: dict[str, int]) -> None:
+    """A study that has measured something."""
+    with folder.opened(settings):
+        folder.write([])
+
+
+def test_an_open_folder_is_closed_to_others_until_it_is_left(tmp_path: Path) -> None:
+    folder, other = ProbeFolder(tmp_path / "out"), ProbeFolder(tmp_path / "out")
+    with folder.opened({"seed": 0}):
+        with pytest.raises(InputError, match="is being written by another process: wait for it"), other.opened({}):
+            pass
+        assert json.loads((folder.path / "probe-settings.json").read_text()) == {"seed": 0}
+    with other.opened({"seed": 0}):
+        pass
+
+
+def test_a_study_that_begins_while_another_does_is_refused_if_its_settings_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the check and the lock another process may begin and end: the check is made again under the lock."""
+    folder = ProbeFolder(tmp_path / "out")
+
+    def begin_first(path: Path) -> contextlib.AbstractContextManager[None]:
+        monkeypatch.setattr("topicscope.commands.probe_folder.locked", locked)
+        measured(ProbeFolder(path), {"seed": 9})
+        return locked(path)
+
+    monkeypatch.setattr("topicscope.commands.probe_folder.locked", begin_first)
+    with pytest.raises(InputError, match="seed 9 there, 1 here"), folder.opened({"seed": 1}):
+        pass
+    # The control: the same settings go on.
+    measured(folder, {"seed": 9})
+
+
+def test_a_folder_that_fills_with_something_else_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ProbeFolder(tmp_path / "out")
+
+    def fill_first(path: Path) -> contextlib.AbstractContextManager[None]:
+        (path / "notes.txt").touch()
+        return locked(path)
+
+    monkeypatch.setattr("topicscope.commands.probe_folder.locked", fill_first)
+    with pytest.raises(InputError, match="is not empty and holds no study"), folder.opened({"seed": 0}):
+        pass
+    assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]
+
+
+def test_without_a_model_nothing_is_made(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No model is given"):
+        probe([], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

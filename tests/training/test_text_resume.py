@@ -1,0 +1,159 @@
+"""A run on text that was stopped, killed or damaged goes on to the same bits, and to no other run's."""
+
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from helpers import start_program
+from text_corpus import contents, small_text_settings, trained
+from topicscope.errors import InputError
+from topicscope.settings.toml import dump_settings
+from topicscope.training.checkpoints import checkpoint_steps
+from topicscope.training.text import check_text_out, train_text
+from topicscope.training.text_runs import TextRun
+
+pytest.importorskip("tokenizers")
+pytest.importorskip("transformers")
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_at(step: int) -> Callable[[int, int, str], None]:
+    def report(done: int, total: int, state: str) -> None:
+        if done == step:
+            raise StoppedError
+
+    return report
+
+
+@pytest.mark.parametrize("step", [0, 3, 4, 11, 13])
+def test_a_stopped_run_goes_on_to_the_same_bits(step: int, corpus: Path, tmp_path: Path) -> None:
+    settings = small_text_settings(corpus)
+    whole = contents(trained(settings, tmp_path / "whole").path)
+    with pytest.raises(StoppedError):
+        trained(settings, tmp_path / "stopped", report=stop_at(step))
+    assert contents(tmp_path / "stopped") != whole
+    assert contents(trained(settings, tmp_path / "stopped", resume=True).path) == whole
+
+
+def test_a_damaged_row_or_checkpoint_is_made_again(corpus: Path, tmp_path: Path) -> None:
+    settings = small_text_settings(corpus)
+    whole = contents(trained(settings, tmp_path / "run").path)
+    (tmp_path / "run" / "metrics.jsonl").write_text("{}\n")
+    assert contents(trained(settings, tmp_path / "run", resume=True).path) == whole
+    path = tmp_path / "run" / "checkpoint-14.safetensors"
+    path.write_bytes(path.read_bytes()[:-9] + b"123456789")
+    again = contents(trained(settings, tmp_path / "run", resume=True).path)
+    assert {name: content for name, content in again.items() if "damaged" not in name} == whole
+
+
+def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
+    settings = small_text_settings(corpus, training={"steps": 150, "checkpoint_every": 3, "measures": 0})
+    whole = contents(train_text(settings, folder / "whole").run.path)
+    toml, draw = folder / "settings.toml", np.random.default_rng(0)
+    toml.write_text(dump_settings(settings))
+    for number in range(kills):
+        out = folder / f"killed-{number}"
+        process = start_program("train", str(toml), "--out", str(out), "--quiet", "--device", "cpu")
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            if out.exists() and checkpoint_steps(out):
+                break
+            time.sleep(0.005)
+        time.sleep(draw.uniform(0, 0.3))
+        assert process.poll() is None, "the run was over before it could be killed"
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        assert max(checkpoint_steps(out)) < 150
+        ended = contents(train_text(settings, out, resume=True, device="cpu").run.path)
+        assert ended == whole
+
+
+def test_a_killed_run_ends_like_one_that_was_not_killed(corpus: Path, tmp_path: Path) -> None:
+    check_killed_runs_end_alike(corpus, tmp_path, kills=1)
+
+
+@pytest.mark.slow
+def test_ten_killed_runs_end_like_one_that_was_not_killed(corpus: Path, tmp_path: Path) -> None:
+    check_killed_runs_end_alike(corpus, tmp_path, kills=10)
+
+
+def test_a_tokenizer_of_a_run_without_settings_is_made_again(corpus: Path, tmp_path: Path) -> None:
+    """Killed before its settings were written, a run may go on with others."""
+    whole = contents(trained(small_text_settings(corpus), tmp_path / "whole").path)
+    other = trained(small_text_settings(corpus, data={"vocabulary": 70}), tmp_path / "other").path
+    begun = tmp_path / "begun"
+    for name in ("tokenizer", "passages"):
+        shutil.copytree(other / name, begun / name)
+    assert (begun / "tokenizer" / "tokenizer.json").read_bytes() != whole["tokenizer/tokenizer.json"]
+    assert contents(trained(small_text_settings(corpus), begun, resume=True).path) == whole
+
+
+def test_a_run_killed_while_it_wrote_its_first_file_goes_on(tmp_path: Path) -> None:
+    run = TextRun(tmp_path / "run")
+    run.path.mkdir()
+    (run.path / ".settings.toml.tmp").touch()
+    check_text_out(run, resume=True)
+    with pytest.raises(InputError, match="is not empty"):
+        check_text_out(run, resume=False)
+    (run.path / "notes.txt").touch()
+    with pytest.raises(InputError, match="holds no run to resume"):
+        check_text_out(run, resume=True)
+
+
+def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, tmp_path: Path) -> None:
+    settings = small_text_settings(corpus)
+    run = trained(settings, tmp_path / "run")
+    with pytest.raises(InputError, match=r"model.width \(8 there, 16 here\)"):
+        trained(small_text_settings(corpus, model={"width": 16}), run.path, resume=True)
+    with pytest.raises(InputError, match="is not empty"):
+        trained(settings, run.path)
+    moved = tmp_path / "moved.txt"
+    moved.write_text(corpus.read_text())
+    other = trained(small_text_settings(moved), tmp_path / "other")
+    moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
+    with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\); go on with the same corpus") as caught:
+        trained(small_text_settings(moved), other.path, resume=True)
+    assert "leave the settings out" not in str(caught.value)
+    with pytest.raises(
+        InputError, match=r"device \(cpu there, cuda here\); go on with the same corpus, tokenizer, device"
+    ):
+        run.check_same_settings(settings, device="cuda")
+    run.check_same_settings(settings, device="cpu")
+    with pytest.raises(InputError, match=r"seed \(0 there, 1 here\), device .*; leave the settings out to go on"):
+        run.check_same_settings(small_text_settings(corpus, seed=1), device="cuda")
+
+
+def test_bad_input_does_not_empty_a_folder_that_another_process_began_to_fill(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the first look at the folder and the lock, another process may train there."""
+    moved, out, locked = tmp_path / "moved.txt", tmp_path / "run", TextRun.locked
+    moved.write_text(corpus.read_text())
+    settings = small_text_settings(moved)
+    before: dict[str, bytes] = {}
+
+    def kept() -> dict[str, bytes]:
+        """All but passages, which are cut anew from whatever corpus there is."""
+        return {name: content for name, content in contents(out).items() if not name.startswith("passages/")}
+
+    def begin_first(run: TextRun) -> AbstractContextManager[None]:
+        monkeypatch.setattr(TextRun, "locked", locked)
+        trained(settings, out)
+        before.update(kept())
+        moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
+        return locked(run)
+
+    monkeypatch.setattr(TextRun, "locked", begin_first)
+    with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\)"):
+        trained(settings, out, resume=True)
+    assert "checkpoint-14.safetensors" in before
+    assert kept() == before
