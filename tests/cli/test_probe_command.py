@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import html
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -149,6 +150,7 @@ def test_a_model_that_is_added_leaves_topics_words_and_figures_of_the_others(
     assert [each["model"] for each in json.loads((tmp_path / "out" / "words.json").read_text())] == models
     table = (tmp_path / "out" / "figures" / "ratios-one-matrix.txt").read_text()
     assert all(model in table for model in models)
+    assert {about["tokenizer"] for about in json.loads((tmp_path / "out" / "corpus.json").read_text())} == tokenizers[1]
 
 
 def test_what_could_not_be_read_of_the_corpus_is_said(
@@ -164,6 +166,14 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         said = " ".join((printed.err if more else printed.out).split())
         assert "what comes before is used" in said
         assert not more or json.loads(printed.out)
+    # It stays with the results, in a file and on the page.
+    [about] = json.loads((tmp_path / "out" / "corpus.json").read_text())
+    [problem] = about["problems"]
+    assert problem.endswith("what comes before is used")
+    assert {"c_npmi", "c_v", "diversity"} <= {name for name, value in about["topic_quality"].items() if value}
+    page = (tmp_path / "out" / "report.html").read_text()
+    for said in (f"{problem}.", f"topics: c_npmi {about['topic_quality']['c_npmi']:.3f}"):
+        assert html.escape(said) in page
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,18 @@ def test_attention_stands_once_for_all_embeddings(capsys: pytest.CaptureFixture[
     assert one["ratio"] != other["ratio"]
 
 
+def test_long_names_are_folded_and_not_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    names = [f"/models/{'a' * 40}/{end}" for end in ("first", "second")]
+    print_table(Probed([row("matrix") | {"model": name} for name in names], [], []), Path("out"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    # Cells of the first column, one under the other.
+    column = "".join(line.split("│")[1].strip() for line in lines)
+    assert column == "".join(names)
+    assert names[0] not in " ".join(lines), "the control: they do not fit into one line"
+
+
 def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "out/report.html, probe.json, probe.csv, topics.csv, words.json, figures/ (1 files)" in printed(
+    assert "out/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ (1 files)" in printed(
         capsys, row("matrix")
     )

@@ -23,7 +23,8 @@ def print_table(result: "Probed", out: Path) -> None:
     """A line a model, threshold, assignment and embedding; then notes and what was written."""
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
     for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
-        table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"))
+        # Folded, not cut: two long paths must not look alike.
+        table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"), overflow="fold")
     rows = [row for row in result.rows if not row["centred"]]
     for before, row in zip([None, *rows], rows, strict=False):
         table.add_row(*_cells(row, repeated=before is not None and _labelling(before) == _labelling(row)))
@@ -31,7 +32,7 @@ def print_table(result: "Probed", out: Path) -> None:
     for line in (*_signs(rows), *result.notes):
         console().print(line, soft_wrap=True)
     console().print(
-        f"written: {out}/report.html, probe.json, probe.csv, topics.csv, words.json, figures/ "
+        f"written: {out}/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ "
         f"({len(result.figures)} files)",
         soft_wrap=True,
     )

@@ -7,18 +7,16 @@ from pathlib import Path
 from topicscope import scale
 from topicscope.commands.probe_figures import draw
 from topicscope.commands.probe_folder import ProbeFolder, Row
-from topicscope.probe.ground import Ground, topic_rows
+from topicscope.probe.ground import corpus_row, topic_rows
 from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.sources import check_names
-from topicscope.probe.topics import quality, save_topics
+from topicscope.probe.topics import save_topics
 from topicscope.report.page import write_report
-from topicscope.text.problems import Problems
+from topicscope.report.probe_notes import corpus_notes
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
-# Words that a note lists.
-LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -79,6 +77,8 @@ def probe(
             folder.write(rows)
         grounds = list({id(each.ground): each.ground for each in finished}.values())
         folder.write_topics([row for ground in grounds for row in topic_rows(ground)])
+        corpora = [corpus_row(ground) for ground in grounds]
+        folder.write_corpora(corpora)
         for ground in grounds:
             if ground.fits:
                 kept = out / f"topics-{ground.name}"
@@ -90,7 +90,7 @@ def probe(
         # Of all models that the folder has, whenever they were probed.
         figures = draw(folder.rows(), folder.words(), folder.figures)
         write_report([out], out / "report.html")
-        return Probed(rows, figures, _notes(finished), out)
+        return Probed(rows, figures, corpus_notes(corpora, rows), out)
 
 
 def _place(finished: Finished, models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:
@@ -106,26 +106,3 @@ def _word_map(finished: Finished) -> Row:
 
 # The public name: ``topicscope.probe`` is the package.
 probe_models = probe
-
-
-def _notes(finished: Sequence[Finished]) -> list[str]:
-    notes = []
-    for ground in {id(each.ground): each.ground for each in finished}.values():
-        about = ground.passages.description
-        notes.append(
-            f"{about['source']}: {about['documents']:,} articles, {len(ground.passages):,} passages; measured on "
-            f"{len(ground.chosen):,}."
-        )
-        notes += [f"{about['source']}: {sentence}." for sentence in Problems(**about["problems"]).sentences()]
-        if ground.split_words:
-            notes.append(_left_out(ground))
-        if ground.fits:
-            shown = {name: value for name, value in quality(ground.fits).items() if value is not None}
-            notes.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in shown.items()) + ".")
-    return notes
-
-
-def _left_out(ground: Ground) -> str:
-    words, more = ground.split_words[:LISTED], len(ground.split_words) - LISTED
-    listed = ", ".join(words) + (f" and {more:,} more" if more > 0 else "")
-    return f'own topics: the tokenizer of "{ground.tokenizer.name}" splits these words, which are left out: {listed}.'

@@ -1,4 +1,4 @@
-"""The folder that ``probe`` writes: settings, probe.json, probe.csv, topics.csv, figures, and finished work."""
+"""The folder that ``probe`` writes: settings, probe.json, its tables and what goes with them, and finished work."""
 
 import contextlib
 import csv
@@ -52,11 +52,8 @@ class ProbeFolder:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
     def rows(self) -> list[Row]:
-        """What probe.json holds; nothing if there is none, or a broken one."""
-        try:
-            return list(json.loads((self.path / "probe.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return []
+        """What probe.json holds."""
+        return self._list("probe.json")
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write probe.json and probe.csv with these rows, and those of other models that are there."""
@@ -78,18 +75,29 @@ class ProbeFolder:
             kept = []
         self._write_table("topics.csv", [*kept, *rows])
 
+    def write_corpora(self, rows: Sequence[Row]) -> None:
+        """Write corpus.json with these rows, and those of other tokenizers and passage lengths that are there."""
+        new = {(row["tokenizer"], row["length"]) for row in rows}
+        kept = [row for row in self._list("corpus.json") if (row["tokenizer"], row["length"]) not in new]
+        text = json.dumps([*kept, *rows], indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / "corpus.json", text + "\n")
+
     def words(self) -> list[Row]:
-        """What words.json holds; nothing if there is none, or a broken one."""
-        try:
-            return list(json.loads((self.path / "words.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return []
+        """What words.json holds."""
+        return self._list("words.json")
 
     def write_words(self, maps: Sequence[Row]) -> None:
         """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
         new = {each["model"] for each in maps}
         every = [each for each in self.words() if each["model"] not in new] + [each for each in maps if each["words"]]
         write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def _list(self, name: str) -> list[Row]:
+        """What a file holds; nothing if there is none, or a broken one."""
+        try:
+            return list(json.loads((self.path / name).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return []
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
         table = io.StringIO()

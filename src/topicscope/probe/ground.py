@@ -16,8 +16,9 @@ from topicscope.probe.labels import Labels
 from topicscope.probe.own_topics import OwnTopics, read_own_topics
 from topicscope.probe.plan import Plan, places, vocabulary
 from topicscope.probe.settings import MOST_FITS, ProbeSettings
-from topicscope.probe.topics import FittedTopics, TopicSettings, fit_topics, labels, load_topics
+from topicscope.probe.topics import FittedTopics, TopicSettings, fit_topics, labels, load_topics, quality
 from topicscope.text.corpora import Corpus
+from topicscope.text.problems import Problems
 from topicscope.text.tokens import Passages, Tokenizer, write_passages
 
 # Passages whose pairs are counted at once.
@@ -219,3 +220,20 @@ def topic_rows(ground: Ground) -> list[dict[str, object]]:
         for each in ground.plan.labels
         for topic, word in np.argwhere(each.membership.T)
     ]
+
+
+def corpus_row(ground: Ground) -> dict[str, object]:
+    """A row of corpus.json: how much was read, what could not be, and how good the topics are."""
+    about = ground.passages.description
+    return {
+        "tokenizer": ground.tokenizer.digest,
+        "tokenizer_name": ground.tokenizer.name,
+        "length": ground.length,
+        "source": about["source"],
+        "articles": about["documents"],
+        "passages": len(ground.passages),
+        "measured": len(ground.chosen),
+        "problems": Problems(**about["problems"]).sentences(),
+        "words_left_out": list(ground.split_words),
+        "topic_quality": quality(ground.fits) if ground.fits else None,
+    }

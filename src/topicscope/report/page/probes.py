@@ -11,6 +11,7 @@ from topicscope.report.page.probe_figures import probe_figures
 from topicscope.report.page.probe_heads import head_thresholds
 from topicscope.report.page.probe_rows import MEASURES, SIGNIFICANT, model_name, threshold_name
 from topicscope.report.page.store import Store
+from topicscope.report.probe_notes import corpus_notes
 from topicscope.report.rounding import with_interval
 
 MOST_TOPICS = 300
@@ -23,6 +24,8 @@ class ProbeSection:
 
     anchor: str
     folder: str
+    notes: tuple[str, ...]
+    """On the corpus and the topics."""
     columns: tuple[str, ...]
     rows: tuple[Mapping[str, str], ...]
     topics: tuple[tuple[str, str], ...]
@@ -43,12 +46,12 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         return None
     anchor = f"probe-{number}"
     topics, kept = _topics(folder, found)
-    words = folder / "words.json"
-    maps = (read_json(words, found) if words.exists() else None) or []
+    maps, corpora = (_optional(folder / name, found) for name in ("words.json", "corpus.json"))
     drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
     return ProbeSection(
         anchor=anchor,
         folder=str(folder),
+        notes=tuple(corpus_notes(corpora, rows)),
         columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
         rows=tuple(table_row(row) for row in rows),
         topics=topics,
@@ -57,6 +60,11 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         thresholds=tuple(head_thresholds(rows)),
         images=images_of(drawn, anchor, store, found),
     )
+
+
+def _optional(path: Path, found: Found) -> list[Row]:
+    """What a file holds that earlier versions did not write."""
+    return (read_json(path, found) if path.exists() else None) or []
 
 
 def table_row(row: Row) -> dict[str, str]:
