@@ -42,12 +42,25 @@ def write_text_run(folder: Path) -> Path:
     folder.mkdir(parents=True)
     (folder / "settings.toml").write_text(dump_settings(small_text_settings()))
 
+    def contrast(ratio: float) -> dict[str, float]:
+        return {"ratio": ratio, "low": ratio / 2, "high": ratio * 2}
+
     def topics(embedding: float, attention: float) -> dict[str, Any]:
-        return {"embedding_layer": {"ratio": embedding}, "attention": {"ratio": attention}}
+        difference = {"ratio": None, "difference": 0.5, "difference_low": 0.25, "difference_high": 1.0}
+        layers = [contrast(attention), contrast(attention * 2)]
+        cosines = {"embedding_layer": contrast(embedding), "embedding_matrix": difference}
+        return {**cosines, "attention": contrast(attention), "attention_by_layer": layers}
 
     rows = [
-        {"step": step, "loss": 5.0 - step, "validation_loss": None if step == 1 else 6.0 - step, "topics": measured}
-        | {"norm": {"key": [0.1, 0.2], "query": [0.1, 0.2], "value": [1.0, 2.0 * max(step, 1)]}}
+        {
+            "step": step,
+            "loss": 5.0 - step,
+            "validation_loss": None if step == 1 else 6.0 - step,
+            "norm": {"key": [0.1, 0.2], "query": [0.1, 0.2], "value": [1.0, 2.0 * max(step, 1)]},
+            "rotation": [0.25, 0.125] if step == 2 else None,
+            "gradient_norm": {"key": [1e-3, 1e-5 * 10**step]},
+            "topics": measured,
+        }
         for step, measured in enumerate([topics(-1.0, 1.0), None, topics(3.0, 2.0)])
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -39,6 +39,12 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     chromium.value(f"(document.querySelector('#{heads} [data-save=csv]').click(), 0)")
     said = list(csv.reader(io.StringIO(chromium.value(f"saved['{heads}.csv']"))))
     assert said[2] == ["minilm", "2", "1", "0.01436", "layer 1, head 2 ratio 1.01 [0.91, 1.11] p = 0.2"]
+    # Of a layer's attention too, whose intervals are not drawn.
+    layers = chromium.value("DATA.figures.find((each) => /in attention, by layer/.test(each.title)).id")
+    chromium.value(f"(document.querySelector('#{layers} [data-save=csv]').click(), 0)")
+    line = list(csv.reader(io.StringIO(chromium.value(f"saved['{layers}.csv']"))))[1]
+    assert line[:2] == ["layer 1", "0"]
+    assert [float(number) for number in (line[2], *line[4:])] == pytest.approx([0, -math.log(2), math.log(2)])
     # On paper the ink is dark, whatever the reader's theme.
     assert "rgb(230%2C%20237%2C%20243)" not in chromium.value(f"saved['{name}.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")

@@ -1,6 +1,5 @@
-"""Training runs on text: loss, norms by layer and topic structure over steps."""
+"""Training runs on text: loss, norms, rotation and gradients by layer, and topic structure, over steps."""
 
-import math
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,13 +9,10 @@ from typing import Any
 from topicscope.files import read_rows
 from topicscope.report.page.folders import Found, Row
 from topicscope.report.page.probe_rows import Figure
-from topicscope.report.page.runs import CURVE_POINTS, evenly
+from topicscope.report.page.text_curves import by_layer, curve, panel
+from topicscope.report.page.text_structure import structure_figures
 
 PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}
-# Names in the rows' ``topics``, and what a reader calls them.
-STRUCTURES = {"embedding_layer": "embeddings (cosine)", "attention": "attention"}
-FEW_POINTS = 30
-Numbers = list[float | None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,8 @@ def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
             f"topicscope train --out {folder} --resume goes on."
         )
     anchor = f"text-{number}"
-    figures = [_loss(rows), *_norms(rows), *_structure(rows)]
+    figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
+    _on_one_axis(figures, rows[-1]["step"])
     named = [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
     return TextSection(anchor, str(folder), described, tuple(named))
 
@@ -63,51 +60,43 @@ def _described(settings: dict[str, Any]) -> str:
 
 def _loss(rows: Sequence[Row]) -> Figure:
     held_out = [row for row in rows if row.get("validation_loss") is not None]
-    traces = [_curve("loss of the batch", rows, lambda row: row["loss"])]
+    traces = [curve("loss of the batch", rows, lambda row: row["loss"])]
     if held_out:
-        traces.append(_curve("held-out loss", held_out, lambda row: row["validation_loss"]))
-    return _figure("Loss", "loss", traces)
+        traces.append(curve("held-out loss", held_out, lambda row: row["validation_loss"]))
+    return panel("Loss", "loss", traces)
 
 
-def _norms(rows: Sequence[Row]) -> list[Figure]:
-    """A figure a part, a curve a layer."""
-    figures = []
-    for part, label in PARTS.items():
-        known = [row for row in rows if row["norm"].get(part)]
-        layers = min((len(row["norm"][part]) for row in known), default=0)
-        traces = [
-            _curve(f"layer {layer + 1}", known, lambda row, part=part, layer=layer: row["norm"][part][layer])  # type: ignore[misc]
-            for layer in range(layers)
-        ]
-        if traces:
-            figures.append(_figure(f"Norm of {label} by layer", "Frobenius norm", traces))
-    return figures
+def _layers(rows: Sequence[Row]) -> list[Figure]:
+    """A curve a layer of the norms of W^K, W^Q and W^V, of their gradients' norms, and of the rotation of W^V."""
+    figures = [
+        *(
+            panel(f"Norm of {label} by layer", "Frobenius norm", by_layer(rows, _norm_of("norm", part)))
+            for part, label in PARTS.items()
+        ),
+        panel(
+            "Rotation of W^V by layer",
+            "(1 − cosine) / 2",
+            by_layer(rows, lambda row: row.get("rotation")),
+            text="Cosine distance between W^V and itself 10 steps before.",
+        ),
+        *(
+            panel(
+                f"Norm of the gradient of {label} by layer",
+                "Frobenius norm (logarithmic)",
+                by_layer(rows, _norm_of("gradient_norm", part)),
+                logarithmic=True,
+            )
+            for part, label in PARTS.items()
+        ),
+    ]
+    return [figure for figure in figures if figure["traces"]]
 
 
-def _structure(rows: Sequence[Row]) -> list[Figure]:
-    """Log-ratios of same- to different-topic averages, where they were measured."""
-    traces = []
-    for name, label in STRUCTURES.items():
-        known = [row for row in rows if isinstance((row.get("topics") or {}).get(name), dict)]
-        if known:
-            curve = _curve(label, known, lambda row, name=name: _logarithm(row["topics"][name].get("ratio")))  # type: ignore[misc]
-            traces.append(curve | {"mode": "lines+markers"})
-    return [_figure("Topic structure", "log (same topic / different topic)", traces)] if traces else []
+def _norm_of(name: str, part: str) -> Callable[[Row], list[float] | None]:
+    return lambda row: (row.get(name) or {}).get(part)
 
 
-def _curve(name: str, rows: Sequence[Row], pick: Callable[[Row], float | None]) -> dict[str, Any]:
-    kept = [rows[place] for place in evenly(len(rows), CURVE_POINTS)]
-    values: Numbers = [pick(row) for row in kept]
-    # Few points are marked: a line of one cannot be seen.
-    mode = "lines+markers" if len(kept) <= FEW_POINTS else "lines"
-    return {"type": "scatter", "mode": mode, "name": name, "x": [row["step"] for row in kept], "y": values}
-
-
-def _figure(title: str, label: str, traces: list[dict[str, Any]]) -> Figure:
-    axes = {"xaxis": {"title": {"text": "step", "standoff": 5}}, "yaxis": {"title": {"text": label}}}
-    layout = {**axes, "showlegend": True, "margin": {"b": 100}, "height": 380}
-    return {"title": title, "text": "", "traces": traces, "layout": layout}
-
-
-def _logarithm(ratio: float | None) -> float | None:
-    return math.log(ratio) if ratio is not None and ratio > 0 else None
+def _on_one_axis(figures: Sequence[Figure], last: int) -> None:
+    """All over the same steps, whenever they were measured."""
+    for figure in figures:
+        figure["layout"]["xaxis"]["range"] = [-0.03 * max(last, 1), 1.03 * max(last, 1)]

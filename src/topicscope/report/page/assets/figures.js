@@ -95,7 +95,7 @@ function redrawAll() {
 // A figure's numbers: a line a point, with the ends of its interval and what is said of it where there are any.
 function tableOf(spec) {
   if (spec.table) return spec.table();
-  const intervals = spec.traces.some((trace) => trace.error_x), notes = spec.traces.some((trace) => trace.hovertext);
+  const intervals = spec.traces.some((trace) => trace.error_x || trace.error_y), notes = spec.traces.some((trace) => trace.hovertext);
   const lines = [["trace", "x", "y", "z", ...(intervals ? ["low", "high"] : []), ...(notes ? ["note"] : [])]];
   for (const trace of spec.traces) {
     // Edges behind a line repeat it.
@@ -106,9 +106,10 @@ function tableOf(spec) {
         [name, text(trace.x, x), text(trace.y, y), value, ...(notes ? [trace.hovertext ? unplain(trace.hovertext[y][x]) : ""] : [])])));
     } else if (trace.x) {
       Array.from(trace.x).forEach((x, place) => {
-        const error = trace.error_x, known = error && x !== null && error.array[place] !== null;
-        const ends = known ? [x - error.arrayminus[place], x + error.array[place]] : ["", ""];
-        lines.push([name, x === null ? "" : unplain(x), unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
+        const error = trace.error_x || trace.error_y, middle = trace.error_x ? x : trace.y[place];
+        const known = error && middle !== null && error.array[place] !== null;
+        const ends = known ? [middle - error.arrayminus[place], middle + error.array[place]] : ["", ""];
+        lines.push([name, x === null ? "" : unplain(x), trace.y[place] === null ? "" : unplain(trace.y[place]), trace.z ? trace.z[place] : "", ...(intervals ? ends : [])]);
       });
     }
   }
