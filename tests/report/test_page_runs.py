@@ -13,7 +13,7 @@ from topicscope.report.page.folders import find
 from topicscope.report.page.run_folder import classes_of
 from topicscope.report.page.runs import evenly, run_sections
 from topicscope.report.page.store import Store
-from topicscope.report.page.text_curves import by_layer
+from topicscope.report.page.text_curves import by_layer, panel
 from topicscope.report.page.view import KEPT, film
 from topicscope.report.page.views import run_views
 from topicscope.training.runs import RunFolder
@@ -143,7 +143,7 @@ def test_topic_structure_of_a_run_on_text_has_intervals_and_is_a_difference_wher
     # One ratio is not above 0, but its difference was not measured; attention has all of its ratios.
     assert sum("as a difference" in title for title in figures) == 1
     first, second, mean = figures["Topic structure in attention, by layer"]["traces"]
-    assert (first["name"], second["name"], mean["name"]) == ("layer 1", "layer 2", "attention, mean of layers")
+    assert (first["name"], second["name"], mean["name"]) == ("layer 1", "layer 2", "mean")
     assert second["y"] == pytest.approx(np.log([2, 4]))
     # Intervals of layers would lie over each other: they are in the table alone.
     assert [trace["error_y"]["visible"] for trace in (first, second, mean)] == [False, False, True]
@@ -152,6 +152,10 @@ def test_topic_structure_of_a_run_on_text_has_intervals_and_is_a_difference_wher
 def test_layers_beyond_the_colours_have_other_dashes() -> None:
     lines = by_layer([{"step": 0, "values": list(range(13))}], lambda row: row["values"])
     assert [line["line"]["dash"] for line in lines] == ["solid"] * 6 + ["dash"] * 6 + ["dot"]
+    # A logarithmic axis of a few factors has more ticks than one of many.
+    assert panel("", "", lines[1:], logarithmic=True)["layout"]["yaxis"]["dtick"] == "D2"
+    lines[1]["y"] = [1e-3]
+    assert panel("", "", lines[1:], logarithmic=True)["layout"]["yaxis"]["dtick"] == 1
     # Rows that were written before there was such a number have no curve.
     assert by_layer([{"step": 0}], lambda row: row.get("values")) == []
 

@@ -106,8 +106,7 @@ def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row
 
 
 def _ratios(row: Row) -> RatioRow:
-    ratios = {name: Ratio(row[name]["ratio"], row[name]["low"], row[name]["high"]) for name in MEASURES}
-    return RatioRow(_model(row), row["fraction"], ratios)
+    return RatioRow(_model(row), row["fraction"], {name: Ratio.of(row[name]) for name in MEASURES})
 
 
 def _model(row: Row) -> str:

@@ -286,8 +286,7 @@ def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) 
 def _ratio_row(model: str, fraction: float, row: Row) -> "RatioRow":
     from topicscope.report.probe import Ratio, RatioRow
 
-    ratios = {name: Ratio(*(row[name][end] for end in ("ratio", "low", "high"))) for name in MEASURES}
-    return RatioRow(model, fraction, ratios)
+    return RatioRow(model, fraction, {name: Ratio.of(row[name]) for name in MEASURES})
 
 
 def _printed_rows(models: set[str]) -> "list[RatioRow]":

@@ -1,8 +1,10 @@
 """Figures of the probe, from numbers: Table 1's layout, the map of heads, similarity of words, checkpoints."""
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -17,6 +19,14 @@ from topicscope.report.rounding import with_interval
 
 MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
 SIGNIFICANT = "p < 0.05, for all heads of a model together"
+# What the signs of a table mean.
+SIGNS = {
+    "Δ": "same − different topic [95 % interval], where there is no ratio, as the average over different topics is not "
+    "clearly above 0",
+    "–": "no pair to average over",
+}
+# Panels of models in a row.
+COLUMNS = 4
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,16 @@ class Ratio:
     value: float | None
     low: float | None = None
     high: float | None = None
+    difference: float | None = None
+    """Same minus different: what is shown where there is no ratio."""
+    difference_low: float | None = None
+    difference_high: float | None = None
+
+    @classmethod
+    def of(cls, contrast: Mapping[str, Any]) -> "Ratio":
+        """That of a contrast in a row of probe.json."""
+        names = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
+        return cls(*(contrast.get(name) for name in names))
 
     @property
     def has_interval(self) -> bool:
@@ -36,7 +56,8 @@ class Ratio:
     def text(self) -> str:
         """Short, for a table."""
         if self.value is None:
-            return "–"
+            ends = (self.difference_low, self.difference_high)
+            return "–" if self.difference is None else f"Δ {with_interval(self.difference, *ends)}"
         if self.low is None or self.high is None:
             return f"{self.value:.3g}"
         return with_interval(self.value, self.low, self.high)
@@ -53,15 +74,18 @@ class RatioRow:
 
 
 def ratio_text(rows: Sequence[RatioRow]) -> str:
-    """Table 1's layout as text: a line a row, columns aligned."""
+    """Table 1's layout as text: a line a row, columns aligned; then what its signs mean."""
     cells = [["model", "threshold", *(f"{name} (same/different)" for name in MEASURES.values())]]
     for before, row in zip([None, *rows], rows, strict=False):
         model = "" if before and before.model == row.model else row.model
-        fraction = "–" if row.fraction is None else f"{row.fraction:g}"
+        fraction = "own" if row.fraction is None else f"{row.fraction:g}"
         cells.append([model, fraction, *(row.ratios[name].text for name in MEASURES)])
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+    signs = [f"{sign}: {meaning}." for sign, meaning in SIGNS.items() if sign in "".join(lines)]
+    return "\n".join(
+        [lines[0], "  ".join("-" * width for width in widths), *lines[1:], *([""] if signs else []), *signs]
+    )
 
 
 def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[RatioRow] = ()) -> Figure:
@@ -75,10 +99,10 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     panels = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
     for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
         panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0, label="no topic structure")
-        for place, (row, printed) in enumerate(every):
-            _draw_ratio(panel, row.ratios[measure], place, printed)
         panel.set_xscale("log")
         _plain_ticks(panel, [row.ratios[measure] for row, _ in every])
+        for place, (row, printed) in enumerate(every):
+            _draw_ratio(panel, row.ratios[measure], place, printed)
         panel.set_xlabel(f"{name}: same / different topic")
         panel.grid(axis="x", color="0.9", linewidth=0.5)
         if reference:
@@ -91,6 +115,8 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
         hollow = Line2D([], [], marker="o", color=BLUE, markerfacecolor="none", linestyle="none")
         hollow.set_label("measured here, no interval: too few replicates have a pair")
         handles.append(hollow)
+    if any(each.value is None and each.difference is not None for row in rows for each in row.ratios.values()):
+        handles.append(Line2D([], [], linestyle="none", label="Δ: same − different topic, where there is no ratio"))
     if reference:
         shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
         handles.append(Line2D([], [], label="printed in the paper", **shape))  # type: ignore[arg-type]
@@ -100,7 +126,10 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
 
 def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
     if ratio.value is None:
-        panel.text(1, place, " not defined", fontsize=7, va="center", color=GREY)
+        _write(panel, "no pair" if ratio.text == "–" else ratio.text, place)
+        return
+    if ratio.value <= 0:
+        _write(panel, f"{ratio.text}, off this axis", place)
         return
     if printed:
         panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
@@ -110,6 +139,13 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
         return
     panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
     panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5, label="measured")
+
+
+def _write(panel: Axes, text: str, place: int) -> None:
+    """Beside the line at 1, on the side that has more room."""
+    low, high = np.log(panel.get_xlim())
+    side = "left" if -low < 0.55 * (high - low) else "right"
+    panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
 
 
 def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
@@ -129,23 +165,35 @@ def head_maps(
     limit = max(
         (float(np.abs(values[np.isfinite(values)]).max(initial=0.1)) for values, _ in panels.values()), default=1.0
     )
-    widths = [values.shape[1] for values, _ in panels.values()]
-    tall = max(values.shape[0] for values, _ in panels.values())
-    figure = Figure(figsize=(0.36 * sum(widths) + 1.2 * len(panels) + 1.6, 0.36 * tall + 2.0), layout="constrained")
+    shapes = [values.shape for values, _ in panels.values()]
+    # At least as wide as what is written above a panel, at least as high as two layers.
+    wide = [
+        max(0.36 * max(heads for _, heads in shapes[place::COLUMNS]), 1.9) for place in range(min(len(shapes), COLUMNS))
+    ]
+    tall = [0.36 * max(2, *(each for each, _ in shapes[at : at + COLUMNS])) for at in range(0, len(shapes), COLUMNS)]
+    figure = Figure(
+        figsize=(sum(wide) + 0.5 * len(wide) + 1.6, sum(tall) + 1.1 * len(tall) + 0.9), layout="constrained"
+    )
     figure.suptitle(title, fontsize=10)
-    axes = figure.subplots(1, len(panels), squeeze=False, width_ratios=widths)[0]
-    for panel, (name, (values, significant)) in zip(axes, panels.items(), strict=True):
+    axes = _grid(figure, len(panels), width_ratios=wide, height_ratios=tall)
+    for place, (panel, (name, (values, significant))) in enumerate(zip(axes, panels.items(), strict=True)):
         image = panel.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         image.set_label("log₂ (same / different topic)")
         layer, head = np.nonzero(significant)
         panel.plot(head, layer, "o", color="black", markersize=3, label=SIGNIFICANT)
-        layers, heads = values.shape
-        panel.set_xticks(range(0, heads, 1 if heads <= 12 else 4), range(1, heads + 1, 1 if heads <= 12 else 4))
-        panel.set_yticks(range(0, layers, 1 if layers <= 12 else 4), range(1, layers + 1, 1 if layers <= 12 else 4))
+        layers, heads = (range(0, count, 1 if count <= 12 else 4) for count in values.shape)
+        panel.set_xticks(heads, [str(at + 1) for at in heads])
+        panel.set_yticks(layers, [str(at + 1) for at in layers])
         panel.set_xlabel("head")
-        panel.set_title(f"{name}\n{significant.sum()} of {values.size} heads with p < 0.05", fontsize=9)
-    axes[0].set_ylabel("layer")
-    figure.colorbar(image, ax=axes, shrink=0.9).set_label("log₂ (same / different topic)", fontsize=8)
+        panel.set_title(
+            f"{_folded(name, wide[place % COLUMNS])}\n{significant.sum()} of {values.size} heads with p < 0.05",
+            fontsize=9,
+        )
+        if place % COLUMNS == 0:
+            panel.set_ylabel("layer")
+    figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall)).set_label(
+        "log₂ (same / different topic)", fontsize=8
+    )
     dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none", label=SIGNIFICANT)
     figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
     return figure
@@ -153,11 +201,12 @@ def head_maps(
 
 def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Figure:
     """Similarity of every two words, a panel a model, the numbers written into the cells (Figure 3)."""
-    side = 0.52 * len(words) + 1.6
-    figure = Figure(figsize=(side * len(panels) + 0.6, side), layout="constrained")
+    side, columns = 0.42 * len(words) + 0.3, min(len(panels), COLUMNS)
+    rows = -(-len(panels) // COLUMNS)
+    figure = Figure(figsize=(side * columns + 2.0, (side + 0.9) * rows + 0.4), layout="constrained")
     figure.suptitle(title, fontsize=10)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
-    for panel, (name, values) in zip(axes, panels.items(), strict=True):
+    axes = _grid(figure, len(panels))
+    for place, (panel, (name, values)) in enumerate(zip(axes, panels.items(), strict=True)):
         image = panel.imshow(values, cmap=COLOURS, vmin=-1, vmax=1, interpolation="nearest")
         for row, column in np.ndindex(*values.shape):
             shade = "white" if abs(values[row, column]) > 0.7 else "black"
@@ -165,25 +214,47 @@ def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
             text = f"{round(float(values[row, column]), 2) + 0.0:.2f}"
             panel.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
         panel.set_xticks(range(len(words)), words, rotation=45, ha="right", fontsize=8)
-        panel.set_yticks(range(len(words)), words, fontsize=8)
-        panel.set_title(name, fontsize=9)
-    figure.colorbar(image, ax=axes, shrink=0.8).set_label("cosine similarity", fontsize=8)
+        # Once a row: they are the same for all.
+        panel.set_yticks(range(len(words)), words if place % COLUMNS == 0 else [""] * len(words), fontsize=8)
+        panel.set_title(_folded(name, side), fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.8, aspect=20 * rows).set_label("cosine similarity", fontsize=8)
     return figure
+
+
+def _grid(figure: Figure, count: int, **ratios: Sequence[float]) -> list[Axes]:
+    """Panels in rows."""
+    rows, columns = -(-count // COLUMNS), min(count, COLUMNS)
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios).ravel().tolist()
+    for spare in axes[count:]:
+        spare.remove()
+    return axes[:count]
+
+
+def _folded(name: str, inches: float) -> str:
+    """A title of small letters in lines that are no wider than its panel."""
+    return "\n".join(textwrap.wrap(name, max(int(inches / 0.075), 10)))
 
 
 def over_checkpoints(
     revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Ratio]]], *, title: str
 ) -> Figure:
-    """Ratios over the checkpoints of one model, a panel a measure, a line a threshold, intervals shaded."""
+    """Ratios over the checkpoints of one model, a panel a measure, a line a threshold, intervals shaded.
+
+    A measure that lacks a ratio somewhere is drawn as the difference, on an axis of its own.
+    """
     figure = Figure(figsize=(4.4 * len(measures), 3.6), layout="constrained")
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
     for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
-        panel.axhline(1, color=GREY, linestyle="--", linewidth=1.0, label="_no topic structure")
+        every = [each for ratios in lines.values() for each in ratios]
+        apart = any(each.value is None and each.difference is not None for each in every)
+        ends = ("difference", "difference_low", "difference_high") if apart else ("value", "low", "high")
+        panel.axhline(0 if apart else 1, color=GREY, linestyle="--", linewidth=1.0, label="_no topic structure")
+        panel.set_ylabel("same − different topic" if apart else "same / different topic")
         for number, (name, ratios) in enumerate(lines.items()):
             colour, marker = styles[number % len(styles)]
-            value, low, high = (_numbers(ratios, end) for end in ("value", "low", "high"))
+            value, low, high = (_numbers(ratios, end) for end in ends)
             places = np.arange(len(ratios))
             panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0, label=f"_{name}: 95 % interval")
             panel.plot(places, value, marker=marker, color=colour, label=name)
@@ -191,9 +262,8 @@ def over_checkpoints(
         panel.set_xlabel("checkpoint")
         panel.set_title(MEASURES.get(measure, measure), fontsize=9)
         panel.grid(color="0.9", linewidth=0.5)
-        if all(each.value is None for ratios in lines.values() for each in ratios):
+        if all(each.value is None and each.difference is None for each in every):
             _nothing(panel)
-    axes[0].set_ylabel("same / different topic")
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
     return figure
 

@@ -54,10 +54,16 @@ def dash_of(layer: int) -> dict[str, str]:
 
 def panel(title: str, label: str, traces: Sequence[Curve], *, text: str = "", logarithmic: bool = False) -> Figure:
     """A figure over steps, with room for its legend below it."""
-    scale = {"type": "log", "exponentformat": "power"} if logarithmic else {}
+    scale = {"type": "log", "exponentformat": "power", "dtick": _ticks(traces)} if logarithmic else {}
     axes = {"xaxis": {"title": {"text": "step", "standoff": 5}}, "yaxis": {"title": {"text": label}, **scale}}
     wide, narrow = (_room(traces, width) for width in (430, 290))
     return {"title": title, "text": text, "traces": list(traces), "layout": {**axes, **wide}, "narrow": narrow}
+
+
+def _ticks(traces: Sequence[Curve]) -> int | str:
+    """Of a logarithmic axis: powers of ten, and within few of them 2 and 5 times these too."""
+    values = [value for trace in traces for value in trace["y"] if value]
+    return "D2" if values and max(values) < 100 * min(values) else 1
 
 
 def _room(traces: Sequence[Curve], width: int) -> dict[str, Any]:

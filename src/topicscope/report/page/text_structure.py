@@ -51,7 +51,11 @@ def _layers(measured: Sequence[Row], mean: Curve | None) -> list[Figure]:
     # After the layers, which have the colours of the other panels, and in none of them.
     soft = {"color": "#808080", "width": 4}
     text = "The mean with 95 % intervals; those of the layers are in the CSV."
-    return [panel("Topic structure in attention, by layer", RATIO, [*lines, mean | {"line": soft}], text=text)]
+    return [
+        panel(
+            "Topic structure in attention, by layer", RATIO, [*lines, mean | {"name": "mean", "line": soft}], text=text
+        )
+    ]
 
 
 def _of_layer(layer: int) -> Callable[[Row], Interval]:
