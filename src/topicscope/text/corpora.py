@@ -12,7 +12,7 @@ from topicscope.errors import InputError
 from topicscope.settings.checks import check_one_of
 from topicscope.text import formats, hub_datasets, wikipedia
 from topicscope.text.problems import FIELD_OPTION, Problems
-from topicscope.text.streams import Progress, beginning, read_chunks
+from topicscope.text.streams import NotTextError, Progress, beginning, read_chunks
 
 Layout = Literal["auto", "lines", "paragraphs", "files"]
 SAMPLE = "wiki-sample"
@@ -112,12 +112,22 @@ class Corpus:
         if self.dataset:
             yield from self.dataset.texts(self.text_field, self.problems, progress)
         for path in self.files:
-            yield from self._file_texts(path, progress)
+            try:
+                texts = self._file_texts(path, progress)
+            except NotTextError:
+                if len(self.files) == 1:
+                    raise
+                # Among others, as pictures are in many folders, it ends no study.
+                self.problems.not_text.append(path.name)
+                if progress:
+                    progress(path.stat().st_size)
+            else:
+                yield from texts
 
     def _file_texts(self, path: Path, progress: Progress | None) -> Iterator[tuple[str, str]]:
         start = beginning(path)
         if b"\0" in start:
-            raise InputError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
+            raise NotTextError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
         chunks = read_chunks(path, self.problems, progress)
         if wikipedia.is_dump(start):
             return wikipedia.articles(chunks, self.problems, path.name)

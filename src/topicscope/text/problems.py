@@ -6,8 +6,8 @@ from itertools import islice
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
-# Fields that are named of a line.
-MOST_FIELDS = 8
+# Fields that are named of a line, and files of a kind.
+MOST_FIELDS, MOST_FILES = 8, 8
 # By which a user says where the text is.
 FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
 
@@ -37,6 +37,9 @@ class Problems:
     archives: list[str] = field(default_factory=list)
     """Compressed files that could be read in part only, and how far."""
 
+    not_text: list[str] = field(default_factory=list)
+    """Files of a folder that are not text, or not in UTF-8; left out."""
+
     redirects: int = 0
     """Pages of a dump that only point to another one; left out, as they should be."""
 
@@ -63,6 +66,8 @@ class Problems:
             "very long documents were cut into several": self.long_documents,
         }
         found = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
+        if self.not_text:
+            found.append(_files_left_out(self.not_text))
         return found + [
             place if place.endswith(FROM_THE_BEGINNING) else f"{place}: what comes before is used"
             for place in self.archives + self.broken_markup
@@ -71,3 +76,14 @@ class Problems:
     def table(self) -> dict[str, object]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def _files_left_out(names: list[str]) -> str:
+    listed = ", ".join(names[:MOST_FILES])
+    more = f" and {len(names) - MOST_FILES:,} more" if len(names) > MOST_FILES else ""
+    said = (
+        "1 file is not text in UTF-8 and was"
+        if len(names) == 1
+        else f"{len(names):,} files are not text in UTF-8 and were"
+    )
+    return f"{said} left out: {listed}{more}"
