@@ -13,7 +13,7 @@ from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.sources import check_names
 from topicscope.probe.topics import quality, save_topics
 from topicscope.report.page import write_report
-from topicscope.text.problems import Problems
+from topicscope.text.problems import corpus_notes
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
@@ -116,7 +116,7 @@ def _notes(finished: Sequence[Finished]) -> list[str]:
             f"{about['source']}: {about['documents']:,} articles, {len(ground.passages):,} passages; measured on "
             f"{len(ground.chosen):,}."
         )
-        notes += [f"{about['source']}: {sentence}." for sentence in Problems(**about["problems"]).sentences()]
+        notes += corpus_notes(about)
         if ground.split_words:
             notes.append(_left_out(ground))
         if ground.fits:

@@ -1,6 +1,6 @@
 """What models with one tokenizer are measured on: passages, topics, and the plan that follows from them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from topicscope.probe.own_topics import OwnTopics, read_own_topics
 from topicscope.probe.plan import Plan, places, vocabulary
 from topicscope.probe.settings import MOST_FITS, ProbeSettings
 from topicscope.probe.topics import FittedTopics, TopicSettings, fit_topics, labels, load_topics
-from topicscope.text.corpora import Corpus
+from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.tokens import Passages, Tokenizer, write_passages
 
 # Passages whose pairs are counted at once.
@@ -77,7 +77,7 @@ def prepare_ground(
     work.mkdir(parents=True, exist_ok=True)
     every, word_topics = settings.text.every, settings.topics.word_topics
     folder = work / f"passages-{tokenizer.digest}-{length}-{every}"
-    progress = _bytes_read(corpus, report)
+    progress = bytes_read(corpus, report)
     with alone_in(work):
         passages = write_passages(corpus, tokenizer, length=length, folder=folder, every=every, progress=progress)
         measuring = _measured(passages, corpus, settings)
@@ -96,19 +96,6 @@ def prepare_ground(
             fitted_on=None if own else fitted_on(fits, passages),
             split_words=tuple(own.split_words) if own else (),
         )
-
-
-def _bytes_read(corpus: Corpus, report: scale.Report | None) -> Callable[[int], None]:
-    """Reports how much of a corpus is read, told how many bytes were read since it was last called."""
-    read = 0
-
-    def more(number: int) -> None:
-        nonlocal read
-        read += number
-        if report and corpus.size:
-            report(min(read, corpus.size), corpus.size, "bytes read")
-
-    return more
 
 
 def _measured(passages: Passages, corpus: Corpus, settings: ProbeSettings) -> Int[np.ndarray, " chosen"]:

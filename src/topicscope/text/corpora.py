@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.settings.checks import check_one_of
+from topicscope.settings.text import Layout
 from topicscope.text import formats, hub_datasets, wikipedia
 from topicscope.text.problems import FIELD_OPTION, Problems
 from topicscope.text.streams import NotTextError, Progress, beginning, read_chunks
 
-Layout = Literal["auto", "lines", "paragraphs", "files"]
 SAMPLE = "wiki-sample"
 SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 
@@ -138,6 +139,19 @@ class Corpus:
             layout = "paragraphs" if formats.has_paragraphs(start) else "lines"
         split = {"lines": formats.line_texts, "paragraphs": formats.paragraph_texts, "files": formats.whole_texts}
         return ((path.name, text) for text in split[layout](chunks, self.problems))
+
+
+def bytes_read(corpus: Corpus, report: scale.Report | None, *, why: str = "") -> Progress:
+    """Reports how much of a corpus is read, told how many bytes were read since it was last called."""
+    read = 0
+
+    def more(number: int) -> None:
+        nonlocal read
+        read += number
+        if report and corpus.size:
+            report(min(read, corpus.size), corpus.size, f"bytes read {why}".strip())
+
+    return more
 
 
 def _sample() -> Path:

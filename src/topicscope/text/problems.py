@@ -1,8 +1,9 @@
 """What went wrong while reading, counted: text from the world is never clean, and one bad line ends no study."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from typing import Any
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
@@ -76,6 +77,11 @@ class Problems:
     def table(self) -> dict[str, object]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def corpus_notes(description: Mapping[str, Any]) -> list[str]:
+    """Sentences on what could not be read of a corpus, from the description that is kept with its passages."""
+    return [f"{description['source']}: {sentence}." for sentence in Problems(**description["problems"]).sentences()]
 
 
 def _files_left_out(names: list[str]) -> str:
