@@ -92,7 +92,7 @@ def _prepare(
     facts = {"threads": settings.training.threads, "device": device.type, "passages": prepared.digest}
     run.check_same_settings(settings, **facts)
     measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-    with out_of_memory_said(settings):
+    with out_of_memory_said(settings, prepared.text.specials.vocabulary):
         trainer = TextTrainer(settings, prepared.text, device=device, measure=measure)
     run.record(settings, **facts)
     return prepared, trainer
