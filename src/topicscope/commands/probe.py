@@ -7,7 +7,7 @@ from pathlib import Path
 from topicscope import scale
 from topicscope.commands.probe_figures import draw
 from topicscope.commands.probe_folder import ProbeFolder, Row
-from topicscope.probe.ground import Ground, topic_rows
+from topicscope.probe.ground import topic_rows
 from topicscope.probe.run import Finished, measure_models
 from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.sources import check_names
@@ -118,14 +118,21 @@ def _notes(finished: Sequence[Finished]) -> list[str]:
         )
         notes += corpus_notes(about)
         if ground.split_words:
-            notes.append(_left_out(ground))
+            notes.append(
+                f'own topics: the tokenizer of "{ground.tokenizer.name}" splits these words, which are left out: '
+                f"{_listed(ground.split_words)}."
+            )
+        if ground.absent_words:
+            notes.append(
+                f"own topics: {len(ground.absent_words):,} of {len(ground.plan.tokens):,} words are in no passage that "
+                f"is measured, and have no attention: {_listed(ground.absent_words)}."
+            )
         if ground.fits:
             shown = {name: value for name, value in quality(ground.fits).items() if value is not None}
             notes.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in shown.items()) + ".")
     return notes
 
 
-def _left_out(ground: Ground) -> str:
-    words, more = ground.split_words[:LISTED], len(ground.split_words) - LISTED
-    listed = ", ".join(words) + (f" and {more:,} more" if more > 0 else "")
-    return f'own topics: the tokenizer of "{ground.tokenizer.name}" splits these words, which are left out: {listed}.'
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")

@@ -50,6 +50,9 @@ class Ground:
     split_words: tuple[str, ...] = ()
     """Words of the user's topics that the tokenizer splits: left out."""
 
+    absent_words: tuple[str, ...] = ()
+    """Words of the user's topics that are not in the measured passages: they have embeddings, and no attention."""
+
     @property
     def corpus(self) -> str:
         """Identifies the corpus's content."""
@@ -95,6 +98,7 @@ def prepare_ground(
             tokenizer=tokenizer,
             fitted_on=None if own else fitted_on(fits, passages),
             split_words=tuple(own.split_words) if own else (),
+            absent_words=_absent_words(plan, tokenizer, corpus, word_topics) if word_topics else (),
         )
 
 
@@ -131,6 +135,17 @@ def make_plan(
         frequency += np.bincount(flat[flat >= 0], minlength=len(words))
         pairs = PairTable.merged([pairs, count_pairs(flat, offsets, len(words))])
     return Plan(tuple(labels), frequency, pairs, settings.measures.head_permutations, settings.seed)
+
+
+def _absent_words(plan: Plan, tokenizer: Tokenizer, corpus: Corpus, word_topics: Path) -> tuple[str, ...]:
+    """The user's words that the corpus lacks; topics of which it has no word are refused."""
+    absent = plan.frequency == 0
+    if absent.all():
+        raise InputError(
+            f'none of the words of --word-topics {word_topics} is in a passage of corpus = "{corpus.source}": give '
+            "words that it has, or another corpus."
+        )
+    return tuple(tokenizer.words(plan.tokens[absent]))
 
 
 def _fits(
