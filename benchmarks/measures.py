@@ -56,13 +56,13 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     accumulator = PairAccumulator(PairPlan((labelling,)), LAYERS, HEADS)
     began = time.process_time()
     for attention, words in zip(attentions, texts, strict=True):
-        accumulator.add(passage_pairs(attention, words), 0)
+        accumulator.add(passage_pairs(list(attention), words), 0)
     ours = (time.process_time() - began) / passages
     began = time.process_time()
     slow = attention_by_loop(attentions[0], texts[0].tolist(), topic.tolist())
     loop = time.process_time() - began
     first = PairAccumulator(PairPlan((labelling,)), LAYERS, HEADS)
-    first.add(passage_pairs(attentions[0], texts[0]), 0)
+    first.add(passage_pairs(list(attentions[0]), texts[0]), 0)
     sums = first.result().articles.sums[0, 0]
     worst = max(abs(sums[kind, layer, head] / total - 1) for (layer, head, kind), (total, _) in slow.items())
     print(f"attention, a passage of {LENGTH} tokens, {LAYERS} x {HEADS} heads")

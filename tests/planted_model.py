@@ -38,9 +38,10 @@ class PlantedModel:
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         return self.vectors[tokens]
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
         longest = max(map(len, passages))
-        found = torch.zeros(self.layers, len(passages), self.heads, longest, longest)
+        # What is padding's must not be used.
+        found = torch.full((self.layers, len(passages), self.heads, longest, longest), torch.nan)
         for place, passage in enumerate(passages):
             same_word = passage[:, None] == passage
             same_topic = self.topic[passage][:, None] == self.topic[passage]
@@ -48,7 +49,7 @@ class PlantedModel:
             size = len(passage)
             found[0, place, :, :size, :size] = torch.as_tensor(self.weights[kind] / size)
             found[1, place, :, :size, :size] = 1 / size
-        return found
+        return list(found)
 
 
 def planted_labels(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labels:

@@ -201,7 +201,7 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         ),
         (
             ["BERT", "--topics-from", "saved", "--stop-words", "none"],
-            'stop_words = "none" is not allowed: --topics-from',
+            '--stop-words = "none" is not allowed: --topics-from',
         ),
         (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give gensim, none"),
         (["EMPTY"], "has no config.json"),

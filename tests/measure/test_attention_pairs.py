@@ -87,7 +87,9 @@ def sums_by_loop(
 def accumulated(passages: list[Passage], plan: PairPlan, *, causal: bool = False, skip: int = 0) -> ShardSums:
     accumulator = PairAccumulator(plan, LAYERS, HEADS)
     for passage in passages:
-        accumulator.add(passage_pairs(passage.attention, passage.words, causal=causal, skip=skip), passage.article)
+        accumulator.add(
+            passage_pairs(list(passage.attention), passage.words, causal=causal, skip=skip), passage.article
+        )
     return accumulator.result()
 
 
@@ -145,7 +147,7 @@ def test_uniform_attention_is_a_little_less_where_special_tokens_are_keys_too() 
     for passage in random_passages(draw, count=12):
         length = len(passage.words)
         flat = np.full((LAYERS, HEADS, length, length), 1 / (length + special))
-        pairs = passage_pairs(flat, passage.words)
+        pairs = passage_pairs(list(flat), passage.words)
         found += pairs.directed.ravel().tolist()
         expected += [UNIFORM * length / (length + special)] * pairs.directed.size
     assert found == pytest.approx(expected, rel=1e-12)

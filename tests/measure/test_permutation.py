@@ -169,7 +169,7 @@ def attention_shard(draw: np.random.Generator, labels: np.ndarray, *, effect: fl
         scores[:, 0] *= 1 + effect * (labels[words][:, None] == labels[words])
         scores *= draw.gamma(5, size=scores.shape)
         attention = scores / scores.sum(axis=-1, keepdims=True)
-        accumulator.add(passage_pairs(attention, words), article)
+        accumulator.add(passage_pairs(list(attention), words), article)
     return accumulator.result()
 
 

@@ -153,7 +153,7 @@ class Greedy(PlantedModel):
         super().__init__(np.arange(VOCABULARY) % 4, weights=(3.0, 2.0, 1.0), common=1.0, topical=1.0)
         self.most, self.sizes = most, [0]
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
         self.sizes.append(len(passages) * max(map(len, passages)))
         if self.sizes[-1] > self.most:
             raise self.error
@@ -201,7 +201,7 @@ def test_a_model_that_changes_before_a_worker_loads_it_is_refused(tmp_path: Path
 
 def test_modernbert_attends_within_a_window_in_its_local_layers(tmp_path: Path) -> None:
     model = HuggingFaceModel(find_model(str(save_tiny("modernbert", tmp_path))), ([2], [3]), Loading(device="cpu"))
-    [whole, local] = model.attention([PASSAGES[4]])[:, 0].numpy()
+    whole, local = (layer[0].numpy() for layer in model.attention([PASSAGES[4]]))
     query, key = np.indices(whole.shape[-2:])
     far = abs(query - key) > 4
     assert (local[:, far] == 0).all()

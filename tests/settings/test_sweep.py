@@ -177,3 +177,21 @@ def test_a_sweep_that_cannot_be_is_refused_in_one_sentence(tmp_path: Path, text:
         load_sweep(write(tmp_path, text)).points()
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[vary]\ndata.corpus = ["wiki-sample"]\n',
+        '[vary]\nmodel.layers = [2, 4]\n[settings.data]\ncorpus = "wiki-sample"\n',
+        'base = "text.toml"\n[vary]\nmodel.layers = [2, 4]\n',
+    ],
+)
+def test_a_sweep_over_runs_on_text_is_refused_and_says_what_a_sweep_is_of(tmp_path: Path, text: str) -> None:
+    (tmp_path / "text.toml").write_text('[data]\ncorpus = "wiki-sample"\n')
+    with pytest.raises(InputError, match=r"data\.corpus is not allowed in a sweep, which is of runs on documents of a"):
+        load_sweep(write(tmp_path, text))
+    # The control: without the corpus it is a sweep.
+    (tmp_path / "text.toml").write_text("[data]\ntopics = 3\n")
+    without = text.replace('data.corpus = ["wiki-sample"]', "data.topics = [3]").replace('corpus = "wiki-sample"', "")
+    assert load_sweep(write(tmp_path, without)).points()

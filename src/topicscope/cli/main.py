@@ -27,6 +27,14 @@ COMMANDS = {
     "train": "train one model into a run folder",
 }
 
+# Of commands that Ctrl-C stops in their midst: what stays, and how to go on. The others keep nothing.
+KEPT = {
+    "probe": "what was measured is kept, and the same command goes on from there",
+    "reproduce": "what was measured is kept, and the same command goes on from there",
+    "sweep": "what was trained is kept, and the same command with --resume goes on from there",
+    "train": "what was finished is kept, and the same command with --resume goes on from its last checkpoint",
+}
+
 USAGE = """topicscope shows how transformers learn topic structure, and checks it against theory.
 
 usage: topicscope COMMAND [OPTIONS]        topicscope COMMAND --help for the options and examples
@@ -54,8 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"topicscope: {error}\n")
         return error.exit_code
     except KeyboardInterrupt as stop:
-        usual = "stopped; what was finished is kept, and a run goes on from its last checkpoint."
-        sys.stderr.write(f"topicscope: {str(stop) or usual}\n")
+        sys.stderr.write(f"topicscope: {_stopped(words, stop)}\n")
         return 130
     except BrokenPipeError:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
@@ -83,6 +90,14 @@ def _dispatch(words: list[str]) -> int:
         raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
     # Imported only now: --help must answer at once, and torch takes seconds.
     return int(importlib.import_module(f"topicscope.cli.{name}").main(rest) or 0)
+
+
+def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
+    """What is said after Ctrl-C. A run says itself where it was saved; within other work that is not how to go on."""
+    name = words[0] if words else ""
+    if name == "train" and str(stop):
+        return str(stop)
+    return f"stopped; {KEPT[name]}." if name in KEPT else "stopped."
 
 
 def _command_table() -> str:

@@ -10,6 +10,7 @@ articles, not passages or pairs, are independent: the bootstrap draws articles.
 Memory depends on the labellings and on the articles of one shard, not on the corpus.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,7 +53,7 @@ class PassagePairs:
 
 
 def passage_pairs(
-    attention: Float[np.ndarray, "layer head query key"],
+    attention: Sequence[Float[np.ndarray, "head query key"]],
     words: Int[np.ndarray, " position"],
     *,
     causal: bool = False,
@@ -60,6 +61,7 @@ def passage_pairs(
 ) -> PassagePairs:
     """Pairs of one passage's content positions; ``words`` are places in the vocabulary, −1 for other tokens.
 
+    ``attention`` is given layer by layer: all of it in one array would have to be copied there, and few pairs are used.
     The first ``skip`` positions are left out, as queries and as keys (a decoder's position 0 is an attention sink).
     """
     length = len(words)
@@ -67,13 +69,13 @@ def passage_pairs(
     places = places[places >= skip]
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
-    backward = attention[:, :, late, early].astype(np.float64)
+    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
     if causal:
         backward *= (late + 1) / 100
         directed, both = backward.mean(axis=(0, 1))[None], backward
     else:
         backward *= length / 100
-        forward = attention[:, :, early, late].astype(np.float64) * (length / 100)
+        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64) * (length / 100)
         directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
         both = backward + forward
     return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Bool, Float
 
-from topicscope.measure.contrast import Contrast
+from topicscope.measure.contrast import LEAST_WITH_PAIRS, Contrast
 from topicscope.measure.labelling import Labelling
 from topicscope.measure.matched_words import jackknife_interval
 from topicscope.measure.matching import Matched, Strata, matched_averages
@@ -54,8 +54,8 @@ def with_topics(
     same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
     without: of each LDA seed's labelling, what ``matched_without_topics`` gave. A topic of the first seed is left out
     together with its partners of the others.
-    The ratio's interval is made of its logarithm: log ratio ± 1.96 s. None where a replicate or a topic cannot be left
-    out.
+    The ratio's interval is made of its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
+    out, as ``contrast`` has counted them. None if fewer than half remain, or where a topic cannot be left out.
     """
     first = labellings[0]
     present = np.flatnonzero(first.membership.any(axis=0))
@@ -64,20 +64,26 @@ def with_topics(
         np.stack([getattr(each, side)[row] for each, row in zip(without, rows, strict=True)]).mean(axis=0)
         for side in ("same", "different")
     ]
-    low, high = _interval(same - different, left[0] - left[1])
+    there = np.isfinite(same) & np.isfinite(different)
+    # The sample itself is no replicate: without it there is no interval.
+    there[0] = True
+    low, high = _interval((same - different)[there], left[0] - left[1], replicates=len(same) - 1)
     found = replace(found, difference_low=low, difference_high=high)
     if found.ratio is None:
         return found
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = _interval(np.log(same) - np.log(different), np.log(left[0]) - np.log(left[1]))
+        logs = (np.log(same) - np.log(different))[there]
+        low, high = _interval(logs, np.log(left[0]) - np.log(left[1]), replicates=len(same) - 1)
     if low is None or high is None:
         return replace(found, low=None, high=None)
     return replace(found, low=float(np.exp(low)), high=float(np.exp(high)))
 
 
 def _interval(
-    values: Float[np.ndarray, " replicate"], left_out: Float[np.ndarray, " topic"]
+    values: Float[np.ndarray, " there"], left_out: Float[np.ndarray, " topic"], *, replicates: int
 ) -> tuple[float, float] | tuple[None, None]:
-    if not np.isfinite(values).all():
+    """From the sample's number and those of its replicates that have one, of so many."""
+    # A variance takes two.
+    if len(values) - 1 < max(LEAST_WITH_PAIRS * replicates, 2) or not np.isfinite(values).all():
         return None, None
     return jackknife_interval(float(values[0]), left_out, more=float(values[1:].var(ddof=1)))

@@ -1,6 +1,5 @@
 """Probing a language model as work that claims need: which models there are, how they are probed, what comes out."""
 
-import hashlib
 import json
 import time
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +14,7 @@ from topicscope.errors import InputError
 from topicscope.paper.claims import Preset
 from topicscope.paper.needs import Seeds
 from topicscope.probe.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
-from topicscope.scale import code_digest, package_versions, scratch_folder, shared_folder
+from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.text.tokenizers import MINILM, UNTRAINED
 
 DEFAULT_MODELS = (MINILM, f"{UNTRAINED}{MINILM}")
@@ -104,8 +103,7 @@ class Probing:
 
 def _ground_digest(settings: ProbeSettings) -> str:
     """What passages depend on beside the tokenizer; topics are named by theirs."""
-    content = {"text": asdict(settings.text), **_made_with()}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:20]
+    return content_digest({"text": asdict(settings.text), **_made_with()})
 
 
 def _made_with() -> dict[str, Any]:

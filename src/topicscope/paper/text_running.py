@@ -4,21 +4,25 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import DivergedError
+from topicscope.files import alone_in
 from topicscope.paper.emergence import measuring
 from topicscope.paper.needs import Seeds
-from topicscope.paper.text_experiments import PARTS, STRUCTURES, TextExperiment, TextRuns
-from topicscope.scale import scratch_folder
+from topicscope.paper.text_experiments import PARTS, STRUCTURES, TextExperiment, TextRuns, made_with
+from topicscope.scale import content_digest, scratch_folder, shared_folder
+from topicscope.settings.text import TextSettings
 from topicscope.training.machine import torch_threads
-from topicscope.training.prepare import prepare_text
+from topicscope.training.prepare import PreparedText, prepare_text
 from topicscope.training.runs import Row
 from topicscope.training.schedule import snapshot_steps
-from topicscope.training.text_loop import TextTrainer, steps_with_rows
+from topicscope.training.text_loop import Measure, TextTrainer, steps_with_rows
 from topicscope.training.text_runs import TextRun
 
 # The embedding that the log-ratio is taken of: its cosines are positive from the start, so the ratio is defined.
@@ -32,9 +36,8 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
     """
     began = time.perf_counter()
     settings = experiment.settings
-    with scratch_folder() as folder, torch_threads(1):
-        prepared = prepare_text(settings.data, folder)
-        measure = measuring(folder)(prepared, settings) if settings.training.measures else None
+    with scratch_folder() as folder, shared_folder() as everybodys, torch_threads(1):
+        prepared, measure = _prepare(settings, everybodys)
         members = []
         for seed in seeds:
             run = TextRun(folder / f"seed-{seed}")
@@ -44,6 +47,16 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
                 trainer.run(run)
             members.append(run.metrics())
     return as_arrays(experiment, members, time.perf_counter() - began)
+
+
+def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measure | None]:
+    """Text and topics, the same for all seeds and for experiments that differ in training alone: made once."""
+    content = {"data": asdict(settings.data), "topics": asdict(settings.topics), **made_with()}
+    shared = folder / f"text-{content_digest(content)}"
+    shared.mkdir(exist_ok=True)
+    with alone_in(shared):
+        prepared = prepare_text(settings.data, shared)
+        return prepared, measuring(shared)(prepared, settings) if settings.training.measures else None
 
 
 def as_arrays(experiment: TextExperiment, members: list[list[Row]], seconds: float) -> TextRuns:

@@ -65,7 +65,7 @@ def stop_word_list(name: str) -> frozenset[str]:
         content = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         raise InputError(
-            f'stop_words = "{name}" cannot be read: give gensim, none, or a UTF-8 file with one word a line.'
+            f'--stop-words "{name}" cannot be read: give gensim, none, or a UTF-8 file with one word a line.'
         ) from None
     return frozenset(line.strip().lower() for line in content.splitlines() if line.strip())
 

@@ -68,9 +68,9 @@ class Emergence:
         accumulator = PairAccumulator(plan, subject.layers, subject.heads)
         for first in range(0, len(self.passages), BATCH):
             batch = slice(first, first + BATCH)
-            attention = subject.attention(self.passages[batch]).numpy()
+            attention = [layer.numpy() for layer in subject.attention(self.passages[batch])]
             for number, (words, article) in enumerate(zip(self.words[batch], self.articles[batch], strict=True)):
-                inside = attention[:, number, :, : len(words), : len(words)]
+                inside = [layer[number, :, : len(words), : len(words)] for layer in attention]
                 accumulator.add(passage_pairs(inside, words), int(article))
         replicates = AttentionReplicates(self.replicates, self.seed)
         replicates.add(accumulator.result().articles)

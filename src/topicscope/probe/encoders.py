@@ -54,8 +54,8 @@ class EncoderSubject:
         return self.encoder.embed(rows, torch.zeros_like(rows)).cpu().numpy()
 
     @torch.no_grad()
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
-        """Attention among content tokens; special tokens are added before and cut away after. Padding is zero."""
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """See :class:`topicscope.probe.models.Subject`."""
         lengths = np.array([len(passage) for passage in passages])
         longest = int(lengths.max())
         found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
@@ -64,7 +64,7 @@ class EncoderSubject:
             rows = np.stack([[self.before, *passages[place], self.after] for place in chosen.tolist()])
             attention = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
             found[:, chosen, :, :length, :length] = attention[..., 1:-1, 1:-1].cpu().float()
-        return found
+        return list(found)
 
     @property
     def _device(self) -> torch.device:

@@ -63,11 +63,11 @@ class Subject(Protocol):
         So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
         """
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
-        """Attention among content tokens: special tokens are added before, and cut away after, the model runs.
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """Attention among content tokens, layer by layer: what the model put around them is cut away.
 
-        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are filled and the rest is zero, n_b its
-        length.
+        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are its own, n_b its length; the rest is
+        padding's and means nothing.
         """
 
 
@@ -122,18 +122,14 @@ class HuggingFaceModel:
         outputs = [self._run(batch, torch.ones_like(batch), output_hidden_states=True) for batch in inputs]
         return np.concatenate([_to_numpy(output.hidden_states[0][:, 0]) for output in outputs])
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[Tensor, "layer passage head query key"]:
-        """See :class:`Subject`; in the precision of the model, at least float32."""
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
         tokens, inside = _padded(sequences, _padding(self._network))
         output = self._run(torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
-        lengths = np.array([len(passage) for passage in passages])
-        content = slice(len(self._before), len(self._before) + lengths.max())
-        attention = torch.stack([layer[:, :, content, content] for layer in output.attentions])
-        beyond = torch.as_tensor(np.arange(lengths.max()) >= lengths[:, None], device=self._device)
-        if beyond.any():
-            attention.masked_fill_(beyond[:, None, :, None] | beyond[:, None, None, :], 0.0)
-        return attention if attention.dtype == torch.float64 else attention.float()
+        content = slice(len(self._before), len(self._before) + max(map(len, passages)))
+        found = (layer[:, :, content, content] for layer in output.attentions)
+        return [layer if layer.dtype == torch.float64 else layer.float() for layer in found]
 
     def _run(
         self, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool

@@ -1,4 +1,7 @@
-"""What a study of the probe is made of; each setting checks itself and says what is allowed."""
+"""What a study of the probe is made of; each setting checks itself and says what is allowed.
+
+Messages name a setting by its option on the command line.
+"""
 
 import hashlib
 import math
@@ -56,9 +59,9 @@ class CorpusSettings:
     """Fit topics on one half of the articles and measure on the other; with --no-halves on all, as in the paper."""
 
     def __post_init__(self) -> None:
-        check_at_least("length", self.length, 4)
-        check_at_least("every", self.every, 1)
-        check_one_of("layout", self.layout, get_args(Layout))
+        check_at_least("--length", self.length, 4)
+        check_at_least("--every", self.every, 1)
+        check_one_of("--layout", self.layout, get_args(Layout))
 
     def open(self) -> Corpus:
         """The corpus itself."""
@@ -99,18 +102,20 @@ class TopicOptions:
     def __post_init__(self) -> None:
         if self.topics_from and self.word_topics:
             raise InputError("--topics-from and --word-topics are both given: give one of them.")
-        check_at_least("topics", self.topics, 2)
-        check_at_least("fits", self.fits, 1)
+        check_at_least("--topics", self.topics, 2)
+        check_at_least("--fits", self.fits, 1)
         if self.fits > MOST_FITS:
-            raise refuse("fits", self.fits, f"give at most {MOST_FITS}, for then come the LDA seeds of the next --seed")
-        check_at_least("iterations", self.iterations, 1)
-        check_at_least("most_tokens", self.most_tokens, 1)
+            raise refuse(
+                "--fits", self.fits, f"give at most {MOST_FITS}, for then come the LDA seeds of the next --seed"
+            )
+        check_at_least("--iterations", self.iterations, 1)
+        check_at_least("--most-tokens", self.most_tokens, 1)
         if not self.fractions or not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
-            raise refuse("fractions", self.fractions, "give numbers above 0 and below 1, such as 0.0005")
+            raise refuse("--fractions", self.fractions, "give numbers above 0 and below 1, such as 0.0005")
         for name in ("fractions", "assignments"):
             values = getattr(self, name)
             if len(set(values)) < len(values) or not values:
-                raise refuse(name, values, "give each value once")
+                raise refuse(f"--{name}", values, "give each value once")
         self._refuse_what_says_nothing()
 
     def check_files(self) -> None:
@@ -140,7 +145,10 @@ class TopicOptions:
         option = "--topics-from" if self.topics_from else "--word-topics"
         for name in OF_LDA if self.topics_from else (*OF_LDA, *OF_LABELS):
             if getattr(self, name) != getattr(TopicOptions, name):
-                raise refuse(name, getattr(self, name), f"{option} brings topics that it does not change; leave it out")
+                given = f"--{name.replace('_', '-')}"
+                raise refuse(
+                    given, getattr(self, name), f"{option} brings topics that it does not change; leave it out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,9 +165,9 @@ class MeasureSettings:
     """Permutations in the test over all layers and heads."""
 
     def __post_init__(self) -> None:
-        check_at_least("replicates", self.replicates, 2)
-        check_at_least("permutations", self.permutations, 1)
-        check_at_least("head_permutations", self.head_permutations, 1)
+        check_at_least("--replicates", self.replicates, 2)
+        check_at_least("--permutations", self.permutations, 1)
+        check_at_least("--head-permutations", self.head_permutations, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +181,7 @@ class ProbeSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least("seed", self.seed, 0)
+        check_at_least("--seed", self.seed, 0)
 
     def table(self, corpus: Corpus | None = None) -> dict[str, Any]:
         """As plain values, for JSON: what a folder of results is compared by. Files count by their content.
@@ -223,7 +231,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         if self.batch is not None:
-            check_at_least("batch", self.batch, 1)
+            check_at_least("--batch", self.batch, 1)
         check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
 
 

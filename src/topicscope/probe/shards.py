@@ -136,18 +136,21 @@ def attention_sums(
     return ShardResult(accumulator.result(), sunk, queries)
 
 
-def sunk_attention(attention: Float[np.ndarray, "layer head query key"], first: int) -> Float[np.ndarray, "layer head"]:
+def sunk_attention(
+    attention: Sequence[Float[np.ndarray, "head query key"]], first: int
+) -> Float[np.ndarray, "layer head"]:
     """What the measured queries give to none of the measured keys, summed over queries.
 
     Of a decoder that is its first token: a special one, or else the content token at position 0.
     """
-    return (1 - attention[:, :, first:, first:].sum(axis=-1, dtype=np.float64)).sum(axis=-1)
+    given = np.stack([layer[:, first:, first:].sum(axis=-1, dtype=np.float64) for layer in attention])
+    return (1 - given).sum(axis=-1)
 
 
 def _attentions(
     subject: Subject, passages: Sequence[Int[np.ndarray, " _"]], order: Sequence[int], batch: int
-) -> Iterator[tuple[int, Float[np.ndarray, "layer head query key"]]]:
-    """Place and attention of each passage, in the order given; batches halve when memory runs out, and stay so."""
+) -> Iterator[tuple[int, list[Float[np.ndarray, "head query key"]]]]:
+    """Place and attention (by layer) of each passage, in order; batches halve when memory runs out, and stay so."""
     start = 0
     while start < len(order):
         stop = _batch_end([len(passages[place]) for place in order[start:]], batch) + start
@@ -161,10 +164,10 @@ def _attentions(
                 ) from None
             batch = max(batch // 2, 1)
             continue
-        array = attention.cpu().numpy()
-        for place, each in zip(order[start:stop], array.swapaxes(0, 1), strict=True):
+        layers = [layer.cpu().numpy() for layer in attention]
+        for number, place in enumerate(order[start:stop]):
             length = len(passages[place])
-            yield place, each[:, :, :length, :length]
+            yield place, [layer[number, :, :length, :length] for layer in layers]
         start = stop
 
 

@@ -6,7 +6,7 @@ interrupted map goes on where it was, a truncated file is never used, and items 
 """
 
 from topicscope.scale.cores import available_cores
-from topicscope.scale.items import Item, read_result, scratch_folder, shared_folder, write_result
+from topicscope.scale.items import Item, content_digest, read_result, scratch_folder, shared_folder, write_result
 from topicscope.scale.mapping import ENGINES, Report, check_engine, completed, map_items
 from topicscope.scale.versions import code_digest, package_versions, versions
 
@@ -18,6 +18,7 @@ __all__ = [
     "check_engine",
     "code_digest",
     "completed",
+    "content_digest",
     "map_items",
     "package_versions",
     "read_result",

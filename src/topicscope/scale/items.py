@@ -18,6 +18,14 @@ from threadpoolctl import threadpool_limits
 from topicscope.files import alone_in, write_atomically
 
 T = TypeVar("T")
+# Ends the names of folders with what is half done.
+PARTIAL = ".partial"
+
+
+def content_digest(content: Any) -> str:
+    """A name for plain values: equal for equal ones, whatever the order of a mapping."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class Item(Generic[T]):
     """One piece of work."""
 
     name: str
-    """For people: it begins the file's name."""
+    """For people: it begins the file's name. The same work of older code is known by it."""
 
     key: Mapping[str, Any]
     """All that determines the result, as plain values: settings, version of the code, digests of inputs."""
@@ -42,8 +50,7 @@ class Item(Generic[T]):
     @property
     def digest(self) -> str:
         """The key's name: equal for equal keys, whatever their order."""
-        text = json.dumps([self.key, self.threads], sort_keys=True, ensure_ascii=False, allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
+        return content_digest([self.key, self.threads])
 
     def path(self, folder: Path) -> Path:
         """Where its result is kept."""
@@ -68,7 +75,7 @@ class Task:
     def compute(self) -> None:
         """Written where it is computed, so that it is kept whatever happens to the process that asked for it."""
         with threadpool_limits(self.threads), _ending_after(self.timeout):
-            half_done = self.path.with_name(self.path.name + ".partial")
+            half_done = _half_done(self.path)
             token = _HALF_DONE.set(half_done)
             try:
                 content = self.function(self.argument)
@@ -108,6 +115,17 @@ def shared_folder() -> Iterator[Path]:
     else:
         with tempfile.TemporaryDirectory() as name:
             yield Path(name)
+
+
+def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]) -> None:
+    """Remove what is half done of these results and will not be taken up again, as it is of none that is unfinished.
+
+    Older code began it, under the same name and another key; or its process was killed when the result was written.
+    """
+    names, kept = {_title(path) for path in paths}, {_half_done(path) for path in unfinished}
+    for half_done in folder.glob("*" + PARTIAL):
+        if _title(half_done) in names and half_done not in kept:
+            shutil.rmtree(half_done, ignore_errors=True)
 
 
 def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
@@ -150,6 +168,15 @@ def _ending_after(seconds: float | None) -> Iterator[None]:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _half_done(path: Path) -> Path:
+    return path.with_name(path.name + PARTIAL)
+
+
+def _title(path: Path) -> str:
+    """The part of a file's name that is the item's."""
+    return path.name.rpartition("-")[0]
 
 
 def _readable(name: str) -> str:

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from topicscope.errors import InputError, LostWorkError
+from topicscope.files import remove_leftovers
 from topicscope.scale import local, ray_engine
 from topicscope.scale.cores import available_cores
-from topicscope.scale.items import Item, Task, read_result, result_paths
+from topicscope.scale.items import Item, Task, read_result, remove_stale, result_paths
 
 T = TypeVar("T")
 ENGINES = ("local", "ray")
+# Seconds that writing a result surely takes less than; workers of another process may be at it.
+LONGEST_WRITE = 3600.0
 # Called with how many items are done, how many there are, and the name of the last.
 Report = Callable[[int, int, str], None]
 
@@ -61,6 +64,7 @@ def completed(
     check_engine(engine, address=address, workers=workers, timeout=timeout)
     folder = folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder, older_than=LONGEST_WRITE)
     paths = result_paths(items, folder)
     places: dict[Path, list[int]] = {}
     for place, path in enumerate(paths):
@@ -73,6 +77,7 @@ def completed(
             tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
         else:
             yield from ((place, content) for place in places[path])
+    remove_stale(folder, paths, [task.path for task in tasks])
     for task in _computed(tasks, engine, workers, address):
         content = read_result(task.path)
         if content is None:

@@ -11,7 +11,7 @@ from topicscope.errors import InputError
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
 from topicscope.settings.checks import check_at_least, check_one_of, refuse, shown
-from topicscope.settings.toml import flat, overlay, settings_from_table, to_table
+from topicscope.settings.toml import flat, names_a_corpus, overlay, settings_from_table, to_table
 
 Method = Literal["grid", "random"]
 Spacing = Literal["linear", "log"]
@@ -107,6 +107,11 @@ class Sweep:
         if not self.vary:
             raise InputError(
                 "vary is missing: name the settings to vary, such as training.learning_rate = [0.01, 0.1]."
+            )
+        if names_a_corpus(dict(self.settings)) or "data.corpus" in self.vary:
+            raise InputError(
+                "data.corpus is not allowed in a sweep, which is of runs on documents of a topic model: leave it out, "
+                "or train on text with `topicscope train`, one run at a time."
             )
         for name, axis in self.vary.items():
             self._check_axis(name, axis)

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from topicscope.errors import InputError
 from topicscope.settings.checks import check_one_of
 from topicscope.text import formats, hub_datasets, wikipedia
-from topicscope.text.problems import Problems
+from topicscope.text.problems import FIELD_OPTION, Problems
 from topicscope.text.streams import Progress, beginning, read_chunks
 
 Layout = Literal["auto", "lines", "paragraphs", "files"]
@@ -99,11 +99,14 @@ class Corpus:
             yield Document(found, title, text)
             found += 1
         if not found:
-            because = "; ".join(self.problems.sentences())
-            raise InputError(
-                f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: '
-                f"give text, JSON lines with a field {self.text_field}, or a Wikipedia dump."
-            )
+            raise self._no_document()
+
+    def _no_document(self) -> InputError:
+        because = "; ".join(self.problems.sentences())
+        remedy = f"give text, JSON lines with a field {self.text_field}, or a Wikipedia dump"
+        if self.problems.lines_without_field:
+            remedy = f"name the field that holds the text by {FIELD_OPTION}"
+        return InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
 
     def _texts(self, progress: Progress | None) -> Iterator[tuple[str, str]]:
         if self.dataset:

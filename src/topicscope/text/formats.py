@@ -77,7 +77,10 @@ def json_texts(chunks: Iterable[bytes], problems: Problems, field: str) -> Itera
             row = json.loads(text)
         except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or not isinstance(row.get(field), str):
+        if isinstance(row, dict) and field not in row:
+            problems.add_line_without(field, (_encodable(name, Problems()) for name in row))
+            continue
+        if not isinstance(row, dict) or not isinstance(row[field], str):
             problems.broken_lines += 1
             continue
         yield _encodable(str(row.get("title", "")), Problems()), _encodable(row[field], problems)

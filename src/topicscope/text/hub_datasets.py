@@ -8,7 +8,7 @@ from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.text import hub
-from topicscope.text.problems import Problems
+from topicscope.text.problems import FIELD_OPTION, Problems
 from topicscope.text.streams import Progress
 
 
@@ -32,7 +32,7 @@ class HubDataset:
         columns = self.rows.column_names
         if columns is not None and field not in columns:
             raise InputError(
-                f'corpus = "{self.name}" has no field {field}: it has {", ".join(columns)}; name one with --field.'
+                f'corpus = "{self.name}" has no field {field}: it has {", ".join(columns)}; name one by {FIELD_OPTION}.'
             )
         for row in self.rows:
             if not isinstance(row.get(field), str):

@@ -1,9 +1,15 @@
 """What went wrong while reading, counted: text from the world is never clean, and one bad line ends no study."""
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
+# Fields that are named of a line.
+MOST_FIELDS = 8
+# By which a user says where the text is.
+FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
 
 
 @dataclass
@@ -14,7 +20,13 @@ class Problems:
     """Documents with bytes that are not UTF-8; each such byte became U+FFFD."""
 
     broken_lines: int = 0
-    """Lines that are no JSON object with the text's field, or rows without it; left out."""
+    """Lines that are no JSON object, or in which the text's field holds no text, and such rows; left out."""
+
+    lines_without_field: int = 0
+    """JSON lines that have other fields than the text's; left out."""
+
+    first_without_field: str = ""
+    """What the first of them lacks, and what it has instead, in words."""
 
     long_documents: int = 0
     """Documents cut into several since they exceed what is held in memory."""
@@ -31,6 +43,13 @@ class Problems:
     stubs: int = 0
     """Pages of a dump with too few words; left out, as they should be."""
 
+    def add_line_without(self, field: str, there: Iterable[str]) -> None:
+        """Count a line that lacks ``field``; of the first, note some of the fields that it has."""
+        self.lines_without_field += 1
+        if not self.first_without_field:
+            names = ", ".join(islice(there, MOST_FIELDS))
+            self.first_without_field = f'the field "{field}"; the first of them has {names or "none"}'
+
     def clear(self) -> None:
         """Count from zero again."""
         vars(self).update(vars(Problems()))
@@ -38,11 +57,12 @@ class Problems:
     def sentences(self) -> list[str]:
         """One for each kind that occurred, for people. Redirects and stubs are no problem and have none."""
         counted = {
-            "{} documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
-            "{} broken lines were left out": self.broken_lines,
-            "{} very long documents were cut into several": self.long_documents,
+            "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
+            "broken lines were left out": self.broken_lines,
+            f"lines were left out, for they lack {self.first_without_field}": self.lines_without_field,
+            "very long documents were cut into several": self.long_documents,
         }
-        found = [sentence.format(f"{count:,}") for sentence, count in counted.items() if count]
+        found = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
         return found + [
             place if place.endswith(FROM_THE_BEGINNING) else f"{place}: what comes before is used"
             for place in self.archives + self.broken_markup

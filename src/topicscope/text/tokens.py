@@ -15,6 +15,7 @@ from jaxtyping import Bool, Int, Int32, Int64
 
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
+from topicscope.scale import code_digest, package_versions
 from topicscope.settings.checks import check_at_least
 from topicscope.text.corpora import Corpus, Document
 from topicscope.text.streams import Progress
@@ -28,8 +29,9 @@ SHORTEST = 2
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
 FILES = {"tokens": "<i4", "whole": "?", "offsets": "<i8", "articles": "<i4"}
 DESCRIPTION = "passages.json"
-# Raise it when the same corpus and tokenizer come to give other passages: old ones are then written anew.
-VERSION = 3
+# The code that passages depend on, beside the corpus and the tokenizer: cut by other code, they are written anew. What
+# is measured on them is then too, and takes longer.
+SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim")
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +115,8 @@ def write_passages(
     check_at_least("length", length, SHORTEST)
     check_at_least("every", every, 1)
     asked = {
-        "version": VERSION,
+        "code": code_digest(SOURCES),
+        "packages": package_versions(PACKAGES),
         "corpus": corpus.digest,
         "tokenizer": tokenizer.digest,
         "length": length,

@@ -1,13 +1,12 @@
 """What a training step on text needs of memory, and what to say when there is too little."""
 
 import math
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from topicscope.errors import InputError
 from topicscope.settings.text import TextSettings
+from topicscope.training.free_memory import available_bytes
 
 BYTES = 4
 # Copies of every weight: itself, its gradient, and Adam's two averages.
@@ -85,16 +84,3 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is about memory; on the CPU PyTorch has no type for it."""
     words = ("out of memory", "can't allocate memory", "not enough memory")
     return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)
-
-
-def available_bytes() -> int | None:
-    """Memory that can be had without swapping; None where the system does not say."""
-    meminfo = Path("/proc/meminfo")
-    if meminfo.exists():
-        for line in meminfo.read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return None

@@ -3,7 +3,7 @@
 import logging
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -106,16 +106,18 @@ def _copy_tokenizer(name: str, folder: Path) -> None:
 def _kept(corpus: Corpus) -> Corpus:
     if corpus.size is None or corpus.size > KEPT_BYTES:
         return corpus
-    same = {field.name: getattr(corpus, field.name) for field in fields(Corpus)}
-    return _KeptCorpus(**same, kept=tuple(corpus.documents()))
+    same = {each.name: getattr(corpus, each.name) for each in fields(Corpus)}
+    return _KeptCorpus(**same)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _KeptCorpus(Corpus):
-    """A small corpus in memory: training a tokenizer and cutting passages need not read it again."""
+    """A small corpus, kept in memory once it was read: training a tokenizer and cutting passages both need it."""
 
-    kept: tuple[Document, ...] = ()
+    kept: list[Document] = field(default_factory=list)
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
         """All documents."""
+        if not self.kept:
+            self.kept.extend(super().documents(progress))
         yield from self.kept

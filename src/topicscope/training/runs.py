@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError
-from topicscope.files import alone_in, read_rows, write_atomically
+from topicscope.files import alone_in, read_rows, remove_leftovers, write_atomically
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
@@ -165,6 +165,7 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
         with alone_in(self.path, otherwise=otherwise):
+            remove_leftovers(self.path)
             yield
 
 
