@@ -17,7 +17,7 @@ OF_LDA = ("--topics", "--fits", "--iterations")
 
 
 def run(tiny: Path, out: Path, *words: str, leave_out: tuple[str, ...] = ()) -> int:
-    small = without(SMALL, set(leave_out))
+    small = without(SMALL, {*leave_out, *words})
     return main(["probe", *words, "--corpus", str(tiny / "corpus.txt"), "--out", str(out), *small])
 
 

@@ -67,3 +67,13 @@ def test_tyros_boxes_become_one_sentence() -> None:
     box = "╭─ Value error ──────╮\n│ Error parsing --a: bad │\n│ ────────── │\n│ For full helptext │\n╰────────╯\n"
     plain = " Value error\n --------\n Error parsing --a: bad\n --------\n For full helptext\n"
     assert one_sentence(box) == one_sentence(plain) == "Error parsing --a: bad; see --help for what is allowed."
+
+
+@pytest.mark.parametrize("words", [["--only", "figure1", "--only", "figure2"], ["--only=figure1", "--only", "figure2"]])
+def test_an_option_that_is_given_twice_is_refused_since_one_would_be_lost(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "--list", *words]) == 2
+    assert "--only is given twice: give it once, with all its values" in capsys.readouterr().err
+    # The control: two values of one option.
+    assert main(["reproduce", "--list", "--only", "figure1", "figure2"]) == 0

@@ -74,6 +74,27 @@ def test_own_words_that_never_meet_in_a_passage_have_similarity_and_no_attention
     assert "no pair to average over" not in notes[1][:2]
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_own_words_that_the_corpus_lacks_are_named_and_refused_if_it_lacks_all(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, corpus = tmp_path / "own.csv", tmp_path / "corpus.txt"
+    own.write_text("word,topic\n" + "".join(f"{word},{place // 2}\n" for place, word in enumerate(WORDS[:6])))
+    options = ["probe", str(tiny / "bert"), "--corpus", str(corpus), "--word-topics", str(own), "--json"]
+    said = []
+    for there in (0, 4, 6):
+        corpus.write_text((" ".join([*WORDS[:there], *WORDS[10:20]]) + "\n") * 12)
+        out = ["--out", str(tmp_path / f"probe-{there}"), *without(SMALL, {*OF_LDA, "--fractions"})]
+        assert main([*options, *out]) == (0 if there else 2)
+        said.append(capsys.readouterr().err)
+    assert f"none of the words of --word-topics {own} is in a passage of corpus" in said[0]
+    assert said[0].count("\n") == 1
+    note = "2 of 6 words are in no passage that is measured, and have no attention:"
+    assert f"{note} {WORDS[4]}, {WORDS[5]}." in " ".join(said[1].split())
+    # The control: nothing is said where all are there.
+    assert "own topics" not in said[2]
+
+
 def test_topics_fitted_on_what_would_be_measured_are_refused(
     finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

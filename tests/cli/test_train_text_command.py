@@ -69,12 +69,56 @@ def test_probing_the_saved_model_gives_the_runs_own_last_measure(
             assert first["attention"][average] != pytest.approx(last["attention"][average], rel=1e-4)
 
 
+def test_what_could_not_be_read_of_the_corpus_is_said_and_stands_on_the_page(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus, said = tmp_path / "corpus.txt", "1 documents had bytes that are not UTF-8"
+    words = ["train", str(settings_file), "--device", "cpu", "--training.measures", "0"]
+    assert main([*words, "--out", str(tmp_path / "clean")]) == 0
+    assert "UTF-8" not in capsys.readouterr().out + (tmp_path / "clean" / "report.html").read_text()
+    corpus.write_bytes(corpus.read_bytes() + b"the frog \xff and the toad\n")
+    assert main([*words, "--out", str(tmp_path / "run")]) == 0
+    note = f"{corpus}: {said}, shown as U+FFFD."
+    assert note in capsys.readouterr().out
+    assert note in (tmp_path / "run" / "report.html").read_text()
+    # Going on, it is still known; beside JSON it is on standard error.
+    assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--device", "cpu", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["step"] == 14
+    assert note in printed.err
+    assert main(["train", "--out", str(tmp_path / "run"), "--resume", "--device", "cpu", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_run_killed_while_its_corpus_is_read_goes_on_without_its_settings_being_given_again(
+    settings_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, resumed = tmp_path / "run", ["--resume", "--device", "cpu"]
+
+    def killed(*_: object, **__: object) -> None:
+        raise KeyError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("topicscope.training.text.prepare_text", killed)
+        with pytest.raises(KeyError):
+            main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--training.measures", "0"])
+    assert [path.name for path in out.iterdir()] == ["settings.toml"]
+    assert main(["train", "--out", str(out), *resumed, "--model.width", "16"]) == 2
+    assert "model.width (8 there, 16 here)" in capsys.readouterr().err
+    assert main(["train", "--out", str(out), *resumed]) == 0
+    assert "14 steps" in capsys.readouterr().out
+    # The control: without settings there is nothing to go on with.
+    (out / "settings.toml").unlink()
+    assert main(["train", "--out", str(out), *resumed]) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["--data.corpus", "missing.txt"], "does not exist"),
         (["--data.corpus", "wiki-sample", "--model.heads", "3"], "must divide model.width"),
         (["--data.corpus", "wiki-sample", "--data.length", "1"], "2 tokens or more"),
+        (["--data.corpus", "wiki-sample", "--data.layout", "pages"], "--data.layout"),
         (["--data.corpus", "wiki-sample", "--data.topics", "3"], "--data.topics"),
     ],
 )

@@ -69,6 +69,37 @@ def test_p_counts_the_observed_among_the_permutations() -> None:
     assert np.isnan(permutation_p(np.nan, permuted))
 
 
+def test_few_words_have_few_strata_so_that_there_is_something_to_permute() -> None:
+    strata = {words: np.bincount(frequency_strata(np.arange(words, dtype=np.float64))) for words in (1, 9, 25, 99, 400)}
+    assert {words: len(each) for words, each in strata.items()} == {1: 1, 9: 1, 25: 2, 99: 9, 400: 10}
+    assert all(each.min() >= min(words, 10) for words, each in strata.items())
+
+
+@pytest.mark.parametrize(("strata", "expected"), [(None, 1 / 280), (9, 1.0)])
+def test_nine_words_in_three_clear_topics_are_told_from_chance(strata: int | None, expected: float) -> None:
+    draw = np.random.default_rng(4)
+    vectors = np.repeat(np.eye(3), 3, axis=0) + 0.01 * draw.normal(size=(9, 3))
+    products, stratum = vectors @ vectors.T, frequency_strata(np.arange(9, dtype=np.float64), strata)
+    labelling = topics_of(np.repeat([0, 1, 2], 3))
+    # 9! / (3!)^4 = 280 ways to make three topics of three; with a stratum a word (the control) there is but one.
+    [p] = similarity_p_values([products], labelling, stratum, 4_999, generator=draw)
+    assert abs(p - expected) <= 5 * np.sqrt(expected * (1 - expected) / 5_000)
+
+
+def test_what_differs_by_rounding_alone_is_equal() -> None:
+    draw = np.random.default_rng(5)
+    noise = 1e-15 * draw.normal(size=500)
+    # As of a sum of 1, and of a log-ratio of 0.
+    assert permutation_p(1.0 + 5e-15, 1.0 + noise) == 1.0
+    assert permutation_p(5e-15, noise, size=1.0) == 1.0
+    heads = maximum_p(np.array([[5e-15, 3.0]]), np.stack([noise, draw.normal(size=500)], axis=1)[:, None])
+    assert heads[0, 0] == 1.0
+    # The controls: what is more than rounding, in numbers as small, counts.
+    assert permutation_p(5e-15, noise) < 0.01
+    assert heads[0, 1] < 0.01
+    assert permutation_p(1.0 + 5e-6, 1.0 + 1e9 * noise) < 0.01
+
+
 def test_the_largest_of_many_heads_is_no_more_often_significant_than_one() -> None:
     draw = np.random.default_rng(3)
     trials, wrong, naive = 400, 0, 0

@@ -60,21 +60,38 @@ def test_a_pickle_that_would_run_code_is_refused_and_does_not_run(tmp_path: Path
     folder = as_pickle(save_tiny("bert", tmp_path / "model"))
     trap = tmp_path / "sprung"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps({"weights": Trap(trap)}))
-    with pytest.raises(InputError, match="cannot be loaded"):
+    said = r"its \.bin weights hold something other than tensors: convert them"
+    with pytest.raises(InputError, match=said) as caught:
         load(folder, allow_bin=True)
+    assert "weights_only" not in str(caught.value)
+    assert ". " not in str(caught.value)
     assert not trap.exists()
     # The control: unpickling it plainly does run it.
     pickle.loads((folder / "pytorch_model.bin").read_bytes())
     assert trap.exists()
 
 
+def test_of_weights_that_cannot_be_read_the_first_sentence_alone_is_passed_on(tmp_path: Path) -> None:
+    folder = as_pickle(save_tiny("bert", tmp_path))
+    weights = folder / "pytorch_model.bin"
+    weights.write_bytes(weights.read_bytes()[:2_000])
+    # The control: there is more to pass on.
+    with pytest.raises(RuntimeError, match=r"central directory\. This is"):
+        torch.load(weights, weights_only=True)
+    with pytest.raises(InputError, match=r"cannot be loaded \(.*central directory\): give another") as caught:
+        load(folder, allow_bin=True)
+    assert ". " not in str(caught.value)
+
+
 def test_a_folder_without_weights_is_refused_but_serves_untrained(tmp_path: Path) -> None:
     folder = save_tiny("bert", tmp_path)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(InputError, match=r"has no \.safetensors weights"):
-        find_model(str(folder))
-    with pytest.raises(InputError, match="has no weights"):
-        find_model(str(folder), allow_bin=True)
+    # Pickled, but no weights.
+    (folder / "training_args.bin").write_bytes(b"")
+    for allow_bin in (False, True):
+        with pytest.raises(InputError, match="has no weights") as caught:
+            find_model(str(folder), allow_bin=allow_bin)
+        assert "--allow-bin" not in str(caught.value)
     assert find_model(f"random:{folder}").untrained
 
 

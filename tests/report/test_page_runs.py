@@ -1,5 +1,6 @@
 """Training runs on the page: finished, half-finished and damaged ones, their seeds, layers and frames."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -158,6 +159,17 @@ def test_layers_beyond_the_colours_have_other_dashes() -> None:
     assert panel("", "", lines[1:], logarithmic=True)["layout"]["yaxis"]["dtick"] == 1
     # Rows that were written before there was such a number have no curve.
     assert by_layer([{"step": 0}], lambda row: row.get("values")) == []
+
+
+def test_a_run_on_text_says_what_could_not_be_read_of_its_corpus(tmp_path: Path) -> None:
+    folder, note = write_text_run(tmp_path / "text"), "corpus.txt: 2 broken lines were left out."
+    assert note not in page_html([folder])
+    (folder / "passages").mkdir()
+    path = folder / "passages" / "passages.json"
+    path.write_text(json.dumps({"source": "corpus.txt", "problems": {"broken_lines": 2}}))
+    assert note in page_html([folder])
+    path.write_text(json.dumps({"source": "corpus.txt", "problems": {"of another version": 2}}))
+    assert "what it says of the corpus is left out" in page_html([folder])
 
 
 def test_each_layer_has_its_own_matrix_and_attention(tmp_path: Path) -> None:

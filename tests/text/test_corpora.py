@@ -41,6 +41,28 @@ def test_a_folder_is_a_document_a_file_and_json_lines_within_it_one_a_line(tmp_p
     ]
 
 
+def test_files_of_a_folder_that_are_not_text_are_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "logo.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0")
+    with pytest.raises(InputError, match=r"logo\.png is not text"):
+        texts(open_corpus(str(tmp_path)))
+    (tmp_path / "text.txt").write_text("frog")
+    corpus = open_corpus(str(tmp_path))
+    seen: list[int] = []
+    assert [document.text for document in corpus.documents(seen.append)] == ["frog"]
+    assert corpus.problems.sentences() == ["1 file is not text in UTF-8 and was left out: logo.png"]
+    assert sum(seen) == corpus.size
+    (tmp_path / "notes.txt").write_text("toad", encoding="utf-16")
+    corpus = open_corpus(str(tmp_path))
+    assert texts(corpus) == ["frog"]
+    assert corpus.problems.sentences() == ["2 files are not text in UTF-8 and were left out: logo.png, notes.txt"]
+    # By its name it is refused, and with nothing else the folder is.
+    with pytest.raises(InputError, match="iconv"):
+        texts(open_corpus(str(tmp_path / "notes.txt")))
+    (tmp_path / "text.txt").unlink()
+    with pytest.raises(InputError, match=r"has no document \(2 files are not text in UTF-8"):
+        texts(open_corpus(str(tmp_path)))
+
+
 def test_the_sample_is_read_offline() -> None:
     found = list(islice(open_corpus("wiki-sample").documents(), 4))
     assert [document.index for document in found] == [0, 1, 2, 3]

@@ -59,6 +59,16 @@ def test_an_archive_with_rubbish_behind_it_gives_what_comes_before(tmp_path: Pat
     assert problems.sentences()[0].endswith("what comes before is used")
 
 
+@pytest.mark.parametrize("method", COMPRESS)
+def test_of_a_small_archive_it_is_said_how_much_was_used(tmp_path: Path, method: str) -> None:
+    path = tmp_path / "file"
+    good, rubbish = COMPRESS[method](CONTENT[:5_000]), b"rubbish, and nothing that any of the libraries knows"
+    path.write_bytes(good + rubbish)
+    problems = Problems()
+    assert b"".join(read_chunks(path, problems)) == CONTENT[:5_000]
+    assert problems.archives == [f"file is corrupt after {len(good):,} of {len(good) + len(rubbish):,} bytes"]
+
+
 def test_of_an_archive_that_gave_nothing_nothing_is_said_to_be_used(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(COMPRESS["gzip"](CONTENT)[:2] + b"rubbish" * 20)

@@ -3,6 +3,7 @@ import tracemalloc
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
+from pathlib import Path
 
 import pytest
 from gensim.corpora import wikicorpus
@@ -66,10 +67,24 @@ def test_markup_is_gone_and_words_stay() -> None:
 def test_a_dump_that_breaks_off_gives_the_pages_before() -> None:
     content = dump(page("Frog", WORDS), page("Toad", WORDS), page("Lizard", WORDS))
     broken = content[: content.index(b"Lizard") + 40]
-    assert titles(broken) == ["Frog", "Toad"]
+    for end in (b"", b"<<>"):
+        problems = Problems()
+        assert titles(broken + end, problems) == ["Frog", "Toad"]
+        assert problems.sentences() == ["dump.xml is not XML from line 1 on: what comes before is used"]
+    # The control: nothing is said of a whole dump.
     problems = Problems()
-    assert titles(broken + b"<<>", problems) == ["Frog", "Toad"]
-    assert "dump.xml is not XML from line 1 on" in problems.broken_markup[0]
+    assert titles(content, problems) == ["Frog", "Toad", "Lizard"]
+    assert problems == Problems()
+
+
+def test_of_a_dump_in_an_archive_that_breaks_off_it_is_said_once(tmp_path: Path) -> None:
+    path = tmp_path / "dump.xml.bz2"
+    first, second = (bz2.compress(part) for part in (dump(page("Frog", WORDS))[:-12], b"</mediawiki>"))
+    path.write_bytes(first + second[:-5])
+    problems = Problems()
+    assert len(list(wikipedia.articles(read_chunks(path, problems), problems, path.name))) == 1
+    [said] = problems.sentences()
+    assert "dump.xml.bz2 ends in the middle of its data" in said
 
 
 def pages_equal_gensims(count: int | None) -> int:

@@ -89,7 +89,16 @@ def _dispatch(words: list[str]) -> int:
         nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.0)[0]
         raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
     # Imported only now: --help must answer at once, and torch takes seconds.
+    _refuse_twice(rest)
     return int(importlib.import_module(f"topicscope.cli.{name}").main(rest) or 0)
+
+
+def _refuse_twice(words: list[str]) -> None:
+    """Of an option that is given twice tyro would take the last, without a word."""
+    options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+    twice = next((option for option in options if options.count(option) > 1), None)
+    if twice:
+        raise InputError(f"{twice} is given twice: give it once, with all its values behind it.")
 
 
 def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:

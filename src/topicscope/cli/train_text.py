@@ -65,6 +65,9 @@ def main(words: list[str]) -> None:
     elif not options.quiet:
         validation = "" if row["validation_loss"] is None else f", on held-out articles {row['validation_loss']:.4f}"
         console().print(f"{trained.run.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
+    if not options.quiet:
+        for note in trained.notes:
+            console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 
 def parse_options(words: list[str]) -> Options:

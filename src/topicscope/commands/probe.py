@@ -13,7 +13,7 @@ from topicscope.probe.settings import Machine, ProbeSettings
 from topicscope.probe.sources import check_names
 from topicscope.probe.topics import save_topics
 from topicscope.report.page import write_report
-from topicscope.report.probe_notes import corpus_notes
+from topicscope.report.probe_notes import probe_notes
 
 DEFAULTS = ProbeSettings()
 MACHINE = Machine()
@@ -90,7 +90,7 @@ def probe(
         # Of all models that the folder has, whenever they were probed.
         figures = draw(folder.rows(), folder.words(), folder.figures)
         write_report([out], out / "report.html")
-        return Probed(rows, figures, corpus_notes(corpora, rows), out)
+        return Probed(rows, figures, probe_notes(corpora, rows), out)
 
 
 def _place(finished: Finished, models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:

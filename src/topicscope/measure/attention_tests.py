@@ -47,7 +47,7 @@ def model_test(
     found = log_ratio(
         np.append(sums, observed[0]), np.append(counts, observed[1]), np.array([every[0]]), np.array([every[1]])
     )
-    return permutation_p(float(found[-1]), found[:-1])
+    return permutation_p(float(found[-1]), found[:-1], size=1.0)
 
 
 def head_tests(

@@ -109,4 +109,4 @@ def matched_test(
     for start, stop in pairwise([*range(0, permutations, DRAWN), permutations]):
         orders = stratified_orders(exchanged, stratum, stop - start, generator=generator)
         drawn.append(cells.log_ratios(orders, first, second))
-    return permutation_p(float(observed[0]), np.concatenate(drawn))
+    return permutation_p(float(observed[0]), np.concatenate(drawn), size=1.0)

@@ -13,15 +13,21 @@ from jaxtyping import Float, Int
 
 from topicscope.measure.labelling import Labelling
 
-# Strata of equally many words, by frequency.
-STRATA = 10
+# Strata of equally many words, by frequency; fewer if they would have fewer words than this.
+STRATA, WORDS_IN_STRATUM = 10, 10
+# Sums in another order differ by rounding: by less than this, relative to the size of what is summed.
+ROUNDING = 1e-10
 # Permutations drawn at once: few enough for their orders to stay in a processor's cache.
 DRAWN = 100
 
 
-def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int = STRATA) -> Int[np.ndarray, " word"]:
-    """Words of like frequency, equally many a stratum; ties by the word's place."""
+def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int | None = None) -> Int[np.ndarray, " word"]:
+    """Words of like frequency, equally many a stratum; ties by the word's place.
+
+    Strata of one or two words would leave next to nothing to permute: of few words, fewer strata are made.
+    """
     rank = np.argsort(np.argsort(frequency, kind="stable"), kind="stable")
+    strata = strata or min(STRATA, max(len(frequency) // WORDS_IN_STRATUM, 1))
     return rank * min(strata, len(frequency)) // max(len(frequency), 1)
 
 
@@ -111,14 +117,17 @@ def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[In
     return [np.flatnonzero(labelling.kept & (stratum == each)) for each in np.unique(stratum[labelling.kept])]
 
 
-def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"]) -> float:
-    """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is."""
+def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], *, size: float = 0.0) -> float:
+    """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is.
+
+    What is equal but for rounding counts as equal. ``size``: of what the numbers were made from, if it is larger than
+    they are; 1 of log-ratios, whose rounding is that of the ratio.
+    """
     if not np.isfinite(observed):
         return np.nan
     every = np.append(permuted[np.isfinite(permuted)], observed)
     distance = np.abs(every - every.mean())
-    # Sums in another order differ in the last digits: what is equal but for these counts as equal.
-    return float((distance >= distance[-1] * (1 - 1e-9)).mean())
+    return float((distance >= distance[-1] - ROUNDING * max(size, np.abs(every).max())).mean())
 
 
 def maximum_p(
@@ -128,18 +137,19 @@ def maximum_p(
 
     Each head's numbers are standardised over the permutations and the observed one alike; a head's p is how often the
     largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are left out, and
-    so are permutations under which some other head has no finite number.
+    so are permutations under which some other head has no finite number. A head that permutations leave as it is, but
+    for the rounding of log-ratios, has p = 1.
     """
     there = np.isfinite(observed)
     finite = np.isfinite(permuted[:, there]).all(axis=1)
     every = np.concatenate([permuted[finite], observed[None]])
     with np.errstate(invalid="ignore"):
         spread = every.std(axis=0)
-    usable = there & (spread > 0)
+    usable = there & (spread > ROUNDING)
     found = np.where(there, 1.0, np.nan)
     if not usable.any():
         return found
     distance = np.abs((every - every.mean(axis=0))[:, usable] / spread[usable])
     largest = distance.max(axis=1)
-    found[usable] = (largest[:, None] >= distance[-1] * (1 - 1e-9)).mean(axis=0)
+    found[usable] = (largest[:, None] >= distance[-1] - ROUNDING / spread[usable]).mean(axis=0)
     return found

@@ -105,5 +105,6 @@ def similarity_p_values(
     pairs = labelling.same_topic_pairs
     # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
     return [
-        permutation_p(float(matrix[pairs].sum()), permuted) for matrix, permuted in zip(products, sums, strict=True)
+        permutation_p(float(matrix[pairs].sum()), permuted, size=float(np.abs(matrix[pairs]).sum()))
+        for matrix, permuted in zip(products, sums, strict=True)
     ]

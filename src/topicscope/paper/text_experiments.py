@@ -41,6 +41,11 @@ SECONDS_PER_MULTIPLY = 6e-11
 PREPARING_SECONDS = 12.0
 
 
+def made_with() -> dict[str, Any]:
+    """The code and the packages that a result depends on."""
+    return {"code": code_digest(SOURCES), "libraries": package_versions()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class TextExperiment:
     """Settings of training on text, trained with several seeds, one after another, on one thread."""
@@ -73,8 +78,7 @@ class TextExperiment:
         return {
             "settings": to_table(self.settings) | {"seed": None},
             "seeds": list(self._chosen(seeds)),
-            "code": code_digest(SOURCES),
-            "libraries": package_versions(),
+            **made_with(),
         }
 
     def compute(self, seeds: Seeds) -> bytes:

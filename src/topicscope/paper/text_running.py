@@ -15,8 +15,8 @@ from topicscope.errors import DivergedError
 from topicscope.files import alone_in
 from topicscope.paper.emergence import measuring
 from topicscope.paper.needs import Seeds
-from topicscope.paper.text_experiments import PARTS, SOURCES, STRUCTURES, TextExperiment, TextRuns
-from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
+from topicscope.paper.text_experiments import PARTS, STRUCTURES, TextExperiment, TextRuns, made_with
+from topicscope.scale import content_digest, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.training.machine import torch_threads
 from topicscope.training.prepare import PreparedText, prepare_text
@@ -51,9 +51,8 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
 
 def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measure | None]:
     """Text and topics, the same for all seeds and for experiments that differ in training alone: made once."""
-    made_with = {"code": code_digest(SOURCES), "libraries": package_versions()}
-    made_of = {"data": asdict(settings.data), "topics": asdict(settings.topics)}
-    shared = folder / f"text-{content_digest(made_of | made_with)}"
+    content = {"data": asdict(settings.data), "topics": asdict(settings.topics), **made_with()}
+    shared = folder / f"text-{content_digest(content)}"
     shared.mkdir(exist_ok=True)
     with alone_in(shared):
         prepared = prepare_text(settings.data, shared)

@@ -1,6 +1,6 @@
 """What models with one tokenizer are measured on: passages, topics, and the plan that follows from them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +17,8 @@ from topicscope.probe.own_topics import OwnTopics, read_own_topics
 from topicscope.probe.plan import Plan, places, vocabulary
 from topicscope.probe.settings import MOST_FITS, ProbeSettings
 from topicscope.probe.topics import FittedTopics, TopicSettings, fit_topics, labels, load_topics, quality
-from topicscope.text.corpora import Corpus
-from topicscope.text.problems import Problems
+from topicscope.text.corpora import Corpus, bytes_read
+from topicscope.text.problems import corpus_notes
 from topicscope.text.tokens import Passages, Tokenizer, write_passages
 
 # Passages whose pairs are counted at once.
@@ -51,6 +51,9 @@ class Ground:
     split_words: tuple[str, ...] = ()
     """Words of the user's topics that the tokenizer splits: left out."""
 
+    absent_words: tuple[str, ...] = ()
+    """Words of the user's topics that are not in the measured passages: they have embeddings, and no attention."""
+
     @property
     def corpus(self) -> str:
         """Identifies the corpus's content."""
@@ -78,7 +81,7 @@ def prepare_ground(
     work.mkdir(parents=True, exist_ok=True)
     every, word_topics = settings.text.every, settings.topics.word_topics
     folder = work / f"passages-{tokenizer.digest}-{length}-{every}"
-    progress = _bytes_read(corpus, report)
+    progress = bytes_read(corpus, report)
     with alone_in(work):
         passages = write_passages(corpus, tokenizer, length=length, folder=folder, every=every, progress=progress)
         measuring = _measured(passages, corpus, settings)
@@ -96,20 +99,8 @@ def prepare_ground(
             tokenizer=tokenizer,
             fitted_on=None if own else fitted_on(fits, passages),
             split_words=tuple(own.split_words) if own else (),
+            absent_words=_absent_words(plan, tokenizer, corpus, word_topics) if word_topics else (),
         )
-
-
-def _bytes_read(corpus: Corpus, report: scale.Report | None) -> Callable[[int], None]:
-    """Reports how much of a corpus is read, told how many bytes were read since it was last called."""
-    read = 0
-
-    def more(number: int) -> None:
-        nonlocal read
-        read += number
-        if report and corpus.size:
-            report(min(read, corpus.size), corpus.size, "bytes read")
-
-    return more
 
 
 def _measured(passages: Passages, corpus: Corpus, settings: ProbeSettings) -> Int[np.ndarray, " chosen"]:
@@ -145,6 +136,17 @@ def make_plan(
         frequency += np.bincount(flat[flat >= 0], minlength=len(words))
         pairs = PairTable.merged([pairs, count_pairs(flat, offsets, len(words))])
     return Plan(tuple(labels), frequency, pairs, settings.measures.head_permutations, settings.seed)
+
+
+def _absent_words(plan: Plan, tokenizer: Tokenizer, corpus: Corpus, word_topics: Path) -> tuple[str, ...]:
+    """The user's words that the corpus lacks; topics of which it has no word are refused."""
+    absent = plan.frequency == 0
+    if absent.all():
+        raise InputError(
+            f'none of the words of --word-topics {word_topics} is in a passage of corpus = "{corpus.source}": give '
+            "words that it has, or another corpus."
+        )
+    return tuple(tokenizer.words(plan.tokens[absent]))
 
 
 def _fits(
@@ -233,7 +235,9 @@ def corpus_row(ground: Ground) -> dict[str, object]:
         "articles": about["documents"],
         "passages": len(ground.passages),
         "measured": len(ground.chosen),
-        "problems": Problems(**about["problems"]).sentences(),
+        "problems": corpus_notes(about),
+        "words": len(ground.plan.tokens),
         "words_left_out": list(ground.split_words),
+        "words_without_attention": list(ground.absent_words),
         "topic_quality": quality(ground.fits) if ground.fits else None,
     }

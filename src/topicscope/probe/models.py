@@ -9,6 +9,7 @@ the longest input) is found by running the model once.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -161,13 +162,25 @@ def _load(source: Source, loading: Loading) -> Any:
                     local_files_only=True,
                     **settings,
                 )
+    except UnpicklingError:
+        # torch's own words advise to load it nevertheless, which would run what is in it.
+        raise InputError(
+            f"model {source.name} is not loaded, for its .bin weights hold something other than tensors: convert them "
+            "to safetensors, or give another model."
+        ) from None
     except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        reason = _first_sentence(error)
         raise InputError(f"model {source.name} cannot be loaded ({reason}): give another, or fetch it again.") from None
     _refuse_missing_weights(source.name, report)
     if network.config.is_encoder_decoder:
         network = network.get_encoder()
     return network.eval().requires_grad_(False)
+
+
+def _first_sentence(error: Exception) -> str:
+    """What an error says, without what it goes on to advise."""
+    line = (str(error).splitlines() or [""])[0]
+    return line.split(". ")[0].rstrip(".:") or type(error).__name__
 
 
 def _untrained(config: Any, settings: dict[str, Any], seed: int) -> Any:
@@ -198,7 +211,7 @@ def _try(network: Any, name: str, length: int) -> Shape:
     except Exception as error:  # models of images or sound raise whatever they miss
         if "memory" in str(error):
             raise
-        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        reason = _first_sentence(error)
         raise InputError(f"model {name} does not run on tokens of text ({reason}): give a model of text.") from None
 
 

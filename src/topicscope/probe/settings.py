@@ -12,7 +12,8 @@ from typing import Any, Literal, get_args
 from topicscope.errors import InputError
 from topicscope.scale import check_engine
 from topicscope.settings.checks import check_at_least, check_one_of, refuse
-from topicscope.text.corpora import Corpus, Layout, open_corpus
+from topicscope.settings.text import Layout
+from topicscope.text.corpora import Corpus, open_corpus
 
 Assignment = Literal["one", "several"]
 Device = Literal["auto", "cpu", "cuda", "mps"]

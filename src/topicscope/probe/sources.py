@@ -21,6 +21,8 @@ FILES = ("*.json", "*.txt", "*.model")
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
 SAFE_WEIGHTS = "*.safetensors"
 PICKLED_WEIGHTS = "*.bin"
+# As transformers names them: other files, such as training_args.bin, are pickles too.
+PICKLED_MODEL = "pytorch_model*.bin"
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,9 @@ def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
     """Whether weights must come from a pickle; refused unless allowed."""
     if any(folder.glob(SAFE_WEIGHTS)):
         return False
-    if not any(folder.glob(PICKLED_WEIGHTS)) and (folder / "config.json").is_file() and allow_bin:
+    # Of a name on the hub, pickles are not fetched unless they are allowed: there may be some.
+    known = allow_bin or Path(name).expanduser().is_dir()
+    if known and not any(folder.glob(PICKLED_MODEL)):
         raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
     if not allow_bin:
         raise InputError(

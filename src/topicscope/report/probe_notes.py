@@ -8,7 +8,7 @@ Row = Mapping[str, Any]
 LISTED = 20
 
 
-def corpus_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
+def probe_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
     """Sentences from rows of corpus.json; with several tokenizers or lengths, each begins with the models it is for.
 
     rows: of probe.json, which say what each model was measured on.
@@ -21,18 +21,27 @@ def corpus_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
 
 
 def _sentences(about: Row) -> list[str]:
-    source, left_out, quality = about["source"], about["words_left_out"], about["topic_quality"]
     size = f"{about['articles']:,} articles, {about['passages']:,} passages; measured on {about['measured']:,}"
-    found = [f"{source}: {size}.", *(f"{source}: {problem}." for problem in about["problems"])]
-    if left_out:
-        more = len(left_out) - LISTED
-        listed = ", ".join(left_out[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
-        named = about["tokenizer_name"]
-        found.append(f'own topics: the tokenizer of "{named}" splits these words, which are left out: {listed}.')
-    known = {name: value for name, value in (quality or {}).items() if value is not None}
+    found = [f"{about['source']}: {size}.", *about["problems"]]
+    if left_out := about["words_left_out"]:
+        found.append(
+            f'own topics: the tokenizer of "{about["tokenizer_name"]}" splits these words, which are left out: '
+            f"{_listed(left_out)}."
+        )
+    if absent := about["words_without_attention"]:
+        found.append(
+            f"own topics: {len(absent):,} of {about['words']:,} words are in no passage that is measured, and have no "
+            f"attention: {_listed(absent)}."
+        )
+    known = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
     if known:
         found.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()) + ".")
     return found
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _models(about: Row, rows: Sequence[Row]) -> str:

@@ -17,6 +17,7 @@ SPECIAL_POSITIONS = 2
 # A passage of one token has nothing beside it to be predicted from.
 SHORTEST_PASSAGE = 2
 Device = Literal["auto", "cpu", "cuda", "mps"]
+Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,11 +25,17 @@ class TextData:
     """The corpus, its tokenizer, and how articles are cut into passages."""
 
     corpus: str = ""
-    """A text file or folder, a Wikipedia dump, "hf:NAME" for a Hugging Face dataset, or the name of a packaged corpus,
-    as for ``topicscope probe``."""
+    """As for ``topicscope probe``: wiki-sample, a file (text, JSON lines or a Wikipedia dump), a folder, or a Hugging
+    Face dataset as NAME or NAME:CONFIG."""
 
     field: str = "text"
-    """The column that holds the text, where the corpus has columns."""
+    """Where JSON lines and datasets have the text."""
+
+    split: str = "train"
+    """Which part of a dataset."""
+
+    layout: Layout = "auto"
+    """What a document is in plain text: each line, paragraph or file."""
 
     tokenizer: str = ""
     """A folder or name of an existing tokenizer; empty: WordPiece, trained on the corpus."""
@@ -51,6 +58,7 @@ class TextData:
     def __post_init__(self) -> None:
         if not self.corpus:
             raise refuse("data.corpus", self.corpus, "name a corpus to train on")
+        check_one_of("data.layout", self.layout, get_args(Layout))
         if self.tokenizer and self.vocabulary != TextData.vocabulary:
             raise refuse("data.vocabulary", self.vocabulary, "data.tokenizer has a vocabulary already; leave it out")
         check_at_least("data.vocabulary", self.vocabulary, 1)

@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, get_args
+from typing import get_args
 
+from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.settings.checks import check_one_of
+from topicscope.settings.text import Layout
 from topicscope.text import formats, hub_datasets, wikipedia
 from topicscope.text.problems import FIELD_OPTION, Problems
-from topicscope.text.streams import Progress, beginning, read_chunks
+from topicscope.text.streams import NotTextError, Progress, beginning, read_chunks
 
-Layout = Literal["auto", "lines", "paragraphs", "files"]
 SAMPLE = "wiki-sample"
 SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 
@@ -112,12 +113,22 @@ class Corpus:
         if self.dataset:
             yield from self.dataset.texts(self.text_field, self.problems, progress)
         for path in self.files:
-            yield from self._file_texts(path, progress)
+            try:
+                texts = self._file_texts(path, progress)
+            except NotTextError:
+                if len(self.files) == 1:
+                    raise
+                # Among others, as pictures are in many folders, it ends no study.
+                self.problems.not_text.append(path.name)
+                if progress:
+                    progress(path.stat().st_size)
+            else:
+                yield from texts
 
     def _file_texts(self, path: Path, progress: Progress | None) -> Iterator[tuple[str, str]]:
         start = beginning(path)
         if b"\0" in start:
-            raise InputError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
+            raise NotTextError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
         chunks = read_chunks(path, self.problems, progress)
         if wikipedia.is_dump(start):
             return wikipedia.articles(chunks, self.problems, path.name)
@@ -128,6 +139,19 @@ class Corpus:
             layout = "paragraphs" if formats.has_paragraphs(start) else "lines"
         split = {"lines": formats.line_texts, "paragraphs": formats.paragraph_texts, "files": formats.whole_texts}
         return ((path.name, text) for text in split[layout](chunks, self.problems))
+
+
+def bytes_read(corpus: Corpus, report: scale.Report | None, *, why: str = "") -> Progress:
+    """Reports how much of a corpus is read, told how many bytes were read since it was last called."""
+    read = 0
+
+    def more(number: int) -> None:
+        nonlocal read
+        read += number
+        if report and corpus.size:
+            report(min(read, corpus.size), corpus.size, f"bytes read {why}".strip())
+
+    return more
 
 
 def _sample() -> Path:

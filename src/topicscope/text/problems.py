@@ -1,13 +1,14 @@
 """What went wrong while reading, counted: text from the world is never clean, and one bad line ends no study."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
+from typing import Any
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
-# Fields that are named of a line.
-MOST_FIELDS = 8
+# Fields that are named of a line, and files of a kind.
+MOST_FIELDS, MOST_FILES = 8, 8
 # By which a user says where the text is.
 FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
 
@@ -37,6 +38,9 @@ class Problems:
     archives: list[str] = field(default_factory=list)
     """Compressed files that could be read in part only, and how far."""
 
+    not_text: list[str] = field(default_factory=list)
+    """Files of a folder that are not text, or not in UTF-8; left out."""
+
     redirects: int = 0
     """Pages of a dump that only point to another one; left out, as they should be."""
 
@@ -63,6 +67,8 @@ class Problems:
             "very long documents were cut into several": self.long_documents,
         }
         found = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
+        if self.not_text:
+            found.append(_files_left_out(self.not_text))
         return found + [
             place if place.endswith(FROM_THE_BEGINNING) else f"{place}: what comes before is used"
             for place in self.archives + self.broken_markup
@@ -71,3 +77,19 @@ class Problems:
     def table(self) -> dict[str, object]:
         """Plain values for JSON."""
         return asdict(self)
+
+
+def corpus_notes(description: Mapping[str, Any]) -> list[str]:
+    """Sentences on what could not be read of a corpus, from the description that is kept with its passages."""
+    return [f"{description['source']}: {sentence}." for sentence in Problems(**description["problems"]).sentences()]
+
+
+def _files_left_out(names: list[str]) -> str:
+    listed = ", ".join(names[:MOST_FILES])
+    more = f" and {len(names) - MOST_FILES:,} more" if len(names) > MOST_FILES else ""
+    said = (
+        "1 file is not text in UTF-8 and was"
+        if len(names) == 1
+        else f"{len(names):,} files are not text in UTF-8 and were"
+    )
+    return f"{said} left out: {listed}{more}"

@@ -18,6 +18,10 @@ UTF16 = (b"\xff\xfe", b"\xfe\xff")
 Progress = Callable[[int], None]
 
 
+class NotTextError(InputError):
+    """A file holds no text, or none in UTF-8."""
+
+
 @runtime_checkable
 class Decompressor(Protocol):
     """What all four libraries offer."""
@@ -47,7 +51,7 @@ def beginning(path: Path, size: int = CHUNK) -> bytes:
         if len(found) >= size:
             break
     if found.startswith(UTF16):
-        raise InputError(f"{path} is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).")
+        raise NotTextError(f"{path} is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).")
     return found[:size]
 
 
@@ -73,11 +77,10 @@ def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Pr
                 if engine.eof:
                     engine = _decompressor(method)
                 content = engine.decompress(left)
-                given += len(content)
-                yield content
                 # Some writers fill up the last block with zeros.
-                left = engine.unused_data.lstrip(b"\0") if engine.eof else b""
-            read += len(chunk)
+                rest = engine.unused_data.lstrip(b"\0") if engine.eof else b""
+                read, given, left = read + len(left) - len(rest), given + len(content), rest
+                yield content
     except _errors(method):
         where = f"after {read:,} of {size:,} bytes" if given else FROM_THE_BEGINNING
         problems.archives.append(f"{path.name} is corrupt {where}")

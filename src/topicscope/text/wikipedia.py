@@ -51,23 +51,36 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
 
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:
-    """Pages one at a time; where the XML breaks, what came before has been given."""
-    parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
+    """Pages one at a time; where the XML breaks or ends too early, what came before has been given."""
     root: Element | None = None
+    archives = len(problems.archives)
     try:
-        for chunk in chunks:
-            parser.feed(chunk)
-            for read in parser.read_events():
-                event, element = cast("tuple[str, Element]", read)
-                if event == "start":
-                    root = element if root is None else root
-                elif _tag(element) == "page":
-                    yield _page(element)
-                    # Children of the root would be kept to the end of the dump.
-                    assert root is not None
-                    root.clear()
+        for event, element in _events(chunks):
+            if event == "start":
+                root = element if root is None else root
+            elif _tag(element) == "page":
+                yield _page(element)
+                # Children of the root would be kept to the end of the dump.
+                assert root is not None
+                root.clear()
     except ParseError as error:
-        problems.broken_markup.append(f"{name} is not XML from line {error.position[0]:,} on")
+        # Of an archive that broke off, that is said already.
+        if len(problems.archives) == archives:
+            problems.broken_markup.append(f"{name} is not XML from line {error.position[0]:,} on")
+
+
+def _events(chunks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
+    """Beginnings and ends of elements."""
+    parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
+    for chunk in chunks:
+        parser.feed(chunk)
+        yield from cast("Iterator[tuple[str, Element]]", parser.read_events())
+    try:
+        # Raises where the root has no end.
+        parser.close()
+    finally:
+        # What the parser had put off, waiting for more.
+        yield from cast("Iterator[tuple[str, Element]]", parser.read_events())
 
 
 def _page(element: Element) -> Page:

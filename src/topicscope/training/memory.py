@@ -1,10 +1,13 @@
 """What a training step on text needs of memory, and what to say when there is too little."""
 
+import bisect
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from topicscope.errors import InputError
+from topicscope.model.encoder import encoder_shapes
 from topicscope.settings.text import TextSettings
 from topicscope.training.free_memory import available_bytes
 
@@ -15,49 +18,72 @@ WEIGHT_COPIES = 4
 SHARE = 0.9
 
 
-def step_bytes(settings: TextSettings, vocabulary: int, parameters: int) -> int:
-    """About how many bytes a step keeps at its height: weights, states of every layer, scores at masked positions."""
-    model, training = settings.model, settings.training
-    positions = math.ceil(training.batch / training.accumulate) * settings.positions
+def weight_bytes(settings: TextSettings, vocabulary: int) -> int:
+    """Bytes of the weights and of what goes along with each; the square of the width, where there are many layers."""
+    shapes = encoder_shapes(settings.model, vocabulary, settings.positions).values()
+    return BYTES * WEIGHT_COPIES * sum(math.prod(shape) for shape in shapes)
+
+
+def passage_bytes(settings: TextSettings, vocabulary: int) -> float:
+    """About how many bytes a step keeps of a passage at its height: states of every layer, scores where masked."""
+    model = settings.model
     # Kept for the backward pass: queries, keys, values, what attention gives, and the ins and outs of the blocks.
     layer = 10 * model.width + 2 * model.feed_forward
     scores = 3 * settings.masking.mask * vocabulary
-    return int(BYTES * (WEIGHT_COPIES * parameters + positions * (model.layers * layer + scores)))
+    return BYTES * settings.positions * (model.layers * layer + scores)
 
 
-def check_memory(settings: TextSettings, vocabulary: int, parameters: int, available: int | None = None) -> None:
+def step_bytes(settings: TextSettings, vocabulary: int) -> float:
+    """About how many bytes a step keeps at its height: weights, and the passages that are computed at once."""
+    return weight_bytes(settings, vocabulary) + _at_once(settings) * passage_bytes(settings, vocabulary)
+
+
+def check_memory(settings: TextSettings, vocabulary: int, available: int | None = None) -> None:
     """Refuse, before it starts, a step that cannot fit; the system would end the process without a word."""
     available = available_bytes() if available is None else available
-    needed = step_bytes(settings, vocabulary, parameters)
+    needed = step_bytes(settings, vocabulary)
     if available is not None and needed > SHARE * available:
         raise InputError(
             f"a step needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free: "
-            f"{_remedy(settings, vocabulary, parameters, available)}."
+            f"{_remedy(settings, vocabulary, SHARE * available)}."
         )
 
 
-def _remedy(settings: TextSettings, vocabulary: int, parameters: int, available: int) -> str:
-    fixed = BYTES * WEIGHT_COPIES * parameters
-    step = step_bytes(settings, vocabulary, parameters) - fixed
-    left = SHARE * available - fixed
+def _remedy(settings: TextSettings, vocabulary: int, limit: float) -> str:
+    """Fewer passages at once, if one fits beside the weights; else a narrower model."""
     training = settings.training
-    most = training.batch // training.accumulate or 1
-    if left <= 0 or step / left > most:
-        factor = math.ceil(step_bytes(settings, vocabulary, parameters) / (SHARE * available))
-        # Either is enough: all is in proportion to the width, or to one of the other two.
-        return (
-            f"lower model.width = {settings.model.width}, or both the vocabulary ({vocabulary:,} tokens) and "
-            f"model.layers = {settings.model.layers}, {factor}-fold"
-        )
-    parts = training.accumulate * math.ceil(step / left)
+    fitting = int((limit - weight_bytes(settings, vocabulary)) // passage_bytes(settings, vocabulary))
+    if fitting < 1:
+        return _narrower(settings, vocabulary, limit)
     return (
-        f"raise training.accumulate from {training.accumulate} to {parts}, which gives the same gradients, or lower "
-        f"training.batch from {training.batch} to {max(training.batch * training.accumulate // parts, 1)}"
+        f"raise training.accumulate from {training.accumulate} to {math.ceil(training.batch / fitting)}, which gives "
+        f"the same gradients, or lower training.batch from {training.batch} to {fitting * training.accumulate}"
     )
 
 
+def _narrower(settings: TextSettings, vocabulary: int, limit: float) -> str:
+    """The largest width, a multiple of the heads, with which a step fits."""
+    model = settings.model
+
+    def needed(width: int) -> float:
+        return step_bytes(replace(settings, model=replace(model, width=width)), vocabulary)
+
+    widths = range(model.heads, model.width, model.heads)
+    fitting = bisect.bisect_right(widths, limit, key=needed)
+    if fitting:
+        return f"lower model.width from {model.width} to {widths[fitting - 1]}"
+    return (
+        f"no model.width is small enough, so lower the vocabulary ({vocabulary:,} tokens), model.feed_forward = "
+        f"{model.feed_forward} or data.length = {settings.data.length}"
+    )
+
+
+def _at_once(settings: TextSettings) -> int:
+    return math.ceil(settings.training.batch / settings.training.accumulate)
+
+
 @contextmanager
-def out_of_memory_said(settings: TextSettings) -> Iterator[None]:
+def out_of_memory_said(settings: TextSettings, vocabulary: int) -> Iterator[None]:
     """Turn what PyTorch says when memory runs out into one sentence on what to lower."""
     try:
         yield
@@ -66,12 +92,16 @@ def out_of_memory_said(settings: TextSettings) -> Iterator[None]:
             raise
         raise InputError(
             f"memory ran out in a step of training.batch = {settings.training.batch} passages of data.length = "
-            f"{settings.data.length} tokens: {_less_at_once(settings)}."
+            f"{settings.data.length} tokens: {_less_at_once(settings, vocabulary)}."
         ) from None
 
 
-def _less_at_once(settings: TextSettings) -> str:
+def _less_at_once(settings: TextSettings, vocabulary: int) -> str:
     training, model = settings.training, settings.model
+    whole = step_bytes(settings, vocabulary)
+    if weight_bytes(settings, vocabulary) > whole / 2:
+        # Half of what was too much is enough, or the next half will be.
+        return f"the weights take most of it; {_narrower(settings, vocabulary, whole / 2)}"
     if training.accumulate >= training.batch:
         return f"a part is one passage already, so lower data.length or model.width = {model.width}"
     return (

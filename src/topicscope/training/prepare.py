@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from topicscope.errors import InputError
+from topicscope.scale import Report
 from topicscope.settings.text import TextData
-from topicscope.text.corpora import Corpus, Document, open_corpus
+from topicscope.text.corpora import Corpus, Document, bytes_read, open_corpus
 from topicscope.text.streams import Progress
 from topicscope.text.tokens import Passages, Tokenizer, load_tokenizer, write_passages
 from topicscope.text.wordpiece import AFTER, BEFORE, MASK, PADDING, save_tokenizer, train_wordpiece
@@ -38,16 +39,21 @@ class PreparedText:
         return self.passages.digest
 
 
-def prepare_text(data: TextData, folder: Path, *, progress: Progress | None = None) -> PreparedText:
+def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) -> PreparedText:
     """Read the corpus, train or load the tokenizer and cut passages into a folder, but for what is there already."""
-    corpus = _kept(open_corpus(data.corpus, field=data.field))
+    corpus = _kept(open_corpus(data.corpus, field=data.field, split=data.split, layout=data.layout))
     where = folder / "tokenizer"
     if not (where / "tokenizer.json").exists():
-        _make_tokenizer(data, corpus, where)
+        _make_tokenizer(data, corpus, where, report)
     # Named by what the user gave: files of a run do not depend on where its folder is.
     tokenizer = replace(load_tokenizer(str(where)), name=data.tokenizer or "wordpiece")
     passages = write_passages(
-        corpus, tokenizer, length=data.length, folder=folder / "passages", every=data.every, progress=progress
+        corpus,
+        tokenizer,
+        length=data.length,
+        folder=folder / "passages",
+        every=data.every,
+        progress=bytes_read(corpus, report),
     )
     specials = read_specials(where, data.tokenizer or "the tokenizer that was trained")
     text = Text(passages.tokens, passages.offsets, passages.articles, specials)
@@ -77,7 +83,7 @@ def read_specials(folder: Path, name: str) -> Specials:
     )
 
 
-def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path) -> None:
+def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report | None) -> None:
     """Into a temporary folder first, so that it is there whole or not at all."""
     part = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(part, ignore_errors=True)
@@ -85,9 +91,12 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path) -> None:
         _copy_tokenizer(data.tokenizer, part)
     else:
         logger.info("training a tokenizer of %d tokens.", data.vocabulary)
-        engine = train_wordpiece(
-            lambda: (document.text for document in corpus.documents()), data.vocabulary, lowercase=data.lowercase
-        )
+
+        def texts() -> Iterator[str]:
+            progress = bytes_read(corpus, report, why="for the tokenizer")
+            return (document.text for document in corpus.documents(progress))
+
+        engine = train_wordpiece(texts, data.vocabulary, lowercase=data.lowercase)
         save_tokenizer(engine, part, longest=data.length + 2)
     part.rename(folder)
 

@@ -13,6 +13,7 @@ from topicscope.errors import InputError
 from topicscope.scale import available_cores
 from topicscope.settings.text import Device, TextSettings
 from topicscope.settings.text_files import with_absolute_paths
+from topicscope.text.problems import corpus_notes
 from topicscope.training.export import export
 from topicscope.training.interrupts import stop_on_interrupt
 from topicscope.training.machine import torch_threads
@@ -34,6 +35,8 @@ class TrainedText:
 
     run: TextRun
     speed: Speed
+    notes: tuple[str, ...] = ()
+    """What could not be read of the corpus."""
 
     @property
     def path(self) -> Path:
@@ -64,9 +67,9 @@ def train_text(
     with run.locked(), torch_threads(settings.training.threads):
         # Once more, now that nobody else can write here.
         _check(run, settings, place, resume)
-        fresh = not any(run.path.iterdir())
-        with _emptied_on_bad_input(run.path) if fresh else contextlib.nullcontext():
-            prepared, trainer = _prepare(run, settings, place, measuring)
+        fresh = not run.settings_path.exists()
+        with _as_before_on_bad_input(run.path) if fresh else contextlib.nullcontext():
+            prepared, trainer = _prepare(run, settings, place, measuring, report)
         with stop_on_interrupt() as stop:
             trainer.run(run, report, stop)
         if settings.model.is_bert:
@@ -74,34 +77,35 @@ def train_text(
             export(trainer.encoder, specials, prepared.tokenizer_folder, run.export_path, longest=settings.positions)
         else:
             logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
-    return TrainedText(run, trainer.speed)
+    return TrainedText(run, trainer.speed, tuple(corpus_notes(prepared.passages.description)))
 
 
 def _prepare(
-    run: TextRun, settings: TextSettings, device: torch.device, measuring: Measuring | None
+    run: TextRun, settings: TextSettings, device: torch.device, measuring: Measuring | None, report: Report | None
 ) -> tuple[PreparedText, TextTrainer]:
     """Everything up to the first step; whatever is wrong with the settings is found here."""
     if not run.settings_path.exists():
-        # Of a run that was killed before its settings were written, which may have been others.
+        # Of a run whose settings are lost, and may have been others.
         shutil.rmtree(run.tokenizer_path, ignore_errors=True)
-    prepared = prepare_text(settings.data, run.path)
+        run.begin(settings)
+    prepared = prepare_text(settings.data, run.path, report=report)
     facts = {"threads": settings.training.threads, "device": device.type, "passages": prepared.digest}
-    if run.settings_path.exists():
-        run.check_same_settings(settings, **facts)
+    run.check_same_settings(settings, **facts)
     measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-    with out_of_memory_said(settings):
+    with out_of_memory_said(settings, prepared.text.specials.vocabulary):
         trainer = TextTrainer(settings, prepared.text, device=device, measure=measure)
-    run.begin(settings, **facts)
+    run.record(settings, **facts)
     return prepared, trainer
 
 
 @contextlib.contextmanager
-def _emptied_on_bad_input(folder: Path) -> Iterator[None]:
-    """Leave a folder that was empty as it was, so that the same --out can be given again."""
+def _as_before_on_bad_input(folder: Path) -> Iterator[None]:
+    """Leave a folder that held no settings as it was, so that the same --out can be given again."""
+    before = set(folder.iterdir())
     try:
         yield
     except InputError:
-        for path in folder.iterdir():
+        for path in set(folder.iterdir()) - before:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         raise
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from topicscope.errors import DivergedError
-from topicscope.model.encoder import ATTENTION, Encoder, encoder_shapes, encoder_weights
+from topicscope.model.encoder import ATTENTION, Encoder, encoder_weights
 from topicscope.model.packed import PackedBatch, pack_parts
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextSettings
@@ -83,8 +83,7 @@ class TextTrainer:
         sizes = (settings.model, text.specials.vocabulary, settings.positions)
         if self.device.type == "cpu":
             # Before weights are drawn: they alone may be too large.
-            parameters = sum(math.prod(shape) for shape in encoder_shapes(*sizes).values())
-            check_memory(settings, text.specials.vocabulary, parameters)
+            check_memory(settings, text.specials.vocabulary)
         weights = encoder_weights(*sizes, generator=generator(settings.seed, Purpose.WEIGHTS))
         self.encoder = Encoder(settings.model, weights).to(self.device)
         self.weights = dict(self.encoder.named_parameters())
@@ -115,7 +114,8 @@ class TextTrainer:
             self.restore(checkpoint)
             logger.info("going on from step %d.", self.step)
         folder.cut_back(self.step)
-        with folder.metrics_path.open("a", encoding="utf-8") as metrics, out_of_memory_said(self.settings):
+        said = out_of_memory_said(self.settings, self.text.specials.vocabulary)
+        with folder.metrics_path.open("a", encoding="utf-8") as metrics, said:
             saved = self.step if checkpoint else -1
             self._steps(folder, metrics, report or (lambda done, total, state: None), stop, saved)
 

@@ -37,15 +37,15 @@ class TextRun(RunFolder):
             raise InputError(f"{self.path} holds a run on documents of a topic model: choose another --out.")
         return settings
 
-    def begin(self, settings: TextSettings, **facts: Any) -> None:
-        """Write the settings and what the run is made with, unless they are there already."""
-        contents = {
-            self.settings_path: dump_settings(settings),
-            self.versions_path: json.dumps(recorded_versions() | {"seed": settings.seed} | facts, indent=2) + "\n",
-        }
-        for path, content in contents.items():
-            if not path.exists():
-                write_atomically(path, content)
+    def begin(self, settings: TextSettings) -> None:
+        """Write the settings, first of all: a run killed while its corpus is read goes on with them."""
+        write_atomically(self.settings_path, dump_settings(settings))
+
+    def record(self, settings: TextSettings, **facts: Any) -> None:
+        """Write what the run is made with, unless it is there already."""
+        if not self.versions_path.exists():
+            made_with = recorded_versions() | {"seed": settings.seed} | facts
+            write_atomically(self.versions_path, json.dumps(made_with, indent=2) + "\n")
 
     def check_same_settings(self, settings: TextSettings, **facts: Any) -> None:
         """Refuse to go on with other settings, another corpus, or on another device, and name what differs."""

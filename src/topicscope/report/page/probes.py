@@ -11,7 +11,7 @@ from topicscope.report.page.probe_figures import probe_figures
 from topicscope.report.page.probe_heads import head_thresholds
 from topicscope.report.page.probe_rows import MEASURES, SIGNIFICANT, model_name, threshold_name
 from topicscope.report.page.store import Store
-from topicscope.report.probe_notes import corpus_notes
+from topicscope.report.probe_notes import probe_notes
 from topicscope.report.rounding import with_interval
 
 MOST_TOPICS = 300
@@ -51,7 +51,7 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
     return ProbeSection(
         anchor=anchor,
         folder=str(folder),
-        notes=tuple(corpus_notes(corpora, rows)),
+        notes=tuple(probe_notes(corpora, rows)),
         columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
         rows=tuple(table_row(row) for row in rows),
         topics=topics,

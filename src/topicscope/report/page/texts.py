@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.files import read_rows
-from topicscope.report.page.folders import Found, Row
+from topicscope.report.page.folders import Found, Row, read_json
 from topicscope.report.page.probe_rows import Figure
 from topicscope.report.page.text_curves import by_layer, curve, panel
 from topicscope.report.page.text_structure import structure_figures
+from topicscope.text.problems import corpus_notes
 
 PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}
 
@@ -22,6 +23,9 @@ class TextSection:
     anchor: str
     folder: str
     described: str
+    notes: tuple[str, ...]
+    """What could not be read of the corpus."""
+
     figures: tuple[Figure, ...]
 
 
@@ -46,7 +50,17 @@ def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
     figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
     _on_one_axis(figures, rows[-1]["step"])
     named = [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
-    return TextSection(anchor, str(folder), described, tuple(named))
+    return TextSection(anchor, str(folder), described, _notes(folder, found), tuple(named))
+
+
+def _notes(folder: Path, found: Found) -> tuple[str, ...]:
+    path = folder / "passages" / "passages.json"
+    about = read_json(path, found) if path.exists() else None
+    try:
+        return tuple(corpus_notes(about)) if about else ()
+    except (KeyError, TypeError):
+        found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
+        return ()
 
 
 def _described(settings: dict[str, Any]) -> str:
