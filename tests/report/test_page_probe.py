@@ -109,13 +109,20 @@ def test_ratios_are_split_by_embedding_on_a_logarithmic_axis_with_a_word_where_t
     assert markers["y"] == ["one, 0.001, one", "two, 0.001, one"]
     assert markers["x"] == [2.0, None]
     assert markers["error_x"]["array"] == [pytest.approx(0.1), None]
-    assert (words["y"], [text.strip() for text in words["text"]]) == (["two, 0.001, one"], ["not defined"])
+    assert (words["y"], words["text"]) == (["two, 0.001, one"], ["Δ 0.50 [0.25, 0.75]"])
+    assert "Δ: same − different topic" in figures["cosine, embedding matrix"]["text"]
+    # The control: of a panel with all of its ratios nothing is said.
+    assert "Δ" not in figures["cosine, embedding layer"]["text"]
     axis = figures["cosine, embedding matrix"]["layout"]["xaxis"]
     assert axis["type"] == "log"
+    # On the side of 1 that has more room: here above it, and below it if all ratios are.
+    assert 1 < words["x"][0] < 10 ** axis["range"][1]
+    (low, *_) = ratio_figures([probed("one", cosine=measured(0.3)), probed("two", cosine=measured(None))])
+    assert 10 ** low["layout"]["xaxis"]["range"][0] < low["traces"][1]["x"][0] < 1
     assert 10 ** axis["range"][0] < 1 < 2.1 < 10 ** axis["range"][1]
-    assert [text.strip() for text in figures["dot product, embedding layer"]["traces"][1]["text"]] == [
-        "-0.5, off this axis"
-    ]
+    assert figures["dot product, embedding layer"]["traces"][1]["text"] == ["-0.5, off this axis"]
+    (bare, *_) = ratio_figures([probed("one", cosine=measured(None, difference=None))])
+    assert bare["traces"][1]["text"] == ["no pair"]
     # The attention of both embeddings is one.
     assert figures["attention"]["traces"][0]["y"] == ["one, 0.001, one", "two, 0.001, one"]
 

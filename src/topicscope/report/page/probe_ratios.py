@@ -7,6 +7,7 @@ from typing import Any
 from topicscope.report.page.folders import Row
 from topicscope.report.page.probe_rows import MEASURES, Figure, model_name, plotted, threshold_name
 from topicscope.report.ratio_axis import ratio_axis
+from topicscope.report.rounding import with_interval
 
 
 def ratio_figures(rows: Sequence[Row]) -> list[Figure]:
@@ -35,8 +36,10 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
     bare = any(_drawn(each) and not _bounded(each) for each in measures)
     return {
         "title": f"{title}: same topic over different topics",
-        "text": "With 95 % intervals; 1 means no topic structure." + (" Open: no whole interval." if bare else ""),
-        "traces": [_markers(names, measures, title), _words(names, measures)],
+        "text": "With 95 % intervals; 1 means no topic structure."
+        + (" Open: no whole interval." if bare else "")
+        + (" Δ: same − different topic, where there is no ratio." if any(map(_is_difference, measures)) else ""),
+        "traces": [_markers(names, measures, title), _words(names, measures, _beside_1(*ends))],
         "layout": {
             "xaxis": {
                 "title": {"text": "ratio (logarithmic)"},
@@ -79,19 +82,36 @@ def _markers(names: Sequence[str], measures: Sequence[Row], title: str) -> dict[
     return {**shape, "x": ratio, "y": list(names), "marker": marker, "error_x": error}
 
 
-def _words(names: Sequence[str], measures: Sequence[Row]) -> dict[str, Any]:
+def _words(names: Sequence[str], measures: Sequence[Row], place: float) -> dict[str, Any]:
     """What is written where a logarithmic axis has no place for a ratio."""
-    missing = [(name, each.get("ratio")) for name, each in zip(names, measures, strict=True) if not _drawn(each)]
+    missing = [(name, each) for name, each in zip(names, measures, strict=True) if not _drawn(each)]
     return {
         "type": "scatter",
         "mode": "text",
-        "x": [1] * len(missing),
+        "x": [place] * len(missing),
         "y": [name for name, _ in missing],
-        "text": ["  not defined" if ratio is None else f"  {ratio:.3g}, off this axis" for _, ratio in missing],
-        "textposition": "bottom right",
+        "text": [_written(each) for _, each in missing],
+        "textposition": "bottom center",
+        "cliponaxis": False,
         "textfont": {"size": 11},
         "hoverinfo": "skip",
     }
+
+
+def _beside_1(low: float, high: float) -> float:
+    """The middle of a logarithmic axis's wider side of 1, where the line at 1 is not in the way."""
+    return math.sqrt(high if high * low >= 0.98 else low)
+
+
+def _written(measure: Row) -> str:
+    if _is_difference(measure):
+        ends = (measure.get("difference_low"), measure.get("difference_high"))
+        return f"Δ {with_interval(measure['difference'], *ends)}"
+    return "no pair" if measure.get("ratio") is None else f"{measure['ratio']:.3g}, off this axis"
+
+
+def _is_difference(measure: Row) -> bool:
+    return measure.get("ratio") is None and measure.get("difference") is not None
 
 
 def _drawn(measure: Row) -> bool:
