@@ -23,9 +23,9 @@ from topicscope.scale.items import Task
 ATTEMPTS = 3
 # What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-# Have glibc keep large arrays' memory for the next one: giving it back and getting it cleared again took a tenth of a
+# Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
 # probe's time.
-KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**32)}
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
 
 
 def run(tasks: Sequence[Task], *, workers: int) -> Iterator[Task]:

@@ -68,7 +68,7 @@ def train_text(
         # Once more, now that nobody else can write here.
         _check(run, settings, place, resume)
         fresh = not run.settings_path.exists()
-        with _restored_on_bad_input(run.path) if fresh else contextlib.nullcontext():
+        with _as_before_on_bad_input(run.path) if fresh else contextlib.nullcontext():
             prepared, trainer = _prepare(run, settings, place, measuring, report)
         with stop_on_interrupt() as stop:
             trainer.run(run, report, stop)
@@ -99,8 +99,8 @@ def _prepare(
 
 
 @contextlib.contextmanager
-def _restored_on_bad_input(folder: Path) -> Iterator[None]:
-    """Take away what came into a folder, so that the same --out can be given again, with other settings."""
+def _as_before_on_bad_input(folder: Path) -> Iterator[None]:
+    """Leave a folder that held no settings as it was, so that the same --out can be given again."""
     before = set(folder.iterdir())
     try:
         yield
