@@ -94,6 +94,10 @@ def test_a_tokenizer_of_a_run_without_settings_is_made_again(corpus: Path, tmp_p
     for name in ("tokenizer", "passages"):
         shutil.copytree(other / name, begun / name)
     assert (begun / "tokenizer" / "tokenizer.json").read_bytes() != whole["tokenizer/tokenizer.json"]
+    # Bad settings do not stay there as those to go on with.
+    with pytest.raises(InputError, match=r"data\.vocabulary"):
+        trained(small_text_settings(corpus, data={"vocabulary": 5_000}), begun, resume=True)
+    assert {path.name for path in begun.iterdir()} <= {"tokenizer", "passages"}
     assert contents(trained(small_text_settings(corpus), begun, resume=True).path) == whole
 
 
