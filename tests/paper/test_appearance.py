@@ -104,6 +104,19 @@ def test_the_figure_shows_structure_over_steps_and_where_it_is_half_way() -> Non
     ]
 
 
+def test_a_structure_has_the_same_colour_in_whatever_order_it_was_read() -> None:
+    [drawing] = drawings(PRESETS["quick"])
+    runs = made_up()
+    turned = dataclasses.replace(runs, log_ratios=dict(sorted(runs.log_ratios.items())))
+    assert list(turned.log_ratios) != list(runs.log_ratios)
+    legends = [
+        drawing.draw(by_seed(drawing.needs, each)).axes[2].get_legend_handles_labels() for each in (runs, turned)
+    ]
+    assert [names for _, names in legends] == [["embedding", "attention"]] * 2
+    colours = [[handle.get_color() for handle in handles] for handles, _ in legends]  # type: ignore[attr-defined]
+    assert colours[0] == colours[1]
+
+
 def test_the_paper_preset_is_longer_and_saves_on_the_way() -> None:
     quick, full = (drawings(PRESETS[name])[0].needs[0] for name in ("quick", "paper"))
     assert isinstance(quick, TextExperiment)

@@ -160,7 +160,7 @@ def _draw(runs: TextRuns) -> "Figure":
         runs.loss,
         runs.norms["value"],
         runs.measured,
-        runs.log_ratios,
+        {name: runs.log_ratios[name] for name in STRUCTURES},
         runs.layer_log_ratios,
         half_ways={name: half_ways(runs, name) for name in STRUCTURES},
         layer_half_ways=layer_half_ways(runs),
