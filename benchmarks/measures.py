@@ -10,15 +10,20 @@ import argparse
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, passage_pairs
 from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.measure.similarity import pair_averages, prepared
 from topicscope.probe.ground import prepare_ground
+from topicscope.probe.models import HuggingFaceModel
 from topicscope.probe.plan import places
 from topicscope.probe.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probe.shards import attention_sums
@@ -96,6 +101,22 @@ def compare_similarity(draw: np.random.Generator, pairs: int) -> None:
     print(f"  {pairs:.0e} sampled pairs: {sampled[0]:.6f} in {drawing:.1f} s: {drawing / ours:.0f} times")
 
 
+class Timed:
+    """A model that notes how long its forward passes take."""
+
+    def __init__(self, model: HuggingFaceModel) -> None:
+        self.model, self.seconds = model, 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        began = time.process_time()
+        found = self.model.attention(passages)
+        self.seconds += time.process_time() - began
+        return found
+
+
 def compare_forward(passages: int = 64) -> None:
     """At the probe's defaults on wiki-sample; LDA's iterations are few, for its topics hardly matter here."""
     torch.set_num_threads(1)
@@ -112,13 +133,10 @@ def compare_forward(passages: int = 64) -> None:
         articles = [int(ground.passages.articles[place]) for place in chosen]
     model, plan = target.model(), ground.plan.pair_plan()
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)
+    timed = Timed(model)
     began = time.process_time()
-    for start in range(0, passages, 8):
-        model.attention(texts[start : start + 8])
-    forward = time.process_time() - began
-    began = time.process_time()
-    attention_sums(model, texts, words, articles, plan=plan, batch=CPU_BATCH)
-    statistics = time.process_time() - began - forward
+    attention_sums(timed, texts, words, articles, plan=plan, batch=CPU_BATCH)
+    forward, statistics = timed.seconds, time.process_time() - began - timed.seconds
     print(f"statistics of {len(plan.labellings)} labellings beside the forward pass of MiniLM, a passage")
     print(
         f"  forward {1e3 * forward / passages:.1f} ms, statistics {1e3 * statistics / passages:.1f} ms: "
