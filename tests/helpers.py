@@ -2,6 +2,7 @@
 
 import copy
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +78,12 @@ def start_python(*words: str, **environment: str) -> subprocess.Popen[str]:
     """Python as a process of its own, on the code under test."""
     variables = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])} | environment
     command = [sys.executable, *words]
-    return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Tests may run in a background job of a shell, which ignores Ctrl-C and would have its children do so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        return subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def run_files(folder: Path) -> dict[str, bytes]:
