@@ -96,7 +96,7 @@ def matched_test(
     strata: what pairs are matched on.
     NaN if no cell has both kinds of pair.
     """
-    # Words of one stratum, which stand in one another's places, have neighbouring numbers: looking up is twice as fast.
+    # Words of one stratum, which stand in one another's places, have neighbouring numbers: looked-up entries are near.
     kept = np.flatnonzero(labelling.kept)
     kept = kept[np.argsort(word_stratum[kept], kind="stable")]
     exchanged, stratum = Labelling(labelling.membership[kept]), word_stratum[kept]
