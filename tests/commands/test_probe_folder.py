@@ -28,6 +28,18 @@ def test_an_open_folder_is_closed_to_others_until_it_is_left(tmp_path: Path) -> 
         pass
 
 
+@pytest.mark.parametrize("spoilt", ["{", "1", '"text"', "[1]", '[{"other": 1}]'])
+def test_what_is_spoilt_in_corpus_json_stops_no_study(tmp_path: Path, spoilt: str) -> None:
+    folder, row = ProbeFolder(tmp_path), {"tokenizer": "a", "length": 8}
+    path = tmp_path / "corpus.json"
+    path.write_text(spoilt)
+    folder.write_corpora([row])
+    assert row in json.loads(path.read_text())
+    # The control: rows of another tokenizer stay.
+    folder.write_corpora([{"tokenizer": "b", "length": 8}])
+    assert row in json.loads(path.read_text())
+
+
 def test_a_study_that_begins_while_another_does_is_refused_if_its_settings_differ(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,16 @@ def test_probes_have_ratios_heads_and_topics(tmp_path: Path) -> None:
     assert words["traces"][0]["x"] == ["frog", "&lt;script&gt;"]
 
 
+@pytest.mark.parametrize("spoilt", ['"text"', "[1]", '[{"other": 1}]'])
+def test_a_probe_with_a_spoilt_corpus_json_is_shown_without_it(tmp_path: Path, spoilt: str) -> None:
+    folder = write_probe(tmp_path / "probe")
+    assert "is not one of this version" not in page_html([folder])
+    (folder / "corpus.json").write_text(spoilt)
+    page = page_html([folder])
+    assert "corpus.json is not one of this version" in page
+    assert "2.00 [1.90, 2.10] *" in page
+
+
 def test_a_page_of_small_work_is_the_library_and_little_more(tmp_path: Path) -> None:
     folder = write_claims(tmp_path / "results")
     assert write_report([folder], tmp_path / "deep" / "report.html").stat().st_size < 2_500_000

@@ -78,7 +78,7 @@ class ProbeFolder:
     def write_corpora(self, rows: Sequence[Row]) -> None:
         """Write corpus.json with these rows, and those of other tokenizers and passage lengths that are there."""
         new = {(row["tokenizer"], row["length"]) for row in rows}
-        kept = [row for row in self._list("corpus.json") if (row["tokenizer"], row["length"]) not in new]
+        kept = [row for row in self._list("corpus.json") if (row.get("tokenizer"), row.get("length")) not in new]
         text = json.dumps([*kept, *rows], indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path / "corpus.json", text + "\n")
 
@@ -93,10 +93,10 @@ class ProbeFolder:
         write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
 
     def _list(self, name: str) -> list[Row]:
-        """What a file holds; nothing if there is none, or a broken one."""
+        """Rows that a file holds; nothing if there is none, or a broken one."""
         try:
-            return list(json.loads((self.path / name).read_text(encoding="utf-8")))
-        except (OSError, ValueError):
+            return [row for row in json.loads((self.path / name).read_text(encoding="utf-8")) if isinstance(row, dict)]
+        except (OSError, ValueError, TypeError):
             return []
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:

@@ -46,12 +46,12 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         return None
     anchor = f"probe-{number}"
     topics, kept = _topics(folder, found)
-    maps, corpora = (_optional(folder / name, found) for name in ("words.json", "corpus.json"))
+    maps = _optional(folder / "words.json", found)
     drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
     return ProbeSection(
         anchor=anchor,
         folder=str(folder),
-        notes=tuple(probe_notes(corpora, rows)),
+        notes=_notes(folder / "corpus.json", rows, found),
         columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
         rows=tuple(table_row(row) for row in rows),
         topics=topics,
@@ -60,6 +60,14 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         thresholds=tuple(head_thresholds(rows)),
         images=images_of(drawn, anchor, store, found),
     )
+
+
+def _notes(path: Path, rows: list[Row], found: Found) -> tuple[str, ...]:
+    try:
+        return tuple(probe_notes(_optional(path, found), rows))
+    except (KeyError, TypeError):
+        found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
+        return ()
 
 
 def _optional(path: Path, found: Found) -> list[Row]:
