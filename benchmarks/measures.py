@@ -19,16 +19,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.measure.attention_pairs import PairAccumulator, PairPlan, passage_pairs
-from topicscope.measure.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
-from topicscope.measure.similarity import pair_averages, prepared
-from topicscope.probe.ground import prepare_ground
-from topicscope.probe.models import HuggingFaceModel
-from topicscope.probe.plan import places
-from topicscope.probe.settings import Machine, ProbeSettings, TopicOptions
-from topicscope.probe.shards import attention_sums
-from topicscope.probe.sources import find_model
-from topicscope.probe.study import CPU_BATCH, find_target
+from topicscope.probing.ground import prepare_ground
+from topicscope.probing.models import HuggingFaceModel, find_model
+from topicscope.probing.passes import attention_sums, places
+from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
+from topicscope.probing.statistics.attention import PairAccumulator, PairPlan, passage_pairs
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
+from topicscope.probing.statistics.similarity import pair_averages, prepared
+from topicscope.probing.study import CPU_BATCH, find_target
 from topicscope.text.corpora import open_corpus
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384

@@ -23,9 +23,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from browser import Browser, browser, missing
-from topicscope.probe.sources import FILES, find_model
-from topicscope.report.page import write_report
+from support.browser import Browser, browser, missing
+from topicscope.probing.models import FILES, find_model
+from topicscope.reporting.page import write_report
 
 REPEATS = 5
 MOVES = 40

@@ -20,10 +20,9 @@ import torch
 from topicscope.model.bert import bert_config, to_bert
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
 from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.training.batches import Text
 from topicscope.training.machine import torch_threads
-from topicscope.training.passages import Text
-from topicscope.training.prepare import prepare_text
-from topicscope.training.text_loop import TextTrainer
+from topicscope.training.text import TextTrainer, prepare_text
 
 SIZES = {
     "4 layers, width 128": Encoder(width=128, feed_forward=512),

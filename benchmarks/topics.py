@@ -11,9 +11,16 @@ from pathlib import Path
 import numpy as np
 from gensim.models import LdaModel
 
-from topicscope.probe.bags import Bags, collect_bags, stop_word_list
-from topicscope.probe.topic_quality import coherence, diversity, top_words
-from topicscope.probe.topics import TopicSettings, fit_lda
+from topicscope.probing.topics import (
+    Bags,
+    TopicSettings,
+    coherence,
+    collect_bags,
+    diversity,
+    fit_lda,
+    stop_word_list,
+    top_words,
+)
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import load_tokenizer, write_passages
 

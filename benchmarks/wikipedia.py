@@ -16,10 +16,10 @@ import torch
 from transformers import BertConfig, BertModel
 
 from topicscope.commands.probe import probe
-from topicscope.probe import study
-from topicscope.probe.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
-from topicscope.probe.shards import Shard, measure_shard
-from topicscope.probe.sources import find_model
+from topicscope.probing import study
+from topicscope.probing.models import find_model
+from topicscope.probing.passes import Shard, measure_shard
+from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
 
 
 def main() -> None:

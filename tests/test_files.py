@@ -5,7 +5,7 @@ from threading import Thread
 
 import pytest
 
-from helpers import start_python
+from support.helpers import start_python
 from topicscope.errors import InputError
 from topicscope.files import alone_in, write_atomically
 

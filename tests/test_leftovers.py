@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers import run_files, small_settings, start_python
+from support.helpers import run_files, small_settings, start_python
 from topicscope.files import LEFTOVER, remove_leftovers, write_atomically
 from topicscope.scale import Item, map_items
-from topicscope.scale.mapping import LONGEST_WRITE
+from topicscope.scale.engines import LONGEST_WRITE
 from topicscope.training.loop import train
 
 KILLED = """

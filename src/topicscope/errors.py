@@ -1,5 +1,8 @@
 """What a user can get wrong, and what training can: each is one sentence and an exit code."""
 
+import math
+from collections.abc import Sequence
+
 
 class InputError(Exception):
     """Something given is wrong: the message says what, what is allowed and what to do."""
@@ -21,3 +24,50 @@ class LostWorkError(Exception):
     """A piece of work could not be finished: its worker was lost again and again."""
 
     exit_code = 4
+
+
+# Checks shared by the settings: each raises one sentence with the name, the value and what is allowed.
+
+
+def refuse(name: str, value: object, allowed: str) -> InputError:
+    """The error for a setting whose value is not allowed."""
+    return InputError(f"{name} = {shown(value)} is not allowed: {allowed}.")
+
+
+def shown(value: object) -> str:
+    """A value as a user would write it."""
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[" + ", ".join(shown(item) for item in value) + "]"
+    return str(value)
+
+
+def check_at_least(name: str, value: int, low: int) -> None:
+    """Whole numbers from ``low`` up; what is too large for memory is found when it is used."""
+    if not isinstance(value, int) or value < low:
+        raise refuse(name, value, f"give a whole number, {low} or more")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Numbers in [0, 1]; NaN fails."""
+    if not 0 <= value <= 1:
+        raise refuse(name, value, "give a probability between 0 and 1")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Finite numbers above zero."""
+    if not (value > 0 and math.isfinite(value)):
+        raise refuse(name, value, "give a finite number above 0")
+
+
+def check_not_negative(name: str, value: float) -> None:
+    """Finite numbers from zero up."""
+    if not (value >= 0 and math.isfinite(value)):
+        raise refuse(name, value, "give a finite number, 0 or more")
+
+
+def check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
+    """One of a few words."""
+    if value not in allowed:
+        raise refuse(name, value, "give one of " + ", ".join(allowed))

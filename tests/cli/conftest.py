@@ -10,8 +10,8 @@ import pytest
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus of three topics and two models that share a tokenizer."""
-    from small_probe import WORDS
-    from tiny_models import save_tiny, save_tokenizer
+    from support.small_probe import WORDS
+    from support.tiny_models import save_tiny, save_tokenizer
 
     folder = tmp_path_factory.mktemp("tiny")
     draw = np.random.default_rng(0)
@@ -29,12 +29,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def probed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a probe of three models: to be copied, not written to."""
-    from small_probe import run
+    from support.small_probe import run
 
     out = tmp_path_factory.mktemp("out") / "probe"
     with pytest.MonkeyPatch.context() as patch:
         # Small shards, so that there are several.
-        patch.setattr("topicscope.probe.study.PASSAGES", 16)
+        patch.setattr("topicscope.probing.study.PASSAGES", 16)
         assert run(tiny, out, str(tiny / "bert"), f"random:{tiny / 'bert'}", str(tiny / "gpt2"), "--json") == 0
     return out
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import start_program
+from support.helpers import start_program
 from topicscope.cli import main
 from topicscope.commands import bench as bench_module
 from topicscope.commands.growth import repeated

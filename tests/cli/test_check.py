@@ -8,7 +8,8 @@ import pytest
 
 from topicscope.cli import main
 from topicscope.settings.data import Masking
-from topicscope.theory.optima import theorem_1_embedding, theorem_2
+from topicscope.theory.theorem1 import theorem_1_embedding
+from topicscope.theory.theorem2 import theorem_2
 
 
 @pytest.fixture

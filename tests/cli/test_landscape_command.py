@@ -92,7 +92,7 @@ def test_an_optimum_that_is_not_attained_is_told(
     for attained in (True, False):
         found = landscape(points=5)
         shown = replace(found, optimum=replace(found.optimum, attained=attained))
-        monkeypatch.setattr("topicscope.cli.landscape.landscape", lambda *_, shown=shown, **__: shown)
+        monkeypatch.setattr("topicscope.commands.landscape.landscape", lambda *_, shown=shown, **__: shown)
         assert main(["landscape", "--out", str(tmp_path / str(attained))]) == 0
         assert ("not attained" in capsys.readouterr().out) is not attained
 

@@ -3,9 +3,10 @@ import sys
 
 import pytest
 
-from helpers import start_program
+from support.helpers import start_program
 from topicscope import __version__
-from topicscope.cli.main import COMMANDS, main, one_sentence
+from topicscope.cli import COMMANDS, main
+from topicscope.commands.terminal import one_sentence
 
 
 def test_help_and_version_import_nothing_heavy() -> None:
@@ -44,7 +45,7 @@ def test_memory_that_runs_out_is_one_line_for_every_command(
     def exhausted(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("topicscope.cli.theory.theory", exhausted)
+    monkeypatch.setattr("topicscope.commands.theory.theory", exhausted)
     assert main(["theory"]) == 2
     error = capsys.readouterr().err
     assert error == "topicscope: memory ran out: lower the sizes (topics, words, length, batch).\n"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from small_probe import SMALL, WORDS, rows, run, without
-from tiny_models import save_tiny, save_tokenizer
+from support.small_probe import SMALL, WORDS, rows, run, without
+from support.tiny_models import save_tiny, save_tokenizer
 from topicscope import scale
 from topicscope.cli import main
-from topicscope.probe import study
-from topicscope.probe.models import HuggingFaceModel
+from topicscope.probing import study
+from topicscope.probing.models import HuggingFaceModel
 from topicscope.text.corpora import open_corpus
 
 

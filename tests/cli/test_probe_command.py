@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from small_probe import OF_LDA, SMALL, WORDS, rows, run, without
-from tiny_models import save_tiny, save_tokenizer
+from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
+from support.tiny_models import save_tiny, save_tokenizer
 from topicscope.cli import main
-from topicscope.probe import study
+from topicscope.probing import study
 from topicscope.text import hub
 
 CONTRAST = {
@@ -87,7 +87,7 @@ def test_progress_names_what_is_being_done(
     def recorded(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, state: states.append(state)
 
-    monkeypatch.setattr("topicscope.cli.probe.progress_bar", recorded)
+    monkeypatch.setattr("topicscope.commands.probe.progress_bar", recorded)
     monkeypatch.setattr(study, "PASSAGES", 16)
     assert run(tiny, finished, str(tiny / "bert"), "--json") == 0
     phases = [f"loading {tiny / 'bert'}", f"{tiny / 'bert'}: tests and intervals", "figures and page"]

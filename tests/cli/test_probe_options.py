@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from topicscope.cli.main import main
+from topicscope.cli import main
 
 WRONG = {
     "--length": ["3"],

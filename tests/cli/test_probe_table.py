@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from topicscope.cli.probe_table import STAR, contrast_text, print_table
-from topicscope.commands.probe import Probed
+from topicscope.commands.probe import STAR, Probed, contrast_text, print_table
 
 RATIO: dict[str, Any] = {
     "ratio": 1.5167,

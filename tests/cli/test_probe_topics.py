@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from small_probe import OF_LDA, SMALL, WORDS, rows, run, without
+from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
 from topicscope.cli import main
 from topicscope.errors import InputError
-from topicscope.probe.ground import check_fitted_text, fitted_on
-from topicscope.probe.topics import FittedTopics
+from topicscope.probing.ground import check_fitted_text, fitted_on
+from topicscope.probing.topics import FittedTopics
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
 

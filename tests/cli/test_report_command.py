@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from page_material import write_claims
+from support.page_material import write_claims
 from topicscope.cli import main
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import topicscope
-from helpers import start_program
-from topicscope.cli.main import main
+from support.helpers import start_program
+from topicscope.cli import main
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Reproduction
-from topicscope.paper.claims import PRESETS, above, over_seeds, row
+from topicscope.paper.claim import PRESETS, above, over_seeds, row
 from topicscope.paper.registry import registry
 
 
@@ -102,7 +102,7 @@ def test_bad_options_are_one_sentence_and_exit_code_2(
 
 
 def test_theory_is_decided_and_drawn_without_torch(tmp_path: Path) -> None:
-    code = "import sys; from topicscope.cli.main import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    code = "import sys; from topicscope.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
     words = ["reproduce", "--out", str(tmp_path / "results"), "--only", "theorem3/interval-10-2", "--quiet"]
     environment = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])}
     assert subprocess.run([sys.executable, "-c", code, *words], env=environment, check=False).returncode == 0

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from small_sweeps import small_sweep
-from topicscope.cli.main import KEPT, main
+from support.small_sweeps import small_sweep
+from topicscope.cli import KEPT, main
 from topicscope.errors import StoppedTraining
-from topicscope.settings.sweep_toml import dump_sweep
+from topicscope.settings.sweep import dump_sweep
 
 AS_A_RUN = "stopped at step 3, which is saved: topicscope train --out run --resume goes on from there."
 AGAIN = "stopped; what was measured is kept, and the same command goes on from there."
@@ -21,7 +21,7 @@ STOPPED = {
         "topicscope.commands.train.train",
         "stopped; what was finished is kept, and the same command with --resume goes on from its last checkpoint.",
     ),
-    "theory": ("topicscope.cli.theory.theory", "stopped."),
+    "theory": ("topicscope.commands.theory.theory", "stopped."),
 }
 
 

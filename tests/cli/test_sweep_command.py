@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tomli_w
 
-from helpers import SMALL, start_program
-from small_sweeps import shared
-from topicscope.cli.main import main
-from topicscope.commands.sweep_runs import MEASURES, Group, train_group
+from support.helpers import SMALL, start_program
+from support.small_sweeps import shared
+from topicscope.cli import main
+from topicscope.commands.sweep import MEASURES, Group, train_group
 from topicscope.errors import InputError
 from topicscope.measure.uncertainty import student_interval
 from topicscope.training.runs import RunFolder

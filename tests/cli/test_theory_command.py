@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from topicscope.cli import main
-from topicscope.cli.theory import print_theory
 from topicscope.commands.setting import TheorySetting
-from topicscope.commands.theory import theory
+from topicscope.commands.theory import print_theory, theory
 
 
 def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

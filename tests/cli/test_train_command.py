@@ -4,8 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import small_settings
-from topicscope.cli.main import main
+from support.helpers import small_settings
+from topicscope.cli import main
 from topicscope.settings.toml import dump_settings
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file
 
-from text_corpus import small_text_settings, write_corpus
-from topicscope.cli.main import main
+from support.text_corpus import small_text_settings, write_corpus
+from topicscope.cli import main
 from topicscope.errors import InputError
 from topicscope.settings.toml import dump_settings, load_any_settings, load_settings
 

@@ -1,8 +1,8 @@
 import pytest
 
-from small_registry import SMALL
+from support.small_registry import SMALL
 from topicscope.commands import reproduce as command
-from topicscope.paper import running, work
+from topicscope.paper import experiment
 
 
 @pytest.fixture
@@ -10,9 +10,9 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A small registry, and the names of the experiments that were trained."""
     trained: list[str] = []
 
-    def recorded(run: work.Run) -> bytes:
+    def recorded(run: experiment.Run) -> bytes:
         trained.append(run[0].name)
-        return work.compute_need(run)
+        return experiment.compute_need(run)
 
     monkeypatch.setattr(command, "registry", lambda preset: SMALL)
     monkeypatch.setattr(command, "compute_need", recorded)
@@ -22,5 +22,5 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("GRADIENT_DOCUMENTS", 20),
         ("ATTENTION_DOCUMENTS", 10),
     ):
-        monkeypatch.setattr(running, name, count)
+        monkeypatch.setattr(experiment, name, count)
     return trained

@@ -12,9 +12,14 @@ from topicscope.errors import InputError
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.toml import dump_settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.optima import theorem_1_bias, theorem_1_embedding, theorem_2
-from topicscope.theory.population import finite_optimum, moments, optimum_with_bias, population_loss
-from topicscope.theory.semidefinite import semidefinite_map_with_bias, semidefinite_optimum
+from topicscope.theory.finite_documents import finite_optimum, moments, optimum_with_bias, population_loss
+from topicscope.theory.theorem1 import (
+    semidefinite_map_with_bias,
+    semidefinite_optimum,
+    theorem_1_bias,
+    theorem_1_embedding,
+)
+from topicscope.theory.theorem2 import theorem_2
 
 DATA = Data(topics=3, words=2, length=(5, 9))
 MASKING = Masking(mask=0.3)

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from helpers import build_model, small_settings
-from topicscope.commands.check import check
-from topicscope.commands.check_run import read_run
+from support.helpers import build_model, small_settings
+from topicscope.commands.check import check, read_run
 from topicscope.commands.train import train
 
 FROZEN_ZERO = {"start": "zero", "train": False}

@@ -1,6 +1,6 @@
 import pytest
 
-from topicscope.commands.clock import Clock
+from topicscope.commands.reproduce import Clock
 
 
 class Time:

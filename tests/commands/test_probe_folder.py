@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from topicscope.commands.probe import probe
-from topicscope.commands.probe_folder import ProbeFolder
-from topicscope.commands.results_folder import locked
+from topicscope.commands.folders import locked
+from topicscope.commands.probe import ProbeFolder, probe
 from topicscope.errors import InputError
 
 
@@ -47,11 +46,11 @@ def test_a_study_that_begins_while_another_does_is_refused_if_its_settings_diffe
     folder = ProbeFolder(tmp_path / "out")
 
     def begin_first(path: Path) -> contextlib.AbstractContextManager[None]:
-        monkeypatch.setattr("topicscope.commands.probe_folder.locked", locked)
+        monkeypatch.setattr("topicscope.commands.probe.locked", locked)
         measured(ProbeFolder(path), {"seed": 9})
         return locked(path)
 
-    monkeypatch.setattr("topicscope.commands.probe_folder.locked", begin_first)
+    monkeypatch.setattr("topicscope.commands.probe.locked", begin_first)
     with pytest.raises(InputError, match="seed 9 there, 1 here"), folder.opened({"seed": 1}):
         pass
     # The control: the same settings go on.
@@ -67,7 +66,7 @@ def test_a_folder_that_fills_with_something_else_meanwhile_is_refused(
         (path / "notes.txt").touch()
         return locked(path)
 
-    monkeypatch.setattr("topicscope.commands.probe_folder.locked", fill_first)
+    monkeypatch.setattr("topicscope.commands.probe.locked", fill_first)
     with pytest.raises(InputError, match="is not empty and holds no study"), folder.opened({"seed": 0}):
         pass
     assert [path.name for path in folder.path.iterdir()] == ["notes.txt"]

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from scale_work import Gated
-from small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, run, verdicts
+from support.scale_work import Gated
+from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, run, verdicts
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Progress
 from topicscope.errors import LostWorkError
-from topicscope.paper.claims import below, exact
+from topicscope.paper.claim import below, exact
+from topicscope.paper.experiment import compute_need
 from topicscope.paper.registry import Registry
-from topicscope.paper.work import compute_need
 
 # Its registry is the small one.
 pytestmark = pytest.mark.usefixtures("trainings")

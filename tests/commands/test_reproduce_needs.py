@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, draw, run, verdicts
+from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, draw, run, verdicts
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Progress
-from topicscope.paper.claims import Claim, Drawing, above, below, interval_given, over_seeds
-from topicscope.paper.experiments import Experiment
-from topicscope.paper.needs import Need
+from topicscope.paper.claim import Claim, Drawing, Need, above, below, interval_given, over_seeds
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.registry import Registry
 
 # Its registry is the small one.

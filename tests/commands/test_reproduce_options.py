@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from small_registry import EXACT, STEP, run
+from support.small_registry import EXACT, STEP, run
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import list_claims, reproduce
 from topicscope.errors import InputError
-from topicscope.paper.claims import Preset
+from topicscope.paper.claim import Preset
 from topicscope.paper.registry import Registry
 
 # Its registry is the small one.

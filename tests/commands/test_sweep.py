@@ -10,16 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
-from helpers import SMALL, overlay, start_program
-from small_sweeps import small_sweep, untimed
+from support.helpers import SMALL, overlay, start_program
+from support.small_sweeps import small_sweep, untimed
 from topicscope.commands import sweep as command
-from topicscope.commands import sweep_runs
-from topicscope.commands.sweep import SweepResult, sweep
-from topicscope.commands.sweep_table import table_rows
+from topicscope.commands.sweep import SweepResult, sweep, table_rows
 from topicscope.errors import InputError
-from topicscope.settings.sweep import Axis, Range, Sweep
-from topicscope.settings.sweep_toml import dump_sweep
-from topicscope.training.ensemble import Ensemble, train_ensemble
+from topicscope.settings.sweep import Axis, Range, Sweep, dump_sweep
+from topicscope.training.loop import Ensemble, train_ensemble
 from topicscope.training.runs import RunFolder
 
 
@@ -33,9 +30,9 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the groups that are trained from now on, in this process; without figures."""
     names: list[str] = []
     monkeypatch.setattr("topicscope.commands.sweep._draw", lambda *anything: [])
-    train = sweep_runs.train_group
+    train = command.train_group
 
-    def noted(group: sweep_runs.Group) -> bytes:
+    def noted(group: command.Group) -> bytes:
         names.append(group.folder.name)
         return train(group)
 
@@ -72,7 +69,7 @@ def test_measures_are_those_of_the_run_folders(whole: SweepResult) -> None:
         assert run.settings().seed == row["seed"]
         assert run.settings().training.learning_rate == row["training.learning_rate"]
     assert len({row["loss"] for row in whole.rows}) == len(whole.rows)
-    assert set(sweep_runs.MEASURES) <= set(whole.rows[0])
+    assert set(command.MEASURES) <= set(whole.rows[0])
 
 
 def test_seeds_are_trained_together_as_the_sweep_says_and_like_an_ensemble(tmp_path: Path, whole: SweepResult) -> None:
@@ -112,9 +109,9 @@ def test_ray_gives_the_same_table(tmp_path: Path, whole: SweepResult, trained: l
 def test_a_stopped_sweep_goes_on_with_what_is_missing(
     tmp_path: Path, whole: SweepResult, trained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = command.train_group  # type: ignore[attr-defined]
+    noted = command.train_group
 
-    def stopped(group: sweep_runs.Group) -> bytes:
+    def stopped(group: command.Group) -> bytes:
         if len(trained) == 2:
             raise KeyboardInterrupt
         return noted(group)
@@ -173,7 +170,7 @@ def test_figures_are_drawn_anew_without_those_of_before_and_files_of_the_user_st
 
 def test_a_group_is_named_with_four_digits_and_told_apart_by_its_settings(tmp_path: Path) -> None:
     close = small_sweep(vary={"training.learning_rate": (0.009486832980505141, 0.009486832980505143)}, seeds=(0,))
-    items = [item for _, item in sweep_runs.group_items(close, tmp_path)]
+    items = [item for _, item in command.group_items(close, tmp_path)]
     assert [item.name for item in items] == ["learning_rate 0.009487"] * 2
     assert len({item.argument.folder for item in items}) == 2
 

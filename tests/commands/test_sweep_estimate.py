@@ -2,12 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers import SMALL, overlay
-from small_sweeps import small_sweep
+from support.helpers import SMALL, overlay
+from support.small_sweeps import small_sweep
 from topicscope.commands import sweep as command
-from topicscope.commands import sweep_estimate
-from topicscope.commands.sweep import sweep
-from topicscope.commands.sweep_estimate import estimate_sweep, packed
+from topicscope.commands.sweep import estimate_sweep, packed, sweep
 from topicscope.errors import InputError
 from topicscope.scale import Item
 
@@ -21,7 +19,7 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         names.add(item.name)
         return 0.5 + 0.01 * steps
 
-    monkeypatch.setattr(sweep_estimate, "_seconds", seconds)
+    monkeypatch.setattr("topicscope.commands.sweep._seconds", seconds)
     return names
 
 

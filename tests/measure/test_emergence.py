@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.emergence import half_way
+from topicscope.measure.stages import half_way
 
 STEPS = np.array([0, 10, 20, 40])
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.patterns import block_sums, centred_columns, pattern
+from topicscope.measure.blocks import block_sums, centred_columns, pattern
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.optima import diagonal_value, theorem_2
+from topicscope.theory.theorem2 import diagonal_value, theorem_2
 
 TOPICS = TopicModel.from_settings(Data()).word_topics
 

@@ -9,15 +9,14 @@ import torch
 
 from topicscope.errors import InputError
 from topicscope.model.bert import bert_config, from_bert, to_bert
-from topicscope.model.encoder import Encoder, encoder_weights
-from topicscope.model.packed import PackedBatch, equal_lengths, pack, pack_parts
+from topicscope.model.encoder import Encoder, PackedBatch, encoder_weights, equal_lengths, pack, pack_parts
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes
 from topicscope.settings import Masking
 from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.synthetic.documents import Documents, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
-from topicscope.training.objective import losses
+from topicscope.training.engines import losses
 
 VOCABULARY, LONGEST = 23, 12
 SMALL = EncoderSettings(layers=3, heads=2, width=8, feed_forward=12, scale=0.3, attention_scale=0.3)

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import build_model, small_settings
-from topicscope.model.batch import padded_batch
-from topicscope.model.transformer import Transformer
+from support.helpers import build_model, small_settings
+from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.settings import Masking, Model
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.training.objective import losses
+from topicscope.training.engines import losses
 
 FULL: dict[str, Any] = {
     "dimension": 6,

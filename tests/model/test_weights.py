@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.errors import InputError
 from topicscope.model.weights import initial_weights
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.optima import theorem_2
-from topicscope.theory.population import finite_optimum, moments
+from topicscope.theory.finite_documents import finite_optimum, moments
+from topicscope.theory.theorem2 import theorem_2
 
 TOPIC = np.array([0, 1, 1, 2, 2, 3, 3])
 SAME_TOPIC = (TOPIC[:, None] == TOPIC) & (TOPIC > 0)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_up_text_runs import made_up
+from support.made_up_text_runs import made_up
 from topicscope.paper.appearance import claims, drawings, half_ways, layer_half_ways
-from topicscope.paper.claims import PRESETS, Measurement, verdict
-from topicscope.paper.needs import Need
-from topicscope.paper.text_experiments import TextExperiment, TextRuns, joined
+from topicscope.paper.claim import PRESETS, Measurement, Need, verdict
+from topicscope.paper.text_experiment import TextExperiment, TextRuns, joined
 
 
 def measured(ending: str, runs: TextRuns) -> Measurement:

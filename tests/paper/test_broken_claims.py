@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fabricated import SEEDS, STEPS, blocks, decide, experiments_of, fabricate, shuffled, untrained
-from topicscope.paper import figure4, gradients, running
-from topicscope.paper.claims import PRESETS, Claim
-from topicscope.paper.experiments import Experiment, Trained
+from support.fabricated import SEEDS, STEPS, blocks, decide, experiments_of, fabricate, shuffled, untrained
+from topicscope.paper import experiment as experiment_module
+from topicscope.paper import figure4, gradients
+from topicscope.paper.claim import PRESETS, Claim
+from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.registry import registry
-from topicscope.paper.yardsticks import constant_losses, gain
+from topicscope.paper.setups import constant_losses, gain
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
 
@@ -45,8 +46,8 @@ def floor(experiment: Experiment) -> np.ndarray:
 @pytest.fixture(autouse=True)
 def few_documents(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Gradients at the start are held against a formula on these documents: a few will do to break it."""
-    monkeypatch.setattr(running, "HELD_OUT_DOCUMENTS", 40)
-    monkeypatch.setattr(running, "GRADIENT_DOCUMENTS", 20)
+    monkeypatch.setattr(experiment_module, "HELD_OUT_DOCUMENTS", 40)
+    monkeypatch.setattr(experiment_module, "GRADIENT_DOCUMENTS", 20)
     gradients.gradient_bags.cache_clear()
     yield
     gradients.gradient_bags.cache_clear()

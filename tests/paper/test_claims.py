@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.errors import InputError
-from topicscope.paper.claims import (
+from topicscope.paper.claim import (
     Claim,
     Measurement,
     Rule,
@@ -26,7 +26,7 @@ from topicscope.paper.claims import (
     verdict,
     within,
 )
-from topicscope.paper.experiments import Experiment
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.registry import Registry, matches
 
 EXPERIMENT = Experiment(name="test/small", reproduces="a test", settings=small_settings())

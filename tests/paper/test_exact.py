@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from topicscope.paper import exact_attention, exact_uniform
-from topicscope.paper.claims import PRESETS, Claim, Verdict, verdict
+from topicscope.paper.claim import PRESETS, Claim, Verdict, verdict
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.paper.exact import claims, drawings
 from topicscope.settings import Masking
-from topicscope.theory.attention import InfiniteDocuments, Landscape
-from topicscope.theory.lemma import Constants, constants
-from topicscope.theory.residuals import infinite_topic_moments
+from topicscope.theory.check import infinite_topic_moments
+from topicscope.theory.landscape import InfiniteDocuments, Landscape
+from topicscope.theory.lemma1 import Constants, constants
 
 QUICK = PRESETS["quick"]
 CLAIMS = {claim.id: claim for claim in claims(QUICK)}
@@ -73,9 +73,9 @@ def test_a_wrong_constant_makes_theorem_2_fail(monkeypatch: pytest.MonkeyPatch, 
     def wrong_constants(topics: int, words: int, masking: Masking) -> Constants:
         return wrong
 
-    monkeypatch.setattr("topicscope.theory.optima.constants", wrong_constants)
+    monkeypatch.setattr("topicscope.theory.theorem2.constants", wrong_constants)
     assert decided(CLAIMS["theorem2/matrix"]) == "fails"
-    monkeypatch.setattr("topicscope.theory.lemma.constants", wrong_constants)
+    monkeypatch.setattr("topicscope.theory.lemma1.constants", wrong_constants)
     assert decided(CLAIMS["lemma1/minimisers"]) == "fails"
 
 

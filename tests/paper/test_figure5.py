@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from made_up_text_runs import made_up
-from text_corpus import small_text_settings, write_corpus
-from topicscope.paper.claims import PRESETS, Claim, verdict
+from support.made_up_text_runs import made_up
+from support.text_corpus import small_text_settings, write_corpus
+from topicscope.paper.claim import PRESETS, Claim, verdict
+from topicscope.paper.experiment import compute_need, need_item
 from topicscope.paper.figure5 import CHECKPOINT_EVERY, FULL, QUICK, claims, drawings, layer_stages, turning_ratios
-from topicscope.paper.text_experiments import LAYERS, TextExperiment, TextRuns
-from topicscope.paper.work import compute_need, need_item
+from topicscope.paper.text_experiment import LAYERS, TextExperiment, TextRuns
 from topicscope.scale import map_items
-from topicscope.training.text_loop import TextTrainer
+from topicscope.training.text import TextTrainer
 
 
 def named(ending: str) -> Claim:

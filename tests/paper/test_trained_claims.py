@@ -3,20 +3,19 @@
 import numpy as np
 import pytest
 
-from fabricated import SEEDS, STEPS, decide, experiments_of, fabricate, shuffled
+from support.fabricated import SEEDS, STEPS, decide, experiments_of, fabricate, shuffled
 from topicscope.model.weights import initial_weights
 from topicscope.paper import compensation, figure1, figure2, figure4, gradients, table3, theorem1
-from topicscope.paper.claims import PRESETS, Claim
-from topicscope.paper.experiments import Trained
+from topicscope.paper.claim import PRESETS, Claim
+from topicscope.paper.experiment import Trained
 from topicscope.paper.registry import registry
-from topicscope.paper.setups import LDA, RIDGE
-from topicscope.paper.yardsticks import constant_losses, gain
+from topicscope.paper.setups import LDA, RIDGE, constant_losses, gain
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.first_gradients import key_gradient
-from topicscope.theory.optima import theorem_2
-from topicscope.theory.population import finite_optimum, gradient_descent
+from topicscope.theory.dynamics import key_gradient
+from topicscope.theory.finite_documents import finite_optimum, gradient_descent
+from topicscope.theory.theorem2 import theorem_2
 
 QUICK = PRESETS["quick"]
 NOISE = 0.005

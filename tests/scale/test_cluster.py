@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-import scale_work
 import topicscope
-from helpers import start_program, start_python
-from scale_work import calls
-from small_sweeps import small_sweep
-from topicscope.settings.sweep_toml import dump_sweep
+from support import scale_work
+from support.helpers import start_program, start_python
+from support.scale_work import calls
+from support.small_sweeps import small_sweep
+from topicscope.settings.sweep import dump_sweep
 
 # Small versions, without a Ray: test_ray_engine.py.
 pytestmark = pytest.mark.slow

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import scale_work
-from helpers import start_python
-from scale_work import calls, finished, products, products_in_another_order
+from support import scale_work
+from support.helpers import start_python
+from support.scale_work import calls, finished, products, products_in_another_order
 
 SOURCE = str(Path(scale_work.__file__))
 # Ray takes seconds to start, and more on a busy machine.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
+from support.scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
 from topicscope.errors import InputError, LostWorkError
 from topicscope.files import alone_in
 from topicscope.scale import (

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.errors import InputError
 from topicscope.settings import Masking, Settings
 from topicscope.settings.toml import differences, dump_settings, load_settings, settings_from_table

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.settings.sweep import Axis, Range, Sweep
-from topicscope.settings.sweep_toml import dump_sweep, load_sweep, sweep_differences
+from topicscope.settings.sweep import Axis, Range, Sweep, dump_sweep, load_sweep, sweep_differences
 
 GRID = """
 seeds = 3

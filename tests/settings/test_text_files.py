@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from text_corpus import small_text_settings, write_corpus
+from support.text_corpus import small_text_settings, write_corpus
 from topicscope.errors import InputError
-from topicscope.settings.text import TextSettings
-from topicscope.settings.text_files import PACKAGED, found_from, with_absolute_paths
+from topicscope.settings.text import PACKAGED, TextSettings, found_from, with_absolute_paths
 from topicscope.settings.toml import load_any_settings
 from topicscope.text.corpora import SAMPLE
 from topicscope.text.tokenizers import MINILM

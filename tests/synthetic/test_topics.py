@@ -8,12 +8,7 @@ from topicscope.errors import InputError
 from topicscope.settings import Data
 from topicscope.settings.data import Sampler
 from topicscope.synthetic.documents import Documents, read_documents, write_documents
-from topicscope.synthetic.topics import (
-    TopicModel,
-    check_topic_words,
-    equal_topics,
-    sample_documents,
-)
+from topicscope.synthetic.topics import TopicModel, check_topic_words, equal_topics, sample_documents
 
 COUNT = 4000
 

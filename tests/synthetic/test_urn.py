@@ -4,8 +4,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from topicscope.synthetic.topics import TopicModel, equal_topics, sample_documents
-from topicscope.synthetic.urn import groups_of_equal_topic
+from topicscope.synthetic.topics import TopicModel, equal_topics, groups_of_equal_topic, sample_documents
 
 COUNT = 40_000
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from topicscope.errors import InputError
-from topicscope.text import hub, hub_datasets
+from topicscope.text import hub
 from topicscope.text.corpora import Corpus, Document, open_corpus
-from topicscope.text.problems import Problems
+from topicscope.text.formats import Problems
 
 
 def texts(corpus: Corpus) -> list[str]:
@@ -150,7 +150,7 @@ def test_datasets_are_read_row_by_row(tmp_path: Path, monkeypatch: pytest.Monkey
     rows = [{"title": "F", "text": "frog"}, {"title": "T", "text": None}, {"title": None, "text": "lizard"}]
     (tmp_path / "data" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     # The library takes a folder for a name: the same code as for the hub, without the hub.
-    dataset = hub_datasets.load(str(tmp_path / "data"), "train")
+    dataset = hub.load(str(tmp_path / "data"), "train")
     corpus = Corpus("data", (), dataset=dataset)
     seen: list[int] = []
     assert [(one.title, one.text) for one in corpus.documents(seen.append)] == [("F", "frog"), ("", "lizard")]
@@ -159,4 +159,4 @@ def test_datasets_are_read_row_by_row(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(InputError, match="has no field body: it has title, text"):
         texts(Corpus("data", (), dataset=dataset, text_field="body"))
     with pytest.raises(InputError, match="no dataset"):
-        hub_datasets.load(str(tmp_path / "data"), "no-such-split")
+        hub.load(str(tmp_path / "data"), "no-such-split")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from topicscope.cli.main import main
+from topicscope.cli import main
 from topicscope.errors import InputError
 from topicscope.text.corpora import open_corpus
-from topicscope.text.problems import MOST_FIELDS, Problems
+from topicscope.text.formats import MOST_FIELDS, Problems
 
 
 def write_lines(path: Path, *rows: object) -> Path:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topicscope.text import formats
-from topicscope.text.problems import Problems
+from topicscope.text.formats import Problems
 
 
 def pieces(content: bytes, size: int) -> Iterator[bytes]:

@@ -9,8 +9,7 @@ import pytest
 import zstandard
 
 from topicscope.errors import InputError
-from topicscope.text.problems import Problems
-from topicscope.text.streams import beginning, compression, read_chunks
+from topicscope.text.formats import Problems, beginning, compression, read_chunks
 
 # Random bytes do not compress, so an archive cut in half holds about half of them.
 CONTENT = np.random.default_rng(0).bytes(400_000)

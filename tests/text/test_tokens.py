@@ -10,9 +10,8 @@ from tokenizers import decoders, models, pre_tokenizers
 
 from topicscope.errors import InputError
 from topicscope.text import hub, tokens
-from topicscope.text.characters import whole_words
 from topicscope.text.corpora import open_corpus
-from topicscope.text.tokenizers import Tokenizer, from_engine, load_tokenizer
+from topicscope.text.tokenizers import Tokenizer, from_engine, load_tokenizer, whole_words
 from topicscope.text.tokens import cut, half, open_passages, write_passages
 
 PIECES = ["[UNK]", "frog", "##let", "##s", "toad", "pond", "in", "the", "naïve", ".", "'", "7"]

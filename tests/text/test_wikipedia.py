@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 from gensim.corpora import wikicorpus
 
-from topicscope.text import wikipedia
+from topicscope.text import formats
 from topicscope.text.corpora import open_corpus
-from topicscope.text.problems import Problems
-from topicscope.text.streams import read_chunks
+from topicscope.text.formats import Problems, read_chunks
 
 WORDS = "The '''frog''' is an [[amphibian|animal]] of ponds. " * 20
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.3/"><siteinfo><sitename>W</sitename></siteinfo>'
@@ -28,7 +27,7 @@ def dump(*pages: str) -> bytes:
 
 def titles(content: bytes, problems: Problems | None = None) -> list[str]:
     chunks = (content[start : start + 97] for start in range(0, len(content), 97))
-    return [title for title, _ in wikipedia.articles(chunks, problems or Problems(), "dump.xml")]
+    return [title for title, _ in formats.articles(chunks, problems or Problems(), "dump.xml")]
 
 
 def test_redirects_stubs_and_pages_that_are_no_articles_are_skipped() -> None:
@@ -60,7 +59,7 @@ def test_old_dumps_without_namespace_elements_are_read_by_their_titles() -> None
 
 
 def test_markup_is_gone_and_words_stay() -> None:
-    [(_, text)] = wikipedia.articles([dump(page("Frog", "== Head ==\n" + WORDS))], Problems(), "dump.xml")
+    [(_, text)] = formats.articles([dump(page("Frog", "== Head ==\n" + WORDS))], Problems(), "dump.xml")
     assert text.split()[:9] == ["Head", "The", "frog", "is", "an", "animal", "of", "ponds.", "The"]
 
 
@@ -82,14 +81,14 @@ def test_of_a_dump_in_an_archive_that_breaks_off_it_is_said_once(tmp_path: Path)
     first, second = (bz2.compress(part) for part in (dump(page("Frog", WORDS))[:-12], b"</mediawiki>"))
     path.write_bytes(first + second[:-5])
     problems = Problems()
-    assert len(list(wikipedia.articles(read_chunks(path, problems), problems, path.name))) == 1
+    assert len(list(formats.articles(read_chunks(path, problems), problems, path.name))) == 1
     [said] = problems.sentences()
     assert "dump.xml.bz2 ends in the middle of its data" in said
 
 
 def pages_equal_gensims(count: int | None) -> int:
     path = open_corpus("wiki-sample").files[0]
-    found = wikipedia.pages(read_chunks(path, Problems()), Problems(), path.name)
+    found = formats.pages(read_chunks(path, Problems()), Problems(), path.name)
     ours = [(page.title, page.markup) for page in islice(found, count)]
     with bz2.open(path) as file:
         theirs = [(title, text) for title, text, _ in islice(wikicorpus.extract_pages(file), count)]
@@ -111,7 +110,7 @@ def test_only_the_page_at_hand_is_kept() -> None:
         yield HEAD.encode()
         yield from (page(f"Frog {number}", WORDS).encode() for number in range(1_000))
 
-    reader = wikipedia.pages(chunks(), Problems(), "dump.xml")
+    reader = formats.pages(chunks(), Problems(), "dump.xml")
     deque(islice(reader, 50), maxlen=0)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from text_corpus import TOPICS, write_corpus
+from support.text_corpus import TOPICS, write_corpus
 from topicscope.errors import InputError
-from topicscope.text.tokenizers import load_tokenizer
-from topicscope.text.wordpiece import SPECIAL, save_tokenizer, train_wordpiece
+from topicscope.text.tokenizers import SPECIAL, load_tokenizer, save_tokenizer, train_wordpiece
 
 tokenizers = pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")

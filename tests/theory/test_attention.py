@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
-from topicscope.theory.attention_optimum import AttentionOptimum, minimise
-from topicscope.theory.classes import ClassMatrix, theorem_2_classes
-from topicscope.theory.lemma import lemma_1
-from topicscope.theory.optima import diagonal_value, theorem_2
+from topicscope.theory.finite_documents import ClassMatrix, theorem_2_classes
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
+from topicscope.theory.lemma1 import lemma_1
+from topicscope.theory.theorem2 import diagonal_value, theorem_2
 
 Classes = Callable[[int, int, Masking], ClassMatrix]
 PAPER = InfiniteDocuments(topics=10, per_document=2, words=10)

@@ -7,9 +7,7 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bayes import NORMAL_95, bayes_floors
-from topicscope.theory.bayes_losses import disjoint_losses, query_predictions
-from topicscope.theory.topic_sets import listed_losses
+from topicscope.theory.bayes import NORMAL_95, bayes_floors, disjoint_losses, listed_losses, query_predictions
 
 
 def test_topics_that_share_words_are_refused_for_dirichlet_documents_and_long_lists() -> None:

@@ -13,9 +13,7 @@ from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bayes import document_losses
-from topicscope.theory.bayes_losses import DocumentLosses, expected_losses, query_predictions
-from topicscope.theory.topic_sets import listed_losses
+from topicscope.theory.bayes import DocumentLosses, document_losses, expected_losses, listed_losses, query_predictions
 
 
 def word_prior(model: TopicModel, length: int) -> np.ndarray:

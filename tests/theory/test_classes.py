@@ -10,10 +10,18 @@ from hypothesis import strategies as st
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.classes import ClassMatrix, class_loss, class_moments, class_optimum, theorem_2_classes
-from topicscope.theory.moments import infinite_moments, moments
-from topicscope.theory.optima import theorem_2
-from topicscope.theory.population import finite_optimum, population_loss
+from topicscope.theory.finite_documents import (
+    ClassMatrix,
+    class_loss,
+    class_moments,
+    class_optimum,
+    finite_optimum,
+    infinite_moments,
+    moments,
+    population_loss,
+    theorem_2_classes,
+)
+from topicscope.theory.theorem2 import theorem_2
 
 
 @st.composite

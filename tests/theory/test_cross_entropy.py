@@ -6,10 +6,9 @@ from scipy.optimize import minimize
 
 from topicscope.errors import InputError
 from topicscope.settings import Data, Masking
-from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bags import Bags
 from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross_entropy
 
 TOPICS, WORDS, RIDGE = 2, 2, 1e-3

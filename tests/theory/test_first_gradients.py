@@ -6,17 +6,15 @@ import numpy as np
 import pytest
 import torch
 
-from topicscope.model.batch import padded_batch
-from topicscope.model.transformer import Transformer
+from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Sizes
 from topicscope.settings import Data, Masking, Model, Part
 from topicscope.settings.training import Loss
-from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.documents import Bags, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bags import Bags
-from topicscope.theory.first_gradients import attention_coefficient, gradient_ratio, key_gradient, value_gradient
-from topicscope.training.objective import losses
+from topicscope.theory.dynamics import attention_coefficient, gradient_ratio, key_gradient, value_gradient
+from topicscope.training.engines import losses
 
 DATA = Data(topics=3, words=2, length=(8, 12))
 VOCABULARY = 7

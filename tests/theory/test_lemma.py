@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
 from topicscope.synthetic.masking import expected_frequencies
-from topicscope.theory.hessian import hessian_null_rows, hessian_rank
-from topicscope.theory.lemma import constants, lemma_1, require_topic_sets, theorem_1
-from topicscope.theory.optima import theorem_1_bias, theorem_2
+from topicscope.theory.lemma1 import constants, hessian_null_rows, hessian_rank, lemma_1, require_topic_sets
+from topicscope.theory.theorem1 import theorem_1, theorem_1_bias
+from topicscope.theory.theorem2 import theorem_2
 
 
 @st.composite

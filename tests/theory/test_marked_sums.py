@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from topicscope.theory.marked_sums import Factors, marked_sums
+from topicscope.theory.posterior import Factors, marked_sums
 
 
 def written_out(parts: list[np.ndarray], end: np.ndarray) -> float:

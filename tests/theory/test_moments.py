@@ -15,7 +15,7 @@ from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.masking import expected_frequencies, mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.moments import Moments, infinite_moments, moments
+from topicscope.theory.finite_documents import Moments, infinite_moments, moments
 
 ARRAYS = ("second", "cross", "mean", "label")
 

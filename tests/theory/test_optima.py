@@ -7,20 +7,18 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.theory.lemma import lemma_1, theorem_1
-from topicscope.theory.optima import (
-    block_value,
-    constants,
-    diagonal_value,
+from topicscope.theory.check import infinite_topic_moments
+from topicscope.theory.finite_documents import embedding_loss, population_loss, ridge_path
+from topicscope.theory.lemma1 import constants, lemma_1
+from topicscope.theory.theorem1 import (
     paper_diagonal_embedding,
     paper_diagonal_excess_loss,
     realisable,
+    theorem_1,
     theorem_1_bias,
     theorem_1_embedding,
-    theorem_2,
 )
-from topicscope.theory.population import embedding_loss, population_loss, ridge_path
-from topicscope.theory.residuals import infinite_topic_moments
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem_2
 
 PAPER = Masking()
 Setting = tuple[int, int, int, Masking]

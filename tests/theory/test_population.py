@@ -11,18 +11,20 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.moments import Moments, infinite_moments, moments
-from topicscope.theory.optima import theorem_2
-from topicscope.theory.population import (
+from topicscope.theory.finite_documents import (
+    Moments,
     embedding_loss,
     finite_optimum,
     gradient_descent,
     gradient_descent_with_bias,
+    infinite_moments,
+    moments,
     optimum_with_bias,
     population_gradient,
     population_loss,
     ridge_path,
 )
+from topicscope.theory.theorem2 import theorem_2
 
 PAPER = moments(TopicModel.from_settings(Data()), Masking())
 

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.theory.lemma import constants, lemma_1
-from topicscope.theory.optima import block_value, paper_diagonal_embedding, theorem_1_embedding, theorem_2
-from topicscope.theory.population import population_loss
-from topicscope.theory.residuals import (
+from topicscope.theory.check import (
     check_size,
     class_statistics,
     embedding_residuals,
@@ -20,6 +17,10 @@ from topicscope.theory.residuals import (
     infinite_topic_moments,
     residuals,
 )
+from topicscope.theory.finite_documents import population_loss
+from topicscope.theory.lemma1 import constants, lemma_1
+from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem_1_embedding
+from topicscope.theory.theorem2 import block_value, theorem_2
 
 MASKING = Masking()
 CLAUSES = ("1a", "1b", "2a", "3a", "3b")

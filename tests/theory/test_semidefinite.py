@@ -11,8 +11,7 @@ from scipy.optimize import minimize
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.optima import theorem_1_bias, theorem_1_embedding
-from topicscope.theory.population import (
+from topicscope.theory.finite_documents import (
     Moments,
     embedding_loss,
     finite_optimum,
@@ -21,7 +20,12 @@ from topicscope.theory.population import (
     population_gradient,
     population_loss,
 )
-from topicscope.theory.semidefinite import semidefinite_map_with_bias, semidefinite_optimum
+from topicscope.theory.theorem1 import (
+    semidefinite_map_with_bias,
+    semidefinite_optimum,
+    theorem_1_bias,
+    theorem_1_embedding,
+)
 
 PAPER = moments(TopicModel.from_settings(Data()), Masking())
 BIAS = theorem_1_bias(10, 10, Masking())

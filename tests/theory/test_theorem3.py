@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from topicscope.settings.data import Masking
-from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
-from topicscope.theory.attention_optimum import minimise
-from topicscope.theory.classes import theorem_2_classes
-from topicscope.theory.limit_table import limit_row, limit_table
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, diagonal_classes, minimise
+from topicscope.theory.theorem3 import limit_row, limit_table, theorem_3
 
 THEORY_PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 

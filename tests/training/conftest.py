@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from text_corpus import write_corpus
+from support.text_corpus import write_corpus
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from helpers import ONE_HOT_UNIFORM, final_weights, small_settings
+from support.helpers import ONE_HOT_UNIFORM, final_weights, small_settings
 from topicscope.measure.blocks import class_averages
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.population import finite_optimum, moments
+from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.training.loop import train
 
 

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.randomness import Purpose
 from topicscope.settings import Data, Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import MOST_CELLS, BatchStream, steps_per_chunk
+from topicscope.training.batches import MOST_CELLS, BatchStream, steps_per_chunk
 
 
 def stream(settings: Settings) -> BatchStream:

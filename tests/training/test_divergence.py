@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import ONE_HOT_UNIFORM, small_settings
+from support.helpers import ONE_HOT_UNIFORM, small_settings
 from topicscope.errors import DivergedError
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint

@@ -13,7 +13,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as some
 from torch import Tensor
 
-from helpers import build_model, small_settings
+from support.helpers import build_model, small_settings
 from topicscope.errors import InputError
 from topicscope.model.bag import LARGEST_TABLE
 from topicscope.model.one_hot import is_equation_7
@@ -186,7 +186,7 @@ def check_equal(case: Case) -> None:
     step = case.steps - 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
-        patch.setattr("topicscope.model.targets.MANY_TARGETS", 0 if case.merged else 64)
+        patch.setattr("topicscope.model.counts.MANY_TARGETS", 0 if case.merged else 64)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import run_files, small_settings
+from support.helpers import run_files, small_settings
 from topicscope.errors import DivergedError, InputError
 from topicscope.settings import Settings
 from topicscope.training.checkpoints import checkpoint_steps, newest_checkpoint
-from topicscope.training.ensemble import Ensemble, train_ensemble
-from topicscope.training.loop import train
+from topicscope.training.loop import Ensemble, train, train_ensemble
 
 EQUATION_7 = {
     "embedding": {"start": "identity", "train": False},

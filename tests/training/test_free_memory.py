@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from topicscope.training.free_memory import available_bytes
+from topicscope.training.machine import available_bytes
 
 MACHINE = 8_000_000 * 1024
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from helpers import run_files, small_settings, start_program
-from text_corpus import small_text_settings, write_corpus
+from support.helpers import run_files, small_settings, start_program
+from support.text_corpus import small_text_settings, write_corpus
 from topicscope.errors import InputError, StoppedTraining
 from topicscope.settings.toml import dump_settings
 from topicscope.training.checkpoints import checkpoint_steps
-from topicscope.training.interrupts import never, stop_on_interrupt
 from topicscope.training.loop import train
+from topicscope.training.runs import never, stop_on_interrupt
 
 SANDBOX = small_settings(training={"steps": 14, "checkpoint_every": 4, "snapshots": 5})
 LONGEST_WAIT = 60.0

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import run_files, small_settings, start_program, start_python
+from support.helpers import run_files, small_settings, start_program, start_python
 from topicscope.settings.toml import dump_settings
 from topicscope.training.checkpoints import checkpoint_steps
-from topicscope.training.ensemble import Ensemble, train_ensemble
-from topicscope.training.loop import train
+from topicscope.training.loop import Ensemble, train, train_ensemble
 
 # Long enough that a kill lands in it, with a checkpoint every few milliseconds.
 LONG = small_settings(training={"steps": 300, "checkpoint_every": 7, "log_every": 3, "snapshots": 20})
@@ -23,7 +22,7 @@ TRAIN_ENSEMBLE = """
 import sys
 from pathlib import Path
 from topicscope.settings.toml import load_settings
-from topicscope.training.ensemble import Ensemble, train_ensemble
+from topicscope.training.loop import Ensemble, train_ensemble
 out = Path(sys.argv[2])
 train_ensemble(Ensemble(settings=load_settings(Path(sys.argv[1])), seeds=(3, 4, 5)), out, resume=out.exists())
 """

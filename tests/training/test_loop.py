@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import ONE_HOT_UNIFORM, final_weights, run_files, small_settings
+from support.helpers import ONE_HOT_UNIFORM, final_weights, run_files, small_settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import checkpoint_path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.errors import InputError
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.training import machine

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from text_corpus import small_text, small_text_settings, trained
+from support.text_corpus import small_text, small_text_settings, trained
 from topicscope.errors import InputError
-from topicscope.training.memory import (
+from topicscope.training.machine import (
     check_memory,
     is_out_of_memory,
     out_of_memory_said,
@@ -19,7 +19,7 @@ from topicscope.training.memory import (
     step_bytes,
     weight_bytes,
 )
-from topicscope.training.text_loop import TextTrainer
+from topicscope.training.text import TextTrainer
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -143,7 +143,7 @@ def test_memory_that_runs_out_while_weights_are_drawn_is_said_too(
     def fails(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr("topicscope.training.text_loop.encoder_weights", fails)
+    monkeypatch.setattr("topicscope.training.text.encoder_weights", fails)
     error: Exception = MemoryError()
     with pytest.raises(InputError, match="memory ran out"):
         trained(small_text_settings(corpus), tmp_path / "run")

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import build_model, small_settings
-from topicscope.model.batch import target_weights
+from support.helpers import build_model, small_settings
+from topicscope.model.transformer import target_weights
 from topicscope.synthetic.documents import MaskedDocuments
-from topicscope.training.objective import l2_penalty, losses
+from topicscope.training.engines import l2_penalty, losses
 
 SCORES = torch.tensor([[0.5, -1.0, 2.0], [0.1, 0.2, 0.3]], dtype=torch.float64)
 WORDS = torch.tensor([2, 0])

@@ -6,13 +6,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from text_corpus import small_text, small_text_settings
+from support.text_corpus import small_text, small_text_settings
 from topicscope.errors import InputError
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextSettings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
-from topicscope.training.passages import PassageStream, Text
+from topicscope.training.batches import PassageStream, Text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -48,7 +48,7 @@ def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_els
     tokens = np.where(np.random.default_rng(1).random(len(plain.tokens)) < 1 / 3, np.int32(4), plain.tokens)
     tokens[plain.offsets[7] : plain.offsets[8]] = 4
     text = dataclasses.replace(plain, tokens=tokens)
-    monkeypatch.setattr("topicscope.training.passages.BLOCK", 50)
+    monkeypatch.setattr("topicscope.training.batches.BLOCK", 50)
     stream = PassageStream(settings, text)
     counted = [int((tokens[first:last] >= 5).sum()) for first, last in pairwise(text.offsets)]
     assert text.word_counts().tolist() == counted

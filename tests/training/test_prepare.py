@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from text_corpus import write_corpus
+from support.text_corpus import write_corpus
 from topicscope.settings.text import TextData
 from topicscope.text.corpora import Corpus, open_corpus
-from topicscope.training import prepare
-from topicscope.training.prepare import prepare_text
+from topicscope.training import text
+from topicscope.training.text import prepare_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -20,7 +20,7 @@ def test_progress_counts_every_reading_of_the_corpus_in_bytes(
 ) -> None:
     path = write_corpus(tmp_path)
     size, seen = path.stat().st_size, list[tuple[int, int, str]]()
-    monkeypatch.setattr(prepare, "KEPT_BYTES", size if kept else size - 1)
+    monkeypatch.setattr(text, "KEPT_BYTES", size if kept else size - 1)
     data = TextData(corpus=str(path), vocabulary=80, length=12)
     prepare_text(data, tmp_path / "run", report=lambda *told: seen.append(told))
     learnt, cut = (size, size, "bytes read for the tokenizer"), (size, size, "bytes read")
@@ -38,7 +38,7 @@ def test_a_corpus_is_opened_as_the_settings_say(tmp_path: Path, monkeypatch: pyt
         told.update(how)
         return open_corpus(source, **how)
 
-    monkeypatch.setattr(prepare, "open_corpus", opened)
+    monkeypatch.setattr(text, "open_corpus", opened)
     data = TextData(corpus=str(path), vocabulary=80, length=12)
     lines = prepare_text(data, tmp_path / "lines")
     assert told == {"field": "text", "split": "train", "layout": "auto"}

@@ -8,15 +8,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from helpers import build_model, small_settings
+from support.helpers import build_model, small_settings
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.population import moments, population_loss
-from topicscope.training.data import BatchStream
-from topicscope.training.dynamics import value_products
+from topicscope.theory.finite_documents import moments, population_loss
+from topicscope.training.batches import BatchStream
 from topicscope.training.loop import train
-from topicscope.training.reference_matrices import write_reference_matrices
-from topicscope.training.snapshots import SnapshotTaker
+from topicscope.training.record import SnapshotTaker, value_products
+from topicscope.training.reference import write_reference_matrices
 
 FROZEN: dict[str, Any] = {"start": "zero", "train": False}
 STILL = dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), FROZEN)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import run_files, small_settings
+from support.helpers import run_files, small_settings
 from topicscope.errors import InputError
 from topicscope.training.checkpoints import checkpoint_path
 from topicscope.training.loop import train

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers import run_files, small_settings
+from support.helpers import run_files, small_settings
 from topicscope.errors import InputError
 from topicscope.training.checkpoints import checkpoint_steps
 from topicscope.training.loop import train

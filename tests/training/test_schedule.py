@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.settings import ATTENTION_PARTS
 from topicscope.training.schedule import learning_rate, phase
 

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import torch
 
-from helpers import small_settings
+from support.helpers import small_settings
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes, initial_weights
 from topicscope.randomness import Purpose
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import BatchStream
-from topicscope.training.snapshots import BagAttention, PositionAttention
+from topicscope.training.batches import BatchStream
+from topicscope.training.record import BagAttention, PositionAttention
 
 
 @pytest.mark.parametrize("masked_keys", ["visible", "hidden"])

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from text_corpus import contents, small_text, small_text_settings, trained
+from support.text_corpus import contents, small_text, small_text_settings, trained
 from topicscope.errors import DivergedError
 from topicscope.model.encoder import Encoder
 from topicscope.training.checkpoints import newest_checkpoint
-from topicscope.training.text_loop import TextTrainer
+from topicscope.training.text import TextTrainer
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from text_corpus import contents, small_text_settings, trained
+from support.text_corpus import contents, small_text_settings, trained
 from topicscope.errors import InputError
 from topicscope.training.text import train_text
 
@@ -44,7 +44,7 @@ def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
 ) -> None:
     settings, out = small_text_settings(corpus), tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("topicscope.training.memory.available_bytes", lambda: 10_000)
+        patch.setattr("topicscope.training.machine.available_bytes", lambda: 10_000)
         with pytest.raises(InputError, match=r"lower the vocabulary \(80 tokens\)"):
             trained(settings, out)
     assert not list(out.iterdir())

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers import start_program
-from text_corpus import contents, small_text_settings, trained
+from support.helpers import start_program
+from support.text_corpus import contents, small_text_settings, trained
 from topicscope.errors import InputError
 from topicscope.settings.toml import dump_settings
 from topicscope.training.checkpoints import checkpoint_steps
-from topicscope.training.text import check_text_out, train_text
-from topicscope.training.text_runs import TextRun
+from topicscope.training.text import TextRun, check_text_out, train_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")

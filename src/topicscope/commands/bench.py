@@ -1,8 +1,4 @@
-"""Side-by-side measurements of a training step: Hugging Face, our reference, the bag engine, eight seeds at once.
-
-All run in one process on one thread and the same documents, taking turns, so that whatever else the machine does
-falls on all of them alike. Ratios are what to read; absolute speeds belong to the machine.
-"""
+"""What the benchmark compares: one training step of the same documents, computed in different ways."""
 
 import dataclasses
 import gc
@@ -10,25 +6,162 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from topicscope.commands.contestants import PAPER, Contestant, HuggingFace, Ours, engine_settings, timed_steps
-from topicscope.settings import Settings
+import torch
+import tyro
+from rich.table import Table
+
+from topicscope.commands.terminal import console, parse, print_json, progress_bar
+from topicscope.errors import InputError, check_at_least
+from topicscope.model.transformer import padded_batch
+from topicscope.settings import Data, Model, Part, Settings, Training
+from topicscope.settings.training import Engine
+from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import BatchStream
+from topicscope.training.batches import BatchStream
+from topicscope.training.loop import Trainer
 from topicscope.training.machine import torch_threads
+
+_ZERO = Part(start="zero", train=False)
+
+
+# The paper's setting with all of W^K, W^Q, W^V trained: one layer, one-hot embeddings, no biases, Adam, batch 40.
+PAPER = Settings(
+    data=Data(fresh=True),
+    model=Model(
+        embedding=Part(start="identity", train=False),
+        key_bias=_ZERO,
+        query_bias=_ZERO,
+        value_bias=_ZERO,
+        prediction_bias=_ZERO,
+    ),
+    training=Training(validate_every=0, snapshots=0),
+)
+
+
+@runtime_checkable
+class Contestant(Protocol):
+    """A way of training, timed in two parts: laying out documents, and the step itself."""
+
+    seeds: int
+
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
+        """Lay out the documents of some steps."""
+
+    def step(self, batch: Any) -> None:
+        """Forward, loss, backward, and the optimiser's update."""
+
+
+class Ours:
+    """One of our engines, for one or more seeds in one tensor."""
+
+    def __init__(self, settings: Settings, seeds: int = 1) -> None:
+        self.seeds = seeds
+        members = [dataclasses.replace(settings, seed=settings.seed + seed) for seed in range(seeds)]
+        self.trainer = Trainer(members, TopicModel.from_settings(settings.data))
+        self.trainer.enter_phase()
+
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
+        """Count or pad the documents."""
+        return self.trainer.engine.prepare(members, steps)
+
+    def step(self, batch: Any) -> None:
+        """As the training loop does it, without what it records."""
+        losses = self.trainer.engine.losses(batch)
+        float(losses.detach().sum())
+        self.trainer.update(losses)
+
+
+class HuggingFace:
+    """A one-layer BertForMaskedLM with default attention and Adam, on batches padded to their longest document.
+
+    It also has a feed-forward layer, LayerNorms, positions and a transform before prediction: the like-for-like
+    comparison is that of our two engines.
+    """
+
+    def __init__(self, vocabulary: int = 101, width: int = 104) -> None:
+        try:
+            from transformers import BertConfig, BertForMaskedLM
+        except ImportError:
+            raise InputError(
+                "the benchmark compares with Hugging Face's transformers, which is not installed: "
+                'install it with pip install "topicscope[language]".'
+            ) from None
+        self.seeds = 1
+        torch.manual_seed(0)
+        self.model = BertForMaskedLM(  # type: ignore[no-untyped-call]
+            BertConfig(
+                vocab_size=vocabulary,
+                hidden_size=width,
+                num_hidden_layers=1,
+                num_attention_heads=1,
+                intermediate_size=width,
+                hidden_dropout_prob=0.0,
+                attention_probs_dropout_prob=0.0,
+            )
+        )
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
+
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
+        """Pad the documents; −100 marks what is not predicted."""
+        return [self._batch(batch) for member in members for batch in member.parts(steps)]
+
+    def _batch(self, documents: MaskedDocuments) -> dict[str, torch.Tensor]:
+        batch = padded_batch(documents, masked_keys="visible", average="batch")
+        labels = torch.full(batch.tokens.shape, -100)
+        labels[batch.masked] = batch.words
+        return {"input_ids": batch.tokens, "attention_mask": batch.visible.long(), "labels": labels}
+
+    def step(self, batch: Any) -> None:
+        """Forward, loss, backward, Adam."""
+        loss = self.model(**batch).loss
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+
+def timed_steps(contestant: Contestant, batches: Sequence[Any]) -> list[float]:
+    """Seconds of each step, for one seed."""
+    seconds = []
+    for batch in batches:
+        start = time.process_time()
+        contestant.step(batch)
+        seconds.append((time.process_time() - start) / contestant.seeds)
+    return seconds
+
+
+def engine_settings(settings: Settings, engine: Engine) -> Settings:
+    """The settings with one engine forced."""
+    return dataclasses.replace(settings, training=dataclasses.replace(settings.training, engine=engine))
+
+
+# Side-by-side measurements of a training step: Hugging Face, our reference, the bag engine, eight seeds at once.
+#
+# All run in one process on one thread and the same documents, taking turns, so that whatever else the machine does
+# falls on all of them alike. Ratios are what to read; absolute speeds belong to the machine.
+
 
 Report = Callable[[int, int, str], None]
 
+
 ENSEMBLE_SEEDS = 8
+
+
 # Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
 TURN = {"huggingface": 1, "reference": 1, "bag": 16, "ensemble": 8}
+
+
 # How many times some steps' documents are drawn to see what share of training that takes.
 FRESH_CHUNKS = 9
+
+
 PROFILED_STEPS = 9
+
+
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
@@ -215,3 +348,71 @@ def _status(name: str) -> int:
     """Kilobytes, from Linux's account of this process."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
+
+
+# ``topicscope bench``: side-by-side measurements of a training step.
+
+
+DESCRIPTION = """Measure a training step of the paper's setting, side by side: Hugging Face's one-layer BERT, our
+reference, the bag engine, and the bag engine with eight seeds in one tensor. They take turns, one thread each.
+
+examples:
+  topicscope bench
+  topicscope bench --rounds 100 --json
+"""
+
+
+TITLES = {
+    "huggingface": "Hugging Face BERT, one layer",
+    "reference": "reference engine",
+    "bag": "bag engine",
+    "ensemble": "bag engine, 8 seeds, per seed",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    rounds: int = 30
+    """Turns of each; medians and quartiles are over them."""
+
+    json: bool = False
+    """Print the numbers as JSON."""
+
+    quiet: bool = False
+    """No progress bar."""
+
+
+def main(words: list[str]) -> None:
+    """Parse, measure, print."""
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope bench", description=DESCRIPTION))
+    check_at_least("--rounds", options.rounds, 1)
+
+    with progress_bar("measuring", quiet=options.quiet) as report:
+        found = bench(rounds=options.rounds, report=report)
+    if options.json:
+        print_json(found.table())
+    else:
+        console().print(_table(found))
+        bag, ensemble = (found.measurements[name].fresh_fraction for name in ("bag", "ensemble"))
+        console().print(
+            f"Drawing, masking and counting fresh documents: {bag:.0%} of training, {ensemble:.0%} of eight seeds'."
+        )
+
+
+def _table(found: "Bench") -> Table:
+    table = Table(title="A training step at the paper's setting, for one seed")
+    for title in ("", "steps/s", "× Hugging Face (quartiles)", "× reference", "matrix products", "peak memory"):
+        table.add_column(title, justify="left" if not title else "right")
+    for name, one in found.measurements.items():
+        low, high = found.ratio_quartiles[name]
+        table.add_row(
+            TITLES[name],
+            f"{1 / one.seconds:,.1f}",
+            f"{found.ratio(name):.1f} ({low:.1f}–{high:.1f})",
+            f"{found.ratio(name, 'reference'):.1f}",
+            f"{one.matrix_products:.0%}",
+            "–" if one.peak_megabytes is None else f"{one.peak_megabytes:.1f} MB",
+        )
+    return table

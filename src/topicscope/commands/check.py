@@ -1,22 +1,25 @@
-"""``topicscope check``: how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum."""
+"""What ``topicscope check`` reads from a run folder, and the optimum that the run's own settings tend to."""
 
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 from jaxtyping import Float
+from rich.console import Console
+from rich.table import Table
 
-from topicscope.arrays import load_npy, load_tensors, one_layer, only_tensor
-from topicscope.commands.check_run import RunMatrix, read_run, run_reference
+from topicscope.commands.setting import TheorySetting, errors_with_option_names
+from topicscope.commands.terminal import console, parse, print_json
 from topicscope.errors import InputError
-from topicscope.settings import Data, Masking
-from topicscope.settings.toml import to_table
+from topicscope.files import load_npy, load_tensors, newest_checkpoint, one_layer, only_tensor
+from topicscope.settings import Data, Masking, Settings
+from topicscope.settings.data import Sampler
+from topicscope.settings.toml import load_settings, to_table
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.optima import theorem_1_bias
-from topicscope.theory.population import finite_optimum, moments
-from topicscope.theory.residuals import (
+from topicscope.theory.check import (
     ClassAverage,
     FamilyResiduals,
     OptimumResiduals,
@@ -24,10 +27,201 @@ from topicscope.theory.residuals import (
     check_tokens,
     class_statistics,
     embedding_residuals,
+    fitting,
     optimum_residuals,
     residuals,
 )
-from topicscope.theory.semidefinite import semidefinite_optimum
+from topicscope.theory.finite_documents import Moments, finite_optimum, moments, optimum_with_bias
+from topicscope.theory.theorem1 import semidefinite_map_with_bias, semidefinite_optimum, theorem_1_bias
+
+# What is not known, or not certain, about a run's optimum.
+NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
+
+
+L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
+
+
+L2_BESIDE_FROZEN = "one bias is trained with L2 beside another that is frozen: no optimum is computed for this"
+
+
+L2_WITHOUT_BIAS = "L2 acts on the embedding or b^V but not alike on b^pred: no optimum is computed for this"
+
+
+EMBEDDING, VALUE = "weights/embedding", "weights/value"
+
+
+BIASES = {"prediction_bias": "weights/prediction_bias", "value_bias": "weights/value_bias"}
+
+
+# The optimum, or None where none is known, and notes.
+Reference = tuple[Float[np.ndarray, "token token"] | None, tuple[str, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class RunMatrix:
+    """A run's linear map under uniform attention: x̃ ↦ W x̃ + b = (W + b1⊤) x̃, as frequencies sum to one."""
+
+    source: str
+    name: str
+    settings: Settings
+    matrix: Float[np.ndarray, "token token"]
+    """W + b1⊤ with W = W^E⊤W^V W^E and b = b^pred + W^E⊤b^V."""
+
+    gram: Float[np.ndarray, "token token"] | None
+    """E = W^E⊤W^E; None if the embedding is one-hot."""
+
+    biases: dict[str, Float[np.ndarray, " token"]]
+    """What each bias adds to the prediction."""
+
+    notes: tuple[str, ...]
+
+
+def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
+    """The newest checkpoint of a run folder."""
+    if not (folder / "settings.toml").exists():
+        raise InputError(f"{folder} has no settings.toml: give the folder of a run.")
+    settings = load_settings(folder / "settings.toml")
+    checkpoint = newest_checkpoint(folder)
+    tensors = load_tensors(checkpoint, [EMBEDDING, VALUE], BIASES.values())
+    embedding = tensors[EMBEDDING]
+    value = one_layer(tensors[VALUE], f"{checkpoint}, tensor {VALUE},", layer)
+    _check_shapes(checkpoint, embedding, value)
+    _check_tokens(checkpoint, embedding, settings)
+    biases = _biases(tensors, embedding, layer or 0)
+    total = sum(biases.values(), np.zeros(len(embedding)))
+    one_hot = np.array_equal(embedding, np.eye(len(embedding)))
+    name = "W^V" if one_hot else "W^E⊤W^V W^E"
+    return RunMatrix(
+        source=str(checkpoint),
+        name=f"{name} + b1⊤" if total.any() else name,
+        settings=settings,
+        matrix=embedding @ value @ embedding.T + total[:, None],
+        gram=None if one_hot else embedding @ embedding.T,
+        biases=biases,
+        notes=(*_unfinished(checkpoint, settings), *_notes(settings)),
+    )
+
+
+def _check_shapes(checkpoint: Path, embedding: np.ndarray, value: np.ndarray) -> None:
+    if embedding.ndim != 2 or value.shape != (embedding.shape[-1], embedding.shape[-1]):
+        raise InputError(
+            f"{checkpoint} has {EMBEDDING} of shape {embedding.shape} and {VALUE} of {value.shape}: "
+            "they must be V × d and d × d; give a checkpoint that train wrote."
+        )
+
+
+def _check_tokens(checkpoint: Path, embedding: Float[np.ndarray, "row dimension"], settings: Settings) -> None:
+    """Before anything of V × V numbers is formed."""
+    vocabulary, data = TopicModel.from_settings(settings.data).vocabulary, settings.data
+    if len(embedding) != vocabulary:
+        fits = "" if data.topic_words else f" ({fitting(len(embedding) - 1, data.topics, data.words)})"
+        raise InputError(
+            f"{checkpoint} has {len(embedding)} tokens, but its settings.toml asks for {vocabulary}: "
+            f"give a run folder whose files belong together{fits}."
+        )
+
+
+def _biases(
+    tensors: dict[str, np.ndarray], embedding: Float[np.ndarray, "token dimension"], layer: int
+) -> dict[str, Float[np.ndarray, " token"]]:
+    biases = {}
+    if BIASES["prediction_bias"] in tensors:
+        biases["prediction_bias"] = tensors[BIASES["prediction_bias"]].reshape(-1)
+    if BIASES["value_bias"] in tensors:
+        biases["value_bias"] = embedding @ tensors[BIASES["value_bias"]].reshape(-1, embedding.shape[1])[layer]
+    return biases
+
+
+def _unfinished(checkpoint: Path, settings: Settings) -> tuple[str, ...]:
+    """Whether there is training still to come."""
+    step, steps = int(checkpoint.stem.rpartition("-")[2]), settings.training.steps
+    return (f"the run is unfinished: step {step:,} of {steps:,}",) if step < steps else ()
+
+
+def _notes(settings: Settings) -> tuple[str, ...]:
+    """What about the run is outside eq. 6 with uniform attention and squared loss."""
+    model, notes = settings.model, []
+    if settings.training.loss != "squared":
+        notes.append("trained with cross-entropy: optima and losses here are those of the squared loss")
+    if not model.uniform:
+        notes.append("attention is not frozen to uniform: losses here are those of uniform attention")
+    beyond = [name for name in ("residual", "layer_norm") if getattr(model, name)]
+    beyond += [name for name in model.extras if name not in beyond]
+    beyond += ["sinusoidal positions"] * (model.positions == "sinusoidal") + ["layers"] * (model.layers > 1)
+    if beyond:
+        notes.append(f"the model has more than eq. 6 ({', '.join(beyond)}): only W^E⊤W^V W^E is looked at")
+    return tuple(notes)
+
+
+def run_reference(run: RunMatrix, population: Moments) -> Reference:
+    """The W + b1⊤ that minimises the population's squared loss over what the run trains, with its L2; and notes.
+
+    One-hot embeddings: the ridge optimum at the run's λ. Embedding alone, W^V = I: the best E ⪰ 0, with b^pred if it
+    is trained too. Else: the best of all matrices, which the product W^E⊤W^V W^E can be for d ≥ V.
+    """
+    model = run.settings.model
+    if model.masked_keys == "hidden":
+        return None, ("masked positions are hidden as keys: no finite-document optimum is known here",)
+    trained = tuple(name for name in run.biases if model.part(name).train)
+    frozen = sum((run.biases[name] for name in run.biases if name not in trained), np.zeros(population.vocabulary))
+    identity = model.value.start == "identity" and not model.value.train
+    if run.gram is None and not model.embedding.train:
+        matrix, notes = _one_hot_reference(run.settings, population, trained, frozen)
+    elif identity and model.embedding.train:
+        matrix, notes = _embedding_reference(run.settings, population, trained, frozen)
+    else:
+        matrix, notes = finite_optimum(population), (L2_ON_FACTORS,) if run.settings.training.l2 else ()
+    return matrix, notes if matrix is None else (*notes, *_limits(run.settings, population, identity=identity))
+
+
+def _limits(settings: Settings, population: Moments, *, identity: bool) -> tuple[str, ...]:
+    """Why the run may not be able to reach the optimum."""
+    model, notes = settings.model, []
+    if 0 < model.dimension < population.vocabulary:
+        notes.append(NOT_ALL_MATRICES.format("d is smaller than V"))
+    if not model.value.train and not (identity and model.embedding.train):
+        notes.append(NOT_ALL_MATRICES.format("W^V is not trained"))
+    return tuple(notes)
+
+
+def _one_hot_reference(
+    settings: Settings, population: Moments, trained: tuple[str, ...], frozen: Float[np.ndarray, " token"]
+) -> Reference:
+    ridge = _penalty_of(settings, "value")
+    if not trained:
+        return finite_optimum(population, ridge, frozen) + frozen[:, None], ()
+    penalties = [_penalty_of(settings, name) for name in trained]
+    # k biases that add up share a vector at a cost of λ/k; one that costs nothing takes it all.
+    bias_ridge = 0.0 if 0.0 in penalties else 1 / sum(1 / penalty for penalty in penalties)
+    if bias_ridge and frozen.any():
+        return None, (L2_BESIDE_FROZEN,)
+    matrix, bias = optimum_with_bias(population, ridge, bias_ridge)
+    return matrix + bias[:, None], ()
+
+
+def _embedding_reference(
+    settings: Settings, population: Moments, trained: tuple[str, ...], frozen: Float[np.ndarray, " token"]
+) -> Reference:
+    """W^V = I and E = W^E⊤W^E; a trained b^V adds W^E⊤b^V, which without L2 is as free as b^pred."""
+    ridge = _penalty_of(settings, "embedding")
+    if not trained:
+        return semidefinite_optimum(population, frozen, ridge).matrix + frozen[:, None], ()
+    if not any(_penalty_of(settings, name) for name in ("embedding", *trained)):
+        return semidefinite_map_with_bias(population), ()
+    bias_ridge = _penalty_of(settings, "prediction_bias")
+    if trained != ("prediction_bias",) or not bias_ridge:
+        return None, (L2_WITHOUT_BIAS,)
+    if frozen.any():
+        return None, (L2_BESIDE_FROZEN,)
+    return semidefinite_map_with_bias(population, ridge, bias_ridge), ()
+
+
+def _penalty_of(settings: Settings, part: str) -> float:
+    return settings.training.l2 if part in settings.training.l2_parts else 0.0
+
+
+# ``topicscope check``: how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum.
+
 
 Kind = Literal["value", "embedding"]
 
@@ -177,3 +371,140 @@ def _equal_topics(model: TopicModel) -> tuple[int, int]:
 
 def _setting(data: Data, masking: Masking) -> dict[str, Any]:
     return {"data": to_table(data), "masking": to_table(masking)}
+
+
+# ``topicscope check``: options and tables.
+
+
+DESCRIPTION = """How far a matrix is from Lemma 1, Theorems 1 and 2, and the optimum for finite documents.
+
+A run folder brings its own settings, and what they do not define becomes a note; for a .npy or .safetensors file they
+are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1).
+
+examples:
+  topicscope check runs/figure2
+  topicscope check value.npy --topics 10 --words 10
+  topicscope check weights.safetensors --tensor weights/value --json
+  topicscope check embedding.npy --kind embedding
+"""
+
+
+CLASSES = {
+    "same_word": "same word",
+    "same_topic": "same topic, other word",
+    "different_topic": "different topic",
+    "mask_column": "[MASK] column",
+    "mask_row": "0-th row",
+}
+
+
+CLAUSES = {
+    "1a": "1(a)  W₀₀ = −c₂u₀",
+    "1b": "1(b)  Σ_t W₀ₗ = vu₀",
+    "2a": "2(a)  [MASK] column",
+    "3a": "3(a)  Σ own topic = c₃ + vuᵢ",
+    "3b": "3(b)  Σ other topic = vuᵢ",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """Files and their setting."""
+
+    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Run folders, .npy or .safetensors files."""
+
+    kind: Kind = "value"
+    """What a file holds: "value" is W, a row a predicted token; "embedding" is W^E⊤, a row a token."""
+
+    tensor: str = ""
+    """Which tensor of a .safetensors file."""
+
+    layer: int | None = None
+    """Which layer, from 0, where there are several."""
+
+    sampler: Sampler = Data.sampler
+    """Finite documents from a Dirichlet (LDA), or of τ topics."""
+
+    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+
+    json: bool = False
+    """Print JSON instead of tables."""
+
+
+def main(words: list[str]) -> int:
+    """Check every file and print the results."""
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope check", description=DESCRIPTION))
+    if not options.files:
+        raise InputError("No file is given: name a run folder, a .npy or a .safetensors file.")
+    results = [_check(path, options) for path in options.files]
+    if options.json:
+        print_json([result.to_dict() for result in results])
+        return 0
+    screen = console()
+    for result in results:
+        _show(screen, result)
+    return 0
+
+
+def _check(path: Path, options: Options) -> Check:
+    if path.is_dir():
+        given = {**dataclasses.asdict(options.setting), "sampler": options.sampler}
+        for name, default in {**dataclasses.asdict(TheorySetting()), "sampler": Data.sampler}.items():
+            if given[name] != default:
+                option = name.replace("_", "-")
+                raise InputError(f"{path} is a run folder and has its own settings: leave --{option} out.")
+        return check(path, layer=options.layer)
+    data, masking = options.setting.data(options.sampler), options.setting.masking
+    with errors_with_option_names():
+        return check(path, data, masking, kind=options.kind, tensor=options.tensor, layer=options.layer)
+
+
+def _show(screen: Console, result: Check) -> None:
+    screen.print(f"{result.matrix} of {result.source}", style="bold", markup=False)
+    # Before the numbers, which they qualify.
+    for note in result.notes:
+        screen.print(f"note: {note}", markup=False)
+    screen.print(_class_table(result))
+    for title, family in (("Lemma 1", result.lemma_1), ("Theorem 1 (E = W^E⊤W^E)", result.theorem_1)):
+        if family is not None:
+            screen.print(_family_table(title, family))
+    losses = Table("optimum", "loss", "its loss", "excess", "distance", "relative")
+    for title, optimum in (("Theorem 2", result.theorem_2), ("finite documents", result.finite)):
+        if optimum is not None:
+            losses.add_row(title, *_loss_cells(optimum))
+    if losses.row_count:
+        screen.print(losses)
+
+
+def _class_table(result: Check) -> Table:
+    table = Table("entries", "mean", "spread", "number", "rms: Theorem 2", "rms: finite")
+    for name, title in CLASSES.items():
+        average = result.classes.get(name)
+        if average is not None:
+            optima = (result.theorem_2, result.finite)
+            distances = ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
+            table.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *distances)
+    return table
+
+
+def _family_table(title: str, family: FamilyResiduals) -> Table:
+    caption = (
+        f"u₀ = {family.u[0]:.3g}, other u from {min(family.u[1:]):.3g} to {max(family.u[1:]):.3g}; "
+        f"distance {family.distance:.3g}; loss {family.loss:.8f}, excess {family.excess_loss:.3g}"
+    )
+    table = Table(title, "worst", "rms", caption=caption, caption_justify="left")
+    for name, text in CLAUSES.items():
+        deviation = family.clauses[name]
+        table.add_row(text, f"{deviation.worst:.3g}", f"{deviation.rms:.3g}")
+    return table
+
+
+def _loss_cells(optimum: OptimumResiduals) -> list[str]:
+    return [
+        f"{optimum.loss:.8f}",
+        f"{optimum.optimum_loss:.8f}",
+        f"{optimum.excess_loss:.3g}",
+        f"{optimum.distance:.4g}",
+        f"{optimum.relative_distance:.2%}",
+    ]

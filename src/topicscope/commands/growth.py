@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topicscope.commands.contestants import PAPER, Ours, engine_settings, timed_steps
+from topicscope.commands.bench import PAPER, Ours, engine_settings, timed_steps
 from topicscope.settings import Data, Model, Part, Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import BatchStream
+from topicscope.training.batches import BatchStream
 from topicscope.training.machine import torch_threads
 
 # Position by position, attention of a batch of longer documents does not fit into memory.

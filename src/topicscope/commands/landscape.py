@@ -4,28 +4,33 @@ import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+import tyro
 from jaxtyping import Float
 
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
-from topicscope.commands.theory import NOT_FLAT, theorem_3_part
-from topicscope.errors import InputError
+from topicscope.commands.terminal import console, parse, print_json
+from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
+from topicscope.errors import InputError, check_at_least
 from topicscope.files import write_atomically
-from topicscope.report.landscape import LandscapeData, landscape_figure
-from topicscope.settings.checks import check_at_least
-from topicscope.theory.attention import Landscape, diagonal_classes
-from topicscope.theory.attention_optimum import AttentionOptimum, minimise
-from topicscope.theory.classes import ClassMatrix, theorem_2_classes
-from topicscope.theory.lemma import require_topic_sets
+from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
+from topicscope.theory.finite_documents import ClassMatrix, theorem_2_classes
+from topicscope.theory.landscape import AttentionOptimum, Landscape, diagonal_classes, minimise
+from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem3 import Theorem3, theorem_3
 
 Value = Literal["block", "diagonal"]
 
+
 POINTS = 200
+
+
 # The grid begins here; it ends beyond the interval of Theorem 3, so that both its bounds are in the figure.
 LEAST_WEIGHT = 1e-2
+
+
 BEYOND = 10.0
 
 
@@ -149,3 +154,60 @@ def check_empty(out: Path) -> None:
         raise InputError(f"--out {out} is a file: give a folder.")
     if out.is_dir() and any(out.iterdir()):
         raise InputError(f"--out {out} is not empty, and nothing is overwritten: give a new folder, or empty this one.")
+
+
+# ``topicscope landscape``: options, files and a short summary.
+
+
+DESCRIPTION = """The exact loss over attention's weights α and β: grid, numbers and figure.
+
+Writes landscape.npz, landscape.json, landscape.png and landscape.svg.
+
+examples:
+  topicscope landscape --out landscape
+  topicscope landscape --value diagonal --out landscape-diagonal
+  topicscope landscape --topics 100000000 --per-document 3000 --out limit
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    out: Path
+    """The folder to write to; new or empty."""
+
+    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+
+    value: Value = "block"
+    """W^V: "block" is Theorem 2's, "diagonal" that of appendix D.4."""
+
+    points: int = POINTS
+    """Grid points along each axis."""
+
+    json: bool = False
+    """Print the numbers of landscape.json."""
+
+
+def main(words: list[str]) -> None:
+    """Parse, compute, write, print where and what."""
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope landscape", description=DESCRIPTION))
+    check_empty(options.out)
+    result = landscape(options.setting, value=options.value, points=options.points)
+    write_landscape(result, options.out)
+    if options.json:
+        print_json(result.to_dict())
+        return
+    best = result.optimum
+    screen = console()
+    screen.print(
+        f"smallest loss {best.loss:.8g} at α = {best.alpha:.6g}, β = {best.beta:.6g} "
+        f"(average {best.weighted_average:.6g}); {best.loss_uniform:.8g} at α = β = 1"
+    )
+    if not best.attained:
+        screen.print(NOT_ATTAINED)
+    if best.flat:
+        screen.print(f"flat: {best.flat}")
+    for text in result.theorem3.violated:
+        screen.print(f"Theorem 3 does not apply: {text}")
+    screen.print(f"{options.out}: landscape.npz, landscape.json, landscape.png, landscape.svg")

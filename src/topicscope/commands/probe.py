@@ -1,21 +1,284 @@
-"""``topicscope probe``: topic structure in pretrained models, on any corpus, into a folder."""
+"""What can be wrong with a probe that is asked for, as far as it shows before torch is loaded, which takes seconds."""
 
-from collections.abc import Sequence
+import contextlib
+import csv
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import tyro
+from rich.table import Table
 
 from topicscope import scale
-from topicscope.commands.probe_figures import draw
-from topicscope.commands.probe_folder import ProbeFolder, Row
-from topicscope.probe.ground import corpus_row, topic_rows
-from topicscope.probe.run import Finished, measure_models
-from topicscope.probe.settings import Machine, ProbeSettings
-from topicscope.probe.sources import check_names
-from topicscope.probe.topics import save_topics
-from topicscope.report.page import write_report
-from topicscope.report.probe_notes import probe_notes
+from topicscope.commands.folders import is_begun, locked
+from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
+from topicscope.errors import InputError
+from topicscope.files import write_atomically
+from topicscope.probing.ground import corpus_row, topic_rows
+from topicscope.probing.models import check_names
+from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, Precision, ProbeSettings, TopicOptions
+from topicscope.probing.study import Finished, measure_models
+from topicscope.probing.topics import read_pairs, save_topics
+from topicscope.reporting.figures.base import save_figure
+from topicscope.reporting.figures.probe import (
+    MEASURES,
+    Ratio,
+    RatioRow,
+    head_maps,
+    over_checkpoints,
+    probe_notes,
+    ratio_table,
+    ratio_text,
+    word_maps,
+)
+from topicscope.reporting.page import write_report
+from topicscope.reporting.rounding import with_interval
+from topicscope.settings.toml import flat
+from topicscope.text.corpora import check_exists
+
+
+def check_request(models: Sequence[str], *, out: Path, settings: ProbeSettings, revisions: Sequence[str] = ()) -> None:
+    """Refuse names that do not go together, paths that are not there, a folder or a table of something else."""
+    check_names(models, revisions)
+    ProbeFolder(out).check()
+    check_exists(settings.text.corpus)
+    settings.topics.check_files()
+    if settings.topics.word_topics:
+        read_pairs(settings.topics.word_topics)
+
+
+# The folder that ``probe`` writes: settings, probe.json, its tables and what goes with them, and finished work.
+
+
+Row = dict[str, Any]
+
+
+CONTRASTS = ("cosine", "dot", "attention")
+
+
+# Too large for a table, or nested: in probe.json alone.
+ONLY_JSON = ("attention_by_layer_head", "sink")
+
+
+class ProbeFolder:
+    """Rows of all models that were probed with one set of settings."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.work = path / "work"
+        self.figures = path / "figures"
+        self._settings = path / "probe-settings.json"
+
+    @contextlib.contextmanager
+    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+        """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else.
+
+        A study that was refused or stopped before anything was measured leaves the folder to another: passages and
+        topics in it are found by their content.
+        """
+        # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+        self.check()
+        self.path.mkdir(parents=True, exist_ok=True)
+        with locked(self.path):
+            if self.check() and self._is_measured():
+                self._refuse_other(settings)
+            write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+            yield
+
+    def check(self) -> bool:
+        """Whether a study has begun here; refuse a file, and a folder of something else."""
+        return is_begun(self.path, self._settings.name, what="study", command="probe")
+
+    def _is_measured(self) -> bool:
+        return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
+
+    def rows(self) -> list[Row]:
+        """What probe.json holds."""
+        return self._list("probe.json")
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Write probe.json and probe.csv with these rows, and those of other models that are there."""
+        new = {(row["model"], row["revision"]) for row in rows}
+        kept = [row for row in self.rows() if (row["model"], row["revision"]) not in new]
+        every = [*kept, *rows]
+        text = json.dumps(every, indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / "probe.json", text + "\n")
+        self._write_table("probe.csv", [_table_row(row) for row in every])
+
+    def write_topics(self, rows: Sequence[Row]) -> None:
+        """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
+        new = {(row["tokenizer"], str(row["length"])) for row in rows}
+        try:
+            with (self.path / "topics.csv").open(encoding="utf-8", newline="") as file:
+                found = [((row.get("tokenizer"), row.get("length")), row) for row in csv.DictReader(file)]
+            kept = [row for key, row in found if key not in new and None not in key]
+        except OSError:
+            kept = []
+        self._write_table("topics.csv", [*kept, *rows])
+
+    def write_corpora(self, rows: Sequence[Row]) -> None:
+        """Write corpus.json with these rows, and those of other tokenizers and passage lengths that are there."""
+        new = {(row["tokenizer"], row["length"]) for row in rows}
+        kept = [row for row in self._list("corpus.json") if (row.get("tokenizer"), row.get("length")) not in new]
+        text = json.dumps([*kept, *rows], indent=1, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.path / "corpus.json", text + "\n")
+
+    def words(self) -> list[Row]:
+        """What words.json holds."""
+        return self._list("words.json")
+
+    def write_words(self, maps: Sequence[Row]) -> None:
+        """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
+        new = {each["model"] for each in maps}
+        every = [each for each in self.words() if each["model"] not in new] + [each for each in maps if each["words"]]
+        write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
+
+    def _list(self, name: str) -> list[Row]:
+        """Rows that a file holds; nothing if there is none, or a broken one."""
+        try:
+            return [row for row in json.loads((self.path / name).read_text(encoding="utf-8")) if isinstance(row, dict)]
+        except (OSError, ValueError, TypeError):
+            return []
+
+    def _write_table(self, name: str, rows: Sequence[Row]) -> None:
+        table = io.StringIO()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(table, fieldnames=names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(self.path / name, table.getvalue())
+
+    def _refuse_other(self, settings: dict[str, Any]) -> None:
+        stored = flat(json.loads(self._settings.read_text(encoding="utf-8")))
+        here = flat(json.loads(json.dumps(settings)))
+        found = [
+            f"{name} {stored.get(name)} there, {here[name]} here" for name in here if stored.get(name) != here[name]
+        ]
+        if found:
+            raise InputError(
+                f"--out {self.path} holds a study of other settings ({'; '.join(found)}): give those, or another --out."
+            )
+
+
+def _table_row(row: Row) -> Row:
+    """A row of probe.json as a row of a table: nested numbers under names such as attention.ratio."""
+    return flat({name: value for name, value in row.items() if name not in ONLY_JSON})
+
+
+# Figures of ``topicscope probe`` from its rows.
+
+
+TOPICS = {"one": "one topic a word", "several": "several topics a word"}
+
+
+# Level of the tests that the map of heads marks.
+SIGNIFICANT = 0.05
+
+
+def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
+    """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints."""
+    folder.mkdir(exist_ok=True)
+    written: list[Path] = []
+    for assignment in dict.fromkeys(row["assignment"] for row in rows):
+        for embedding in dict.fromkeys(row["embedding"] for row in rows):
+            table = [_ratios(row) for row in _chosen(rows, assignment=assignment, embedding=embedding)]
+            name = f"ratios-{assignment}-{embedding}"
+            write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
+            title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
+            written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
+    written += _heads(rows, folder)
+    written += _words(maps, folder)
+    for number, model in enumerate(_trained_on(rows)):
+        of_model = [row for row in rows if row["model"] == model]
+        written += _checkpoints(of_model, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
+    return written
+
+
+def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
+    written = []
+    first = _chosen(rows, assignment=rows[0]["assignment"], embedding=rows[0]["embedding"])
+    for fraction in dict.fromkeys(row["fraction"] for row in first):
+        panels = {}
+        for row in first:
+            if row["fraction"] == fraction:
+                heads = row["attention_by_layer_head"]
+                ratio = np.array([[_number(head["ratio"]) for head in layer] for layer in heads])
+                p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    panels[_model(row)] = (np.log2(ratio), p < SIGNIFICANT)
+        shown = "own topics" if fraction is None else f"threshold {fraction:g}"
+        title = f"Attention by head, same over different topic, {shown}, {TOPICS[first[0]['assignment']]}"
+        figure = head_maps(panels, title=title)
+        written += save_figure(figure, folder / f"heads-{'own' if fraction is None else f'{fraction:g}'}")
+    return written
+
+
+def _words(maps: Sequence[Row], folder: Path) -> list[Path]:
+    """One figure a list of words: tokenizers may keep different ones of the paper's nine."""
+    written = []
+    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
+        panels = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
+        figure = word_maps(panels, words, title="Cosine similarity of word embeddings (Figure 3)")
+        written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
+    return written
+
+
+def _trained_on(rows: Sequence[Row]) -> list[str]:
+    """Models of which there are several checkpoints."""
+    pairs = dict.fromkeys((row["model"], row["revision"]) for row in rows)
+    models = [model for model, _ in pairs]
+    return [model for model in dict.fromkeys(models) if models.count(model) > 1]
+
+
+def _checkpoints(rows: Sequence[Row], path: Path) -> list[Path]:
+    """Of one model."""
+    revisions = list(dict.fromkeys(row["revision"] for row in rows))
+    chosen = _chosen(rows, assignment=rows[0]["assignment"], embedding="matrix")
+    fractions = dict.fromkeys(row["fraction"] for row in chosen)
+    lines = {
+        measure: {
+            "own" if fraction is None else f"{fraction:g}": [
+                _ratios(row).ratios[measure]
+                for revision in revisions
+                for row in chosen
+                if row["revision"] == revision and row["fraction"] == fraction
+            ]
+            for fraction in fractions
+        }
+        for measure in MEASURES
+    }
+    figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {rows[0]['model']}")
+    return save_figure(figure, path)
+
+
+def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row]:
+    wanted = {"assignment": assignment, "embedding": embedding, "centred": False}
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def _ratios(row: Row) -> RatioRow:
+    return RatioRow(_model(row), row["fraction"], {name: Ratio.of(row[name]) for name in MEASURES})
+
+
+def _model(row: Row) -> str:
+    return f"{row['model']} {row['revision']}".strip()
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else value
+
+
+# ``topicscope probe``: topic structure in pretrained models, on any corpus, into a folder.
+
 
 DEFAULTS = ProbeSettings()
+
+
 MACHINE = Machine()
 
 
@@ -33,7 +296,7 @@ class Probed:
     out: Path = Path()
 
     def _repr_html_(self) -> str:
-        from topicscope.report.notebook import probe_html
+        from topicscope.reporting.notebook import probe_html
 
         return probe_html(self.rows, str(self.out))
 
@@ -104,5 +367,174 @@ def _word_map(finished: Finished) -> Row:
     return {"model": name, "words": list(shown.words), "cosine": shown.cosines.tolist()}
 
 
-# The public name: ``topicscope.probe`` is the package.
+# The public name: ``topicscope.probing`` is the package.
 probe_models = probe
+
+
+# What ``topicscope probe`` prints: Table 1's layout with intervals, and what its signs mean.
+
+
+SHOWN_MEASURES = ("cosine", "dot", "attention")
+
+
+STAR = (
+    "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
+    "(attention) or topics and words (embeddings), so the two may differ."
+)
+
+
+def print_table(result: "Probed", out: Path) -> None:
+    """A line a model, threshold, assignment and embedding; then notes and what was written."""
+    table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
+    for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
+        # Folded, not cut: two long paths must not look alike.
+        table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"), overflow="fold")
+    rows = [row for row in result.rows if not row["centred"]]
+    for before, row in zip([None, *rows], rows, strict=False):
+        table.add_row(*_cells(row, repeated=before is not None and _labelling(before) == _labelling(row)))
+    console().print(table)
+    for line in (*_signs(rows), *result.notes):
+        console().print(line, soft_wrap=True)
+    console().print(
+        f"written: {out}/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ "
+        f"({len(result.figures)} files)",
+        soft_wrap=True,
+    )
+
+
+def _cells(row: dict[str, Any], *, repeated: bool) -> list[str]:
+    model = f"{row['model']} {row['revision']}".strip()
+    threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
+    shown = [contrast_text(row[name]) for name in SHOWN_MEASURES]
+    # Attention has no embedding: it stands once for all of them.
+    return [model, threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
+
+
+def _labelling(row: dict[str, Any]) -> list[Any]:
+    """What attention depends on."""
+    return [row[name] for name in ("model", "revision", "fraction", "assignment")]
+
+
+def contrast_text(contrast: dict[str, Any]) -> str:
+    """The ratio with its interval; the difference where there is none."""
+    star = "*" if contrast["p"] is not None and contrast["p"] < SIGNIFICANT else ""
+    if contrast["ratio"] is not None:
+        return with_interval(contrast["ratio"], contrast["low"], contrast["high"], mark=star)
+    if contrast["difference"] is None:
+        return "–"
+    ends = (contrast["difference_low"], contrast["difference_high"])
+    return f"Δ {with_interval(contrast['difference'], *ends, mark=star)}"
+
+
+def _signs(rows: list[dict[str, Any]]) -> list[str]:
+    """What the table's signs mean, of those that it has."""
+    contrasts = [row[name] for row in rows for name in SHOWN_MEASURES]
+    found = []
+    if any("*" in contrast_text(each) for each in contrasts):
+        found.append(STAR)
+    reasons = dict.fromkeys(each["ratio_note"] for each in contrasts if contrast_text(each).startswith("Δ"))
+    if reasons:
+        why = "; ".join(reason for reason in reasons if reason)
+        found.append(f"Δ: same minus different [95 % interval], where there is no ratio ({why}).")
+    if any(contrast_text(each) == "–" for each in contrasts):
+        found.append("–: no pair to average over.")
+    no_interval = dict.fromkeys(each["ratio_note"] for each in contrasts if each["ratio"] is not None and _open(each))
+    found += [f"no interval, or none with an upper end: {note}." for note in no_interval if note]
+    left = max(
+        (each.get("replicates_left_out", 0) for each in contrasts if each["difference_low"] is not None), default=0
+    )
+    if left:
+        found.append(
+            f"Up to {left:,} bootstrap replicates had no pairs of both kinds, as topics are few, and were left out of "
+            "the intervals."
+        )
+    return found
+
+
+def _open(contrast: dict[str, Any]) -> bool:
+    """Whether an end of the ratio's interval is missing."""
+    return contrast["low"] is None or contrast["high"] is None
+
+
+# ``topicscope probe``: topic structure in pretrained models.
+
+
+DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
+alike in the embeddings, and do they attend to each other more? Each number has a 95 % interval and a test.
+
+A model is "minilm" (packaged, works offline), a folder, a name of the Hugging Face hub, or one of these after
+"random:", the same architecture untrained. Writes probe.json, probe.csv, topics.csv and figures; run again with the
+same --out, it does what is missing, and models may be added.
+
+examples:
+  topicscope probe minilm random:minilm --corpus wiki-sample --out probe
+  topicscope probe google-bert/bert-base-uncased --corpus enwiki.xml.bz2 --topics 100 --out bert
+  topicscope probe ./my-model --corpus texts.jsonl.zst --field body --out mine
+  topicscope probe EleutherAI/pythia-70m --revision step1000 step10000 step143000 --out pythia
+  topicscope probe ./run --revision checkpoint-500 checkpoint-1000 --out mine
+  topicscope probe minilm --show-words frog toad mozart schubert --out words
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
+    """Models: minilm, a folder, a hub's name, or random: and one of these."""
+
+    out: Path = Path("probe")
+    """Where results and finished work go."""
+
+    revision: tuple[str, ...] = ()
+    """Checkpoints of one model, in the order of training: revisions on the hub, or folders within a local one."""
+
+    show_words: tuple[str, ...] = ()
+    """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
+
+    text: Annotated[CorpusSettings, tyro.conf.arg(name="")] = CorpusSettings()
+    topics: Annotated[TopicOptions, tyro.conf.arg(name="")] = TopicOptions()
+    measures: Annotated[MeasureSettings, tyro.conf.arg(name="")] = MeasureSettings()
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+
+    dtype: Precision = "float32"
+    """Precision that models run in."""
+
+    seed: int = 0
+    """Draws untrained weights, bootstrap replicates and permutations, and starts LDA."""
+
+    quiet: bool = False
+    """No progress bar."""
+
+    json: bool = False
+    """Print the rows of probe.json on standard output, and nothing else."""
+
+
+def main(words: list[str]) -> int:
+    """Parse, run, print Table 1's layout."""
+    # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
+    settings = ProbeSettings(
+        text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
+    )
+    check_request(options.models, out=options.out, settings=settings, revisions=options.revision)
+    log_to_terminal(quiet=options.quiet)
+
+    with progress_bar("probing", quiet=options.quiet or options.json) as report:
+        result = probe(
+            options.models,
+            out=options.out,
+            settings=settings,
+            machine=options.machine,
+            revisions=options.revision,
+            show_words=options.show_words,
+            report=report,
+        )
+    if options.json:
+        print_json(result.rows)
+        for note in result.notes:
+            console(to_errors=True).print(note)
+    else:
+        print_table(result, options.out)
+    return 0

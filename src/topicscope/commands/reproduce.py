@@ -1,27 +1,108 @@
-"""``topicscope reproduce``: run the paper's claims, cheapest first, and write verdicts and figures as they come.
+"""How long the rest takes: from what the finished work took, what it was thought to cost, and who works on what."""
 
-What is finished is kept in the folder (``work/``, named by content): the same command goes on where it was stopped.
-"""
-
+import heapq
 import itertools
 import json
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import tyro
+from rich.table import Table
+from rich.text import Text
+from safetensors.numpy import save
 from threadpoolctl import threadpool_limits
 
 from topicscope import scale
-from topicscope.commands.clock import Clock
-from topicscope.commands.results_folder import ResultsFolder, Row
-from topicscope.commands.results_page import keep_film, write_page
-from topicscope.paper.claims import PRESETS, Claim, Drawing, Preset, corrected_verdicts, row
-from topicscope.paper.needs import Need
+from topicscope.commands.folders import ResultsFolder, Row
+from topicscope.commands.terminal import console, log_to_terminal, parse, print_json
+from topicscope.errors import check_at_least, check_one_of, refuse
+from topicscope.files import write_atomically
+from topicscope.paper.claim import PRESETS, Claim, Drawing, Need, Preset, corrected_verdicts, row
+from topicscope.paper.experiment import Measured, Run, claim_item, compute_need, drawing_item, need_item
+from topicscope.paper.landscape_grids import write_landscapes
 from topicscope.paper.registry import Registry, registry
-from topicscope.paper.work import Measured, Run, claim_item, compute_need, drawing_item, need_item
-from topicscope.settings.checks import check_at_least, check_one_of, refuse
+
+
+class Clock:
+    """Estimates the time until all work is finished.
+
+    Workers take up work in order, each a new piece when it has finished one. Costs need only be right relative to each
+    other: what a unit of cost takes is learnt on the way.
+    """
+
+    def __init__(self, costs: Mapping[int, float], workers: int, now: Callable[[], float] = time.perf_counter) -> None:
+        self._costs, self._now = dict(costs), now
+        self._waiting = list(costs)
+        self._began: dict[int, float] = {}
+        self._spent = self._done = 0.0
+        for _ in range(workers):
+            self._take_up()
+
+    def finished(self, place: int) -> None:
+        """One piece less; those that were there before do not count."""
+        if place in self._costs:
+            began = self._began.pop(place, None)
+            if began is None:
+                self._waiting.remove(place)
+                return
+            self._spent += self._now() - began
+            self._done += self._costs[place]
+            self._take_up()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None until a first piece is finished, and when nothing is left."""
+        if not self._done or not self._began:
+            return None
+        rate, now = self._spent / self._done, self._now()
+        # When each worker is free, as far as one can tell; a piece that takes longer than thought may end any moment.
+        free = [max(0.0, rate * self._costs[place] - (now - began)) for place, began in self._began.items()]
+        heapq.heapify(free)
+        for place in self._waiting:
+            heapq.heapreplace(free, free[0] + rate * self._costs[place])
+        return max(free)
+
+    def _take_up(self) -> None:
+        if self._waiting:
+            self._began[self._waiting.pop(0)] = self._now()
+
+
+# The page of ``reproduce``: what it shows beside claims and figures, and the page itself.
+
+
+# Claims about the loss over attention's weights have figures of these names.
+LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
+
+
+def keep_film(folder: ResultsFolder, result: Any) -> None:
+    """Keep an experiment's matrices over training where the page finds them, if there are any."""
+    arrays = getattr(result, "film", None)
+    if not arrays:
+        return
+    name = json.loads(arrays["about"].tobytes())["name"]
+    path = folder.path / "runs" / name / "trained.safetensors"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, save(dict(arrays)))
+
+
+def write_page(folder: ResultsFolder, rows: Sequence[Row]) -> None:
+    """Write report.html, and the landscapes that it has sliders for where the claims are about them."""
+    from topicscope.reporting.page import write_report
+
+    about_landscapes = any(row["figure"].startswith(LANDSCAPES) for row in rows)
+    if about_landscapes and not (folder.path / "landscapes.json").exists():
+        write_landscapes(folder.path)
+    write_report([folder.path], folder.path / "report.html")
+
+
+# ``topicscope reproduce``: run the paper's claims, cheapest first, and write verdicts and figures as they come.
+#
+# What is finished is kept in the folder (``work/``, named by content): the same command goes on where it was stopped.
+
 
 # Seeds of one ``seed`` are shared with no other.
 MOST_SEEDS = 1_000
@@ -47,7 +128,7 @@ class Reproduction:
     out: Path = Path()
 
     def _repr_html_(self) -> str:
-        from topicscope.report.notebook import claims_html
+        from topicscope.reporting.notebook import claims_html
 
         return claims_html(self.rows, str(self.out))
 
@@ -244,7 +325,7 @@ class _Reproducing:
         self.report(Progress(done, len(self.selected), self._row(claim), seconds_left))
 
     def _draw(self, drawing: Drawing) -> None:
-        from topicscope.report.figures import save_figure
+        from topicscope.reporting.figures.base import save_figure
 
         figure = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
         save_figure(figure, self.folder.figures / drawing.name)
@@ -266,3 +347,190 @@ class _Reproducing:
     def _write(self) -> None:
         self.folder.write_claims(self.rows(self.everything.claims))
         self.folder.write_progress(len(self.selected), len(self.selected) - len(self.pending))
+
+
+# ``topicscope reproduce``: the paper's claims, their verdicts and figures.
+
+
+DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
+fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
+
+examples:
+  topicscope reproduce --out results
+  topicscope reproduce --out results --only theorem2 figure2/squared-adam
+  topicscope reproduce --preset paper --out results-paper
+  topicscope reproduce --list
+"""
+
+
+COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    out: Path = Path("results")
+    """Where claims, figures and finished work go."""
+
+    preset: Literal["quick", "paper"] = "quick"
+    """"quick": 5 seeds, minutes. "paper": 20 seeds, fuller grids, about an hour."""
+
+    only: tuple[str, ...] = ()
+    """Run only these claims: ids, beginnings of ids, or sources such as figure2."""
+
+    list: bool = False
+    """Print the claims and run nothing."""
+
+    seeds: int | None = None
+    """Runs of each experiment, instead of the preset's number."""
+
+    seed: int = 0
+    """Another seed gives other documents, masks and initial weights to every run."""
+
+    models: tuple[str, ...] = ()
+    """Language models that claims about natural text probe, instead of their own choice."""
+
+    workers: int | None = None
+    """Processes to work in; as many as there are cores if not given. Results do not depend on it."""
+
+    engine: str = "local"
+    """Where work is done: "local" for processes on this machine, "ray" for a Ray cluster (topicscope[scale])."""
+
+    address: str | None = None
+    """Of a running Ray cluster, with --engine ray; one is started on this machine if not given."""
+
+    timeout: float | None = None
+    """Seconds that one experiment, all its seeds together, may take; over it it is tried again, three times in all."""
+
+    strict: bool = False
+    """Exit with 1 if a claim fails."""
+
+    quiet: bool = False
+    """No line for each finished claim."""
+
+    json: bool = False
+    """Print the rows of claims.json on standard output, and nothing else."""
+
+
+def main(words: "list[str]") -> int:
+    """Parse, run, print the table; 1 if --strict and a claim fails."""
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope reproduce", description=DESCRIPTION))
+    log_to_terminal(quiet=True)
+    # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+    if options.list:
+        claims = list_claims(preset=options.preset, only=options.only, models=options.models)
+        print_json(claims) if options.json else _print_list(claims)
+        return 0
+    result = reproduce(
+        options.out,
+        preset=options.preset,
+        only=options.only,
+        seeds=options.seeds,
+        seed=options.seed,
+        models=options.models,
+        workers=options.workers,
+        engine=options.engine,
+        address=options.address,
+        timeout=options.timeout,
+        report=None if options.quiet else _print_line,
+    )
+    if options.json:
+        print_json(result.rows)
+    else:
+        _print_table(result.rows)
+        _print_sources(result.rows)
+        console().print(
+            f"written: {options.out}/report.html, claims.json, claims.csv, figures/ ({len(result.figures)} files)"
+        )
+    return 1 if options.strict and result.failed else 0
+
+
+def _print_line(progress: "Progress") -> None:
+    row = progress.row
+    left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
+    line = Text(f"{progress.done:>4}/{progress.total}  ")
+    line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
+    line.append(f"{row['id']:<44} {_measured(row)}{left}")
+    console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
+
+
+def _print_table(rows: "list[dict[str, Any]]") -> None:
+    table = Table(title="The paper's claims, and ours beside them")
+    table.add_column("claim", overflow="fold")
+    for name in ("verdict", "measured [95 % interval]", "expected"):
+        table.add_column(name, no_wrap=True)
+    for each in rows:
+        name = each["id"] + (" (ours)" if each["ours"] else "")
+        table.add_row(name, _verdict(each), _measured(each), _shown(each))
+    console().print(table)
+    console().print(_counts(rows, "verdict") + ".")
+    if any(row["verdict_corrected"] != row["verdict"] for row in rows):
+        console().print("* undecided after correction for the number of claims.")
+        console().print(f"After correction: {_counts(rows, 'verdict_corrected')}.")
+
+
+def _counts(rows: "list[dict[str, Any]]", kind: str) -> str:
+    """How many claims have each verdict, in words."""
+    counts = {verdict: sum(row[kind] == verdict for row in rows) for verdict in COLOURS}
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+
+
+def _print_sources(rows: "list[dict[str, Any]]") -> None:
+    """One line a source: how the paper's claims fared, and ours; in brackets after correction, where that differs."""
+    verdicts = [
+        verdict for verdict in COLOURS if verdict != "not run" or any(row["verdict"] == verdict for row in rows)
+    ]
+    table = Table(title="By source (after correction for the number of claims)")
+    table.add_column("source")
+    for prefix in ("", "ours: "):
+        for verdict in verdicts:
+            table.add_column((prefix if verdict == "holds" else "") + verdict, justify="right")
+    for source in dict.fromkeys(each["source"] for each in rows):
+        chosen = [[row for row in rows if (row["source"], row["ours"]) == (source, ours)] for ours in (False, True)]
+        table.add_row(source, *(_count(some, verdict) for some in chosen for verdict in verdicts))
+    console().print(table)
+
+
+def _count(rows: "list[dict[str, Any]]", verdict: str) -> str:
+    """How many have this verdict, and how many after correction; empty for none."""
+    plain, corrected = (sum(row[kind] == verdict for row in rows) for kind in ("verdict", "verdict_corrected"))
+    if plain == corrected:
+        return str(plain) if plain else ""
+    return f"{plain} ({corrected})"
+
+
+def _print_list(claims: "list[dict[str, Any]]") -> None:
+    """Three lines a claim, and none of them broken: statements are long, and lines are for copying and searching."""
+    for claim in claims:
+        name = claim["id"] + (" (ours)" if claim["ours"] else "")
+        rule = f"{claim['unit']} {claim['rule']}".strip()
+        console().print(Text(f"{name}   {claim['source']}", style="bold"), soft_wrap=True)
+        console().print(Text(f"    {claim['statement']}\n    holds if {rule}"), soft_wrap=True)
+    ours = sum(claim["ours"] for claim in claims)
+    console().print(f"{len(claims)} claims: {len(claims) - ours} of the paper's, {ours} of ours.")
+
+
+def _verdict(row: "dict[str, Any]") -> Text:
+    """The verdict, with a star if correcting for the number of claims leaves it undecided."""
+    star = "" if row["verdict_corrected"] == row["verdict"] else "*"
+    return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
+
+
+def _measured(row: "dict[str, Any]") -> str:
+    if row["measured"] is None:
+        return "–"
+    interval = "" if row["low"] is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
+    return f"{row['measured']:.5g}{interval}"
+
+
+def _shown(row: "dict[str, Any]") -> str:
+    """What is expected: a number, or the rule."""
+    return row["rule"] if isinstance(row["expected"], str) else f"{row['expected']:.5g}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

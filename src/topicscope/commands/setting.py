@@ -8,7 +8,7 @@ from functools import cached_property
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.attention import InfiniteDocuments
+from topicscope.theory.landscape import InfiniteDocuments
 
 
 @dataclass(frozen=True, kw_only=True)

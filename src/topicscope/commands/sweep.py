@@ -1,39 +1,371 @@
-"""``topicscope sweep``: many runs into one folder, one table and figures.
+"""A sweep's work items: the runs of one combination that are trained together, and what is measured of each."""
 
-What is finished is kept (``work/``, named by content; ``runs/``): with ``resume`` the same sweep goes on where it was
-stopped, on either engine and any number of workers, and ends with the same table.
-"""
-
+import contextlib
+import csv
+import dataclasses
+import hashlib
+import heapq
+import io
 import itertools
+import json
 import logging
-from collections.abc import Sequence
+import math
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tyro
+from rich.box import SIMPLE
+from rich.table import Table
 
 from topicscope import scale
-from topicscope.commands.results_folder import locked
-from topicscope.commands.sweep_runs import (
-    MEASURES,
-    Row,
-    forget_damaged,
-    found,
-    group_items,
-    train_group,
-    work_folder,
-)
-from topicscope.commands.sweep_table import table_rows, write_table
-from topicscope.errors import InputError
+from topicscope.commands.folders import locked
+from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
+from topicscope.errors import DivergedError, InputError
 from topicscope.files import write_atomically
-from topicscope.report.page import write_report
-from topicscope.settings import EXTRAS, PARTS
-from topicscope.settings.sweep import Sweep
-from topicscope.settings.sweep_toml import dump_sweep, load_sweep, sweep_differences
+from topicscope.measure.stages import stages
+from topicscope.reporting.page import write_report
+from topicscope.scale import Item, check_engine, read_result
+from topicscope.settings import EXTRAS, PARTS, Settings
+from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
+from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.synthetic.topics import TopicModel
+from topicscope.training.runs import RunFolder, made_with
+
+# What is measured of every run, beside the norm of each part (norm_value and so on).
+MEASURES = (
+    "loss", "validation_loss", "bayes_floor", "excess_loss", "contrast_value", "contrast_embedding",
+    "attention_same_word", "attention_same_topic", "attention_different_topic",
+    "stage_1_end", "stage_1_growth", "two_stages",
+)  # fmt: skip
+
+
+# Files of a run folder, copies of those that settings name among them; all others are the user's.
+RUN_FILES = (
+    "settings.toml", "versions.json", "metrics.jsonl", "reference.json", "reference.safetensors",
+    "snapshots.safetensors", "checkpoint-*.safetensors", "topic_words.*", *(f"{part}.*" for part in PARTS),
+)  # fmt: skip
+
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one combination that are trained in one tensor."""
+
+    settings: Settings
+    seeds: tuple[int, ...]
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a group left: a row a seed, and the digest of every file that training wrote."""
+
+    rows: list[Row]
+    files: dict[str, str | None]
+
+
+def group_items(sweep: Sweep, out: Path) -> list[tuple[Point, Item[Group]]]:
+    """All work, in the order of the combinations and, within one, of the seeds."""
+    return [(point, _item(point, seeds, out)) for point in sweep.points() for seeds in sweep.groups()]
+
+
+def work_folder(out: Path) -> Path:
+    """Where results of groups are kept."""
+    return out / "work"
+
+
+def train_group(group: Group) -> bytes:
+    """Train the runs, from their last checkpoints if they were begun before; one that diverges has no measures."""
+    from topicscope.training.loop import Ensemble, train_ensemble
+
+    ensemble = Ensemble(settings=group.settings, seeds=group.seeds)
+    began = time.perf_counter()
+    with contextlib.suppress(DivergedError):
+        train_ensemble(ensemble, group.folder, resume=True)
+    seconds = (time.perf_counter() - began) / len(group.seeds)
+    rows = [
+        {"seed": seed, **measures(RunFolder(group.folder / name), group.settings.training.steps)}
+        | {"train_seconds": seconds, "run": f"runs/{group.folder.name}/{name}"}
+        for seed, name in zip(group.seeds, ensemble.members(), strict=True)
+    ]
+    return json.dumps({"rows": rows, "files": _run_files(group.folder)}, allow_nan=False).encode()
+
+
+def found(content: bytes) -> Found:
+    """What ``train_group`` wrote."""
+    return Found(**json.loads(content))
+
+
+def is_finished(item: Item[Group], out: Path) -> bool:
+    """Whether a group's result is there and every file that training wrote is as it was."""
+    recorded, whole = _files_there(item, out)
+    return bool(recorded) and whole == recorded
+
+
+def forget_damaged(item: Item[Group], out: Path) -> bool:
+    """Remove a group of which a file is not what it was when it was finished; whether it was so.
+
+    Files that the user put into its run folders neither count nor are touched.
+    """
+    recorded, whole = _files_there(item, out)
+    if whole == recorded:
+        return False
+    item.path(work_folder(out)).unlink()
+    for name in recorded:
+        # By its settings a folder that holds other files too is known as a run's.
+        if name not in whole or Path(name).name != "settings.toml":
+            (item.argument.folder / name).unlink(missing_ok=True)
+    return True
+
+
+def measures(run: RunFolder, steps: int) -> Row:
+    """The final numbers of a run; all but ``diverged`` and ``last_step`` are None if it did not reach its end."""
+    rows = run.metrics()
+    finished = bool(rows) and rows[-1]["step"] == steps
+    last: Row = rows[-1] if rows else {"step": 0}
+    head: Row = {"diverged": not finished, "last_step": last["step"]}
+    if not finished:
+        return head
+    floor = run.reference()["bayes_floor"]["loss"]
+    held_out = last["validation_loss"]
+    end = _stages(rows)
+    return head | {
+        "loss": last["loss"],
+        "validation_loss": held_out,
+        "bayes_floor": floor,
+        "excess_loss": None if floor is None or held_out is None else held_out - floor,
+        "contrast_value": _mean(last["contrast"]["value"]),
+        "contrast_embedding": last["contrast"]["embedding"],
+        **_attention(run, steps),
+        **{f"norm_{name}": float(np.linalg.norm(layers)) for name, layers in last["norm"].items()},
+        "stage_1_end": end.end,
+        "stage_1_growth": end.growth if np.isfinite(end.growth) else None,
+        "two_stages": end.two,
+    }
+
+
+def _item(point: Point, seeds: tuple[int, ...], out: Path) -> Item[Group]:
+    # Its threads are part of the settings: left open, they would depend on the machine.
+    training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
+    settings = dataclasses.replace(point.settings, training=training)
+    name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
+    key = {"settings": _by_content(settings), "seeds": list(seeds), **made_with("commands/sweep.py")}
+    group = Group(settings, seeds, Path())
+    item = Item(name, key, group, suffix=".json", threads=training.threads)
+    folder = out / "runs" / item.path(work_folder(out)).stem
+    return dataclasses.replace(item, argument=dataclasses.replace(group, folder=folder))
+
+
+def _by_content(settings: Settings) -> dict[str, Any]:
+    """Settings by name, the files that they name by their content; seeds are apart."""
+    table = flat(to_table(settings))
+    for keys in FILE_SETTINGS:
+        name = ".".join(keys)
+        if table[name]:
+            try:
+                table[name] = hashlib.sha256(Path(table[name]).read_bytes()).hexdigest()
+            except OSError as error:
+                raise InputError(
+                    f"{name} = {table[name]} cannot be read ({error.strerror}): give an existing file."
+                ) from None
+    return table | {"seed": None}
+
+
+def _run_files(folder: Path) -> dict[str, str | None]:
+    files = sorted({path for pattern in RUN_FILES for path in folder.glob(f"*/{pattern}") if path.is_file()})
+    return {str(path.relative_to(folder)): _digest(path) for path in files}
+
+
+def _files_there(item: Item[Group], out: Path) -> tuple[set[str], set[str]]:
+    """The files that a finished group recorded, none if it is not finished; and those that are still what they were."""
+    content = read_result(item.path(work_folder(out)))
+    recorded = found(content).files if content is not None else {}
+    whole = {name for name, digest in recorded.items() if _digest(item.argument.folder / name) == digest}
+    return set(recorded), whole
+
+
+def _digest(path: Path) -> str | None:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _stages(rows: list[Row]) -> Any:
+    norms = {
+        name: np.array([float(np.linalg.norm(row["norm"][name])) for row in rows]) for name in ("key", "query", "value")
+    }
+    return stages(np.array([row["step"] for row in rows]), **norms)
+
+
+def _attention(run: RunFolder, steps: int) -> Row:
+    """By class of word pairs at the last step, averaged over layers and heads; none without snapshots."""
+    names = ("attention_same_word", "attention_same_topic", "attention_different_topic")
+    snapshot = run.snapshots().get(steps)
+    if snapshot is None:
+        return dict.fromkeys(names)
+    averages = snapshot["attention"].reshape(len(names), -1).mean(axis=1).tolist()
+    return {name: value if np.isfinite(value) else None for name, value in zip(names, averages, strict=True)}
+
+
+def _mean(layers: list[float | None]) -> float | None:
+    numbers = [value for value in layers if value is not None]
+    return float(np.mean(numbers)) if numbers else None
+
+
+# A sweep's table: a row a run, settings then measures, as CSV and Parquet.
+
+
+def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> list[Row]:
+    """One row a run: the varied settings by dotted name, then the seed and the measures; all rows the same columns."""
+    rows = [{name: _cell(value) for name, value in values.items()} | run for values, runs in points for run in runs]
+    # A run that diverged has fewer measures than the others, and models of different kinds have different parts.
+    found = dict.fromkeys(name for row in rows for name in row)
+    columns = [name for name in found if name not in ("train_seconds", "run")] + ["train_seconds", "run"]
+    return [{name: row.get(name) for name in columns} for row in rows]
+
+
+def write_table(rows: Sequence[Row], out: Path) -> None:
+    """Write sweep.csv and sweep.parquet; the same rows give the same bytes."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_atomically(out / "sweep.csv", text.getvalue())
+    buffer = io.BytesIO()
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    pq.write_table(pa.table(columns), buffer)
+    write_atomically(out / "sweep.parquet", buffer.getvalue())
+
+
+def _cell(value: Any) -> Any:
+    """A setting that is a list becomes its JSON text: a table's cell is one value."""
+    return json.dumps(value) if isinstance(value, list | tuple) else value
+
+
+# How long a sweep takes, from a short trial of a few of its combinations.
+
+
+# Groups that are tried: the cheapest, the dearest and some between; and the steps that two of the trials have.
+TRIALS = 3
+
+
+SHORT, LONG = 10, 40
+
+
+@dataclass(frozen=True)
+class Count:
+    """How much a sweep is."""
+
+    combinations: int
+    runs: int
+    groups: int
+    """Work items: runs that are trained together."""
+
+    finished: int
+    """Groups that need not be trained any more."""
+
+
+@dataclass(frozen=True)
+class Estimate(Count):
+    """What a sweep would be, and about how long it would take."""
+
+    workers: int
+    compute_seconds: float
+    """All other groups one after another; those that were begun count in full."""
+
+    wall_seconds: float
+    """With this many workers, each of which takes the longest group left; starting them, figures and the page are not
+    counted."""
+
+
+def count_sweep(sweep: Sweep | Path, out: Path, *, resume: bool = False) -> Count:
+    """Count what there is to train, without training; a folder that ``sweep`` would refuse is refused.
+
+    With ``resume``, what is finished in ``out`` counts as such.
+    """
+    return _counted(sweep, out, resume=resume)[0]
+
+
+def estimate_sweep(sweep: Sweep | Path, out: Path, *, workers: int, resume: bool = False) -> Estimate:
+    """Count, and try a few groups for a few steps; nothing is kept, and nothing is written to ``out``."""
+    count, missing = _counted(sweep, out, resume=resume)
+    seconds = _group_seconds(missing) if missing else []
+    return Estimate(
+        **dataclasses.asdict(count),
+        workers=workers,
+        compute_seconds=sum(seconds, start=0.0),
+        wall_seconds=packed(seconds, workers),
+    )
+
+
+def _counted(sweep: Sweep | Path, out: Path, *, resume: bool) -> tuple[Count, list[Item[Group]]]:
+    """The count, and the groups that are not finished."""
+    asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
+    out = out.resolve()
+    check_points(asked)
+    holds_sweep(asked, out, resume=resume)
+    items = [item for _, item in group_items(asked, out)]
+    missing = [item for item in items if not is_finished(item, out)]
+    points = len(asked.points())
+    return Count(points, points * len(asked.seeds), len(items), len(items) - len(missing)), missing
+
+
+def packed(seconds: Sequence[float], workers: int) -> float:
+    """When the last worker is done, if each takes the longest that is left as soon as it is free."""
+    free = [0.0] * workers
+    for each in sorted(seconds, reverse=True):
+        heapq.heappush(free, heapq.heappop(free) + each)
+    return max(free)
+
+
+def _group_seconds(items: Sequence[Item[Group]]) -> list[float]:
+    """What each group takes: between those that are tried, by how much there is to compute."""
+    steps = np.array([item.argument.settings.training.steps for item in items])
+    costs = np.array([cost(item) for item in items]) / steps
+    order = np.argsort(costs, kind="stable")
+    tried = order[np.unique(np.linspace(0, len(items) - 1, TRIALS).round().astype(int))]
+    with tempfile.TemporaryDirectory() as folder:
+        starts, paces = zip(*(_trial(items[place], Path(folder)) for place in tried), strict=True)
+    seconds = np.interp(costs, costs[tried], starts) + np.interp(costs, costs[tried], paces) * steps
+    return seconds.tolist()
+
+
+def _trial(item: Item[Group], folder: Path) -> tuple[float, float]:
+    """Seconds that a group takes to begin, and those of each step."""
+    # Before the two that are compared: what is computed once a setting belongs to the beginning.
+    start = _seconds(item, folder, 1)
+    short, long = (_seconds(item, folder, steps) for steps in (SHORT, LONG))
+    return start, max(0.0, long - short) / (LONG - SHORT)
+
+
+def _seconds(item: Item[Group], folder: Path, steps: int) -> float:
+    group = item.argument
+    training = dataclasses.replace(group.settings.training, steps=steps, stage_steps=0)
+    settings = dataclasses.replace(group.settings, training=training)
+    began = time.perf_counter()
+    train_group(dataclasses.replace(group, settings=settings, folder=folder / f"{item.digest}-{steps}"))
+    return time.perf_counter() - began
+
+
+# ``topicscope sweep``: many runs into one folder, one table and figures.
+#
+# What is finished is kept (``work/``, named by content; ``runs/``): with ``resume`` the same sweep goes on where it was
+# stopped, on either engine and any number of workers, and ends with the same table.
+
 
 logger = logging.getLogger(__name__)
 
+
 # Drawn unless others are asked for; those that say nothing in a sweep are left out.
 DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
+
 
 # Differences between two sweeps that are named; of more, how many there are.
 MOST_NAMES = 3
@@ -164,8 +496,8 @@ def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 
 def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path) -> list[Path]:
-    from topicscope.report.figures import save_figure
-    from topicscope.report.sweep import sweep_figures
+    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures.sweep import sweep_figures
 
     _remove_figures(sweep, out / "figures")
     if not measures:
@@ -182,3 +514,184 @@ def _remove_figures(sweep: Sweep, folder: Path) -> None:
     for name in names:
         for kind in ("png", "svg", "csv"):
             (folder / f"{name}.{kind}").unlink(missing_ok=True)
+
+
+# ``topicscope sweep``: many runs, one table.
+
+
+# Measures in the table on the terminal, and how many combinations it has at most.
+PRINTED = ("loss", "validation_loss", "contrast_value")
+
+
+MOST_ROWS = 20
+
+
+# Paragraphs of one line: the parser joins lines of text, and does not break them.
+DESCRIPTION = """Train many settings, each with several seeds, into one folder.
+
+SWEEP.toml says which settings vary over what (examples/sweep.toml).
+
+The folder has the runs, sweep.csv, sweep.parquet, figures and report.html.
+
+Stopped or killed, a sweep goes on with --resume.
+
+examples:
+  topicscope sweep examples/sweep.toml --out sweeps/first
+  topicscope sweep examples/sweep.toml --out sweeps/first --dry-run
+  topicscope sweep --out sweeps/first --resume
+  topicscope sweep examples/sweep.toml --out sweeps/ray --engine ray --workers 2
+  topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    sweep: Annotated[Path | None, tyro.conf.Positional] = None
+    """SWEEP.toml; can be left out with --resume."""
+
+    out: Path
+    """The sweep's folder, which must be given; new or empty, unless --resume is given."""
+
+    resume: bool = False
+    """Go on with the sweep in --out."""
+
+    dry_run: bool = False
+    """Print how many runs there are and about how long they take, from a short trial; write nothing. With --resume,
+    of what is not yet finished."""
+
+    engine: Literal["local", "ray"] = "local"
+    """Processes on this machine, or Ray (pip install "topicscope[scale]")."""
+
+    address: str | None = None
+    """A Ray cluster, HOST:PORT or auto, instead of a Ray on this machine; --out must be on a disk it shares."""
+
+    workers: int | None = None
+    """How many groups of runs at once; as many as there are cores if not given."""
+
+    timeout: float | None = None
+    """Seconds that the runs trained together may take; over it they are tried again, three times in all."""
+
+    measures: tuple[str, ...] = ()
+    """What is drawn, instead of the usual ones: loss, validation_loss, bayes_floor, excess_loss, contrast_value,
+    contrast_embedding, attention_same_word, attention_same_topic, attention_different_topic, stage_1_end,
+    stage_1_growth, two_stages, or norm_ and a part of the model, such as norm_value."""
+
+    quiet: bool = False
+    """No progress bar, no messages."""
+
+    json: bool = False
+    """Print the table's rows (or the estimate) as JSON on standard output, and nothing else."""
+
+
+def main(words: list[str]) -> None:
+    """Parse, run, print where the table is."""
+    options = _parse(words)
+    log_to_terminal(quiet=True)
+    check_engine(options.engine, address=options.address, workers=options.workers, timeout=options.timeout)
+    asked = load_sweep(options.sweep or _stored(options))
+    # Only now: torch takes seconds to import, and bad options should not wait for it.
+
+    if options.dry_run:
+        _print_estimate(asked, options)
+        return
+    with progress_bar("training", quiet=options.quiet) as report:
+        result = sweep(
+            asked,
+            options.out,
+            resume=options.resume,
+            workers=options.workers,
+            engine=options.engine,
+            address=options.address,
+            timeout=options.timeout,
+            measures=options.measures,
+            report=report,
+        )
+    if options.json:
+        print_json(result.rows)
+    elif not options.quiet:
+        _print_result(result)
+
+
+def _parse(words: list[str]) -> Options:
+    asks_help = "--help" in words or "-h" in words
+    if not asks_help and not any(word == "--out" or word.startswith("--out=") for word in words):
+        raise InputError("--out is missing: give a folder to write the sweep to.")
+    return parse(lambda: tyro.cli(Options, args=words, prog="topicscope sweep", description=DESCRIPTION))
+
+
+def _stored(options: Options) -> Path:
+    """The sweep that is in --out."""
+    if not options.resume:
+        raise InputError("SWEEP.toml is missing: give a sweep, or --resume with the --out of one that was begun.")
+    stored = options.out / "sweep.toml"
+    if not stored.exists():
+        what = "holds no sweep" if options.out.exists() else "does not exist"
+        raise InputError(
+            f"--out {options.out} {what}: give the folder of a sweep that was begun, or SWEEP.toml to begin one."
+        )
+    return stored
+
+
+def _print_estimate(asked: Sweep, options: Options) -> None:
+    from topicscope.scale import available_cores
+
+    workers = options.workers or available_cores()
+    if options.json:
+        print_json(dataclasses.asdict(estimate_sweep(asked, options.out, resume=options.resume, workers=workers)))
+        return
+    count = count_sweep(asked, options.out, resume=options.resume)
+    finished = f", {count.finished} of them finished" if count.finished else ""
+    runs = f"{count.runs} runs: {count.combinations} combinations, trained in {count.groups} groups{finished}."
+    if count.finished == count.groups:
+        console().print(f"{runs} Nothing is left to train.")
+        return
+    # At once, for the trial takes a while.
+    console().print(runs)
+    if not options.quiet:
+        console(to_errors=True).print("timing a short trial …")
+    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
+    console().print(
+        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
+        "computing), estimated from a short trial; starting them, figures and the page come on top."
+    )
+
+
+def _print_result(result: "SweepResult") -> None:
+    """A row a combination: means over its seeds."""
+    settings = [name for name in result.rows[0] if "." in name]
+    by_combination: dict[tuple[object, ...], list[dict[str, Any]]] = {}
+    for row in result.rows:
+        by_combination.setdefault(tuple(row[name] for name in settings), []).append(row)
+    seeds = len({row["seed"] for row in result.rows})
+    means = "" if seeds == 1 else f", mean ± half of the 95 % interval over {seeds} seeds"
+    console().print(f"{len(result.rows)} runs: {len(by_combination)} combinations{means}")
+    table = Table(box=SIMPLE)
+    for name in [*settings, *PRINTED]:
+        # With spaces a narrow terminal breaks the heading instead of cutting it.
+        table.add_column(name.rpartition(".")[2].replace("_", " "), justify="right")
+    for values, rows in list(by_combination.items())[:MOST_ROWS]:
+        table.add_row(*map(brief, values), *(_printed_cell(rows, name) for name in PRINTED))
+    console().print(table)
+    if len(by_combination) > MOST_ROWS:
+        console().print(f"… and {len(by_combination) - MOST_ROWS} more combinations.")
+    diverged = sum(row["diverged"] for row in result.rows)
+    if diverged:
+        console().print(f"{diverged} of the runs diverged: they have no measures.")
+    console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
+    console().print(f"{result.out / 'report.html'}: all of it to look at.", soft_wrap=True)
+
+
+def _printed_cell(rows: Sequence[dict[str, Any]], measure: str) -> str:
+    from topicscope.reporting.figures.sweep import over_seeds
+
+    found = over_seeds(rows, measure)
+    if found is None:
+        return "–"
+    half = found.high - found.value
+    return f"{found.value:.4g}" + (f" ± {half:.1g}" if math.isfinite(half) else "")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

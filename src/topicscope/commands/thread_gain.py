@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from topicscope.commands.contestants import PAPER, Ours, engine_settings
+from topicscope.commands.bench import PAPER, Ours, engine_settings
 from topicscope.scale import available_cores
 from topicscope.settings import Data, Model, Part, Settings
 from topicscope.settings.training import Engine
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.data import BatchStream
+from topicscope.training.batches import BatchStream
 from topicscope.training.machine import step_size, torch_threads
 
 # (engine, words a topic, width, layers): steps of a few tens of millions of multiply-adds up to tens of billions.

@@ -7,8 +7,12 @@ from jaxtyping import Float, Int
 
 # Stage 1 ends when a norm of W^K or W^Q first exceeds this many times its start.
 TAKE_OFF = 2.0
+
+
 # Two-stage: W^V has then made at least this share of its growth over the run, in at least this share of the steps.
 LEAST_GROWTH = 1 / 3
+
+
 LEAST_STEPS = 0.05
 
 
@@ -76,3 +80,24 @@ def turning(
     angle = np.arccos(1 - 2 * rotation[after])
     change = np.abs(value[after] - value[after - 1]) / value[after - 1]
     return float(np.median(angle) / np.median(change))
+
+
+# When a structure appears in training: the step at which its log-ratio is half of what it is in the end.
+
+
+def half_way(steps: Int[np.ndarray, " measured"], log_ratio: Float[np.ndarray, " measured"], final_low: float) -> float:
+    """The first step at which the log-ratio reaches half of its final value, linear between measured steps.
+
+    NaN if there is no structure in the end, that is, if ``final_low``, the lower end of the final log-ratio's interval,
+    is not above 0: half of what may be nothing is reached at no step in particular. Values that are NaN (a ratio that
+    is not defined) count as not reached.
+    """
+    final = log_ratio[-1]
+    if not (final_low > 0 and final > 0):
+        return np.nan
+    row = int(np.argmax(log_ratio >= final / 2))
+    before = log_ratio[row - 1] if row else np.nan
+    if row == 0 or np.isnan(before):
+        return float(steps[row])
+    share = (final / 2 - before) / (log_ratio[row] - before)
+    return float(steps[row - 1] + share * (steps[row] - steps[row - 1]))

@@ -15,8 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from topicscope.model.slot_counts import SlotBatch
-from topicscope.model.table_counts import QueryRows, TableBatch
+from topicscope.model.counts import QueryRows, SlotBatch, TableBatch
 from topicscope.model.weights import Sizes
 from topicscope.settings import Model
 

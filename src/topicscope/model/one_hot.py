@@ -12,8 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.linalg import vecdot
 
-from topicscope.model.table_counts import TableBatch
-from topicscope.model.targets import Targets
+from topicscope.model.counts import TableBatch, Targets
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
 

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.arrays import load_npy, load_tensors, only_tensor
-from topicscope.errors import InputError
+from topicscope.errors import InputError, refuse
+from topicscope.files import load_npy, load_tensors, only_tensor
 from topicscope.settings import Masking, Model, Part
-from topicscope.settings.checks import refuse
 from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.lemma import require_topic_sets
-from topicscope.theory.optima import block_value, diagonal_value, theorem_1_bias, theorem_1_embedding, theorem_2
-from topicscope.theory.population import finite_optimum, moments
+from topicscope.theory.finite_documents import finite_optimum, moments
+from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.theorem1 import theorem_1_bias, theorem_1_embedding
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem_2
 
 Weights = dict[str, Float[np.ndarray, "..."]]
 

@@ -3,12 +3,21 @@
 from typing import TYPE_CHECKING
 
 from topicscope.paper import figure10
-from topicscope.paper.claims import Claim, Drawing, Preset, Results, above
-from topicscope.paper.experiments import Experiment
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import LDA, MASKING, ONE_HOT, settings, steps_of
+from topicscope.paper.setups import (
+    LDA,
+    MASKING,
+    MORE_ATTENTION,
+    ONE_HOT,
+    SLIGHTLY,
+    extra_loss,
+    gain,
+    settings,
+    steps_of,
+)
 from topicscope.paper.table3 import same_topic_ratio
-from topicscope.paper.yardsticks import MORE_ATTENTION, SLIGHTLY, extra_loss, gain
 from topicscope.settings.training import Schedule
 
 if TYPE_CHECKING:
@@ -85,7 +94,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 
 def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
-    from topicscope.report.figures import heat_maps
+    from topicscope.reporting.figures.base import heat_maps
 
     panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
     title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
@@ -93,7 +102,7 @@ def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
 
 
 def _draw_losses(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
-    from topicscope.report.paper import loss_levels
+    from topicscope.reporting.figures.paper import loss_levels
 
     unit = gain(LDA, MASKING, "squared")
     losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}

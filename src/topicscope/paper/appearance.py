@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.emergence import half_way
+from topicscope.measure.stages import half_way
 from topicscope.measure.uncertainty import Interval, student_interval
-from topicscope.paper.claims import Claim, Detail, Drawing, Measurement, Preset, Results, above, over_seeds
-from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns, joined
+from topicscope.paper.claim import Claim, Detail, Drawing, Measurement, Preset, Results, above, over_seeds
+from topicscope.paper.text_experiment import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns, joined
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
 
 
 def _draw(runs: TextRuns) -> "Figure":
-    from topicscope.report.text import structure_over_steps
+    from topicscope.reporting.figures.text import structure_over_steps
 
     return structure_over_steps(
         runs.steps,

@@ -3,10 +3,20 @@
 from typing import TYPE_CHECKING
 
 from topicscope.paper import figure1, figure10, theorem1
-from topicscope.paper.claims import Claim, Drawing, Preset, Results
-from topicscope.paper.experiments import Experiment
-from topicscope.paper.setups import LDA, LOSS_WORDS, MASKING, ONE_HOT, SETTLED, settings, steps_of
-from topicscope.paper.yardsticks import SLIGHTLY, extra_loss, gain
+from topicscope.paper.claim import Claim, Drawing, Preset, Results
+from topicscope.paper.experiment import Experiment
+from topicscope.paper.setups import (
+    LDA,
+    LOSS_WORDS,
+    MASKING,
+    ONE_HOT,
+    SETTLED,
+    SLIGHTLY,
+    extra_loss,
+    gain,
+    settings,
+    steps_of,
+)
 from topicscope.settings.training import Loss
 
 if TYPE_CHECKING:
@@ -82,7 +92,7 @@ def _claim(
 
 
 def _draw(trained: Results, models: dict[Loss, dict[str, Experiment]]) -> "Figure":
-    from topicscope.report.paper import loss_levels
+    from topicscope.reporting.figures.paper import loss_levels
 
     panels = {}
     for loss, each in models.items():

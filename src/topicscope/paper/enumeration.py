@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.theory.attention import InfiniteDocuments
+from topicscope.theory.landscape import InfiniteDocuments
 
 
 def enumerated_loss(

@@ -1,7 +1,7 @@
 """Claims that need no training: numbers without uncertainty, from the theory."""
 
 from topicscope.paper import exact_attention, exact_uniform
-from topicscope.paper.claims import Claim, Drawing, Preset
+from topicscope.paper.claim import Claim, Drawing, Preset
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:

@@ -9,13 +9,24 @@ from functools import cache, partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, exact, within
+from topicscope.paper.claim import (
+    ROUNDING,
+    Claim,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    equal,
+    exact,
+    larger,
+    within,
+    zero,
+)
 from topicscope.paper.enumeration import enumerated_loss
-from topicscope.paper.exact_claims import ROUNDING, equal, larger, zero
-from topicscope.report.landscape import LandscapeData, landscape_figure
-from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
-from topicscope.theory.attention_optimum import AttentionOptimum, minimise
-from topicscope.theory.classes import theorem_2_classes
+from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
+from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
 from topicscope.theory.theorem3 import theorem_3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)

@@ -9,21 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.blocks import class_averages
-from topicscope.paper.claims import Claim, Measurement, Results, exact
-from topicscope.paper.exact_claims import equal, larger, zero
+from topicscope.paper.claim import Claim, Measurement, Results, equal, exact, larger, zero
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.hessian import hessian_rank
-from topicscope.theory.lemma import constants, lemma_1, theorem_1
-from topicscope.theory.moments import Moments
-from topicscope.theory.optima import (
-    paper_diagonal_embedding,
-    theorem_1_bias,
-    theorem_1_embedding,
-    theorem_2,
-)
-from topicscope.theory.population import embedding_loss, finite_optimum, moments, population_loss
-from topicscope.theory.residuals import equal_word_topics, infinite_topic_moments
+from topicscope.theory.check import equal_word_topics, infinite_topic_moments
+from topicscope.theory.finite_documents import Moments, embedding_loss, finite_optimum, moments, population_loss
+from topicscope.theory.lemma1 import constants, hessian_rank, lemma_1
+from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem_1, theorem_1_bias, theorem_1_embedding
+from topicscope.theory.theorem2 import theorem_2
 
 T, TAU, V = 10, 2, 10
 MASKING = Masking()

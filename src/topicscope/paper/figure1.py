@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.patterns import pattern, stand_out
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
-from topicscope.paper.experiments import Experiment, Trained
+from topicscope.measure.blocks import pattern, stand_out
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
+from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
     ALL_PARTS,
     COMBINATIONS,
@@ -112,7 +112,7 @@ def _combination(experiment: Experiment) -> list[Claim]:
 
 
 def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.report.figures import heat_maps
+    from topicscope.reporting.figures.base import heat_maps
 
     panels = {}
     for which, matrix in MATRICES.items():

@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from topicscope.measure.patterns import centred_columns
-from topicscope.paper.claims import Claim, Drawing, Preset, Results
-from topicscope.paper.experiments import Experiment
+from topicscope.measure.blocks import centred_columns
+from topicscope.paper.claim import Claim, Drawing, Preset, Results
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure2 import block_claim, contrast_claim
 from topicscope.paper.setups import (
     COMBINATIONS,
@@ -67,7 +67,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 
 def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.report.figures import heat_maps
+    from topicscope.reporting.figures.base import heat_maps
 
     panels = {}
     for experiment in experiments:

@@ -6,30 +6,29 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.blocks import ClassAverages, class_averages
-from topicscope.measure.patterns import centred_columns, pattern, stand_out
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
-from topicscope.paper.experiments import Experiment, Trained
+from topicscope.measure.blocks import ClassAverages, centred_columns, class_averages, pattern, stand_out
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
+from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
     COMBINATIONS,
     FRAMES,
     LDA,
     RIDGE,
+    SLIGHTLY,
     UNIFORM,
     combination_id,
     combination_name,
     settings,
     steps_of,
 )
-from topicscope.paper.yardsticks import SLIGHTLY
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss, Optimizer
+from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bags import Bags
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
-from topicscope.theory.population import Moments, finite_optimum, gradient_descent, moments, population_loss
+from topicscope.theory.finite_documents import Moments, finite_optimum, gradient_descent, moments, population_loss
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -250,7 +249,7 @@ def _contrast(averages: ClassAverages) -> float:
 
 
 def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.report.figures import heat_maps
+    from topicscope.reporting.figures.base import heat_maps
 
     panels = {}
     for experiment in experiments:

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, above, exact, interval_given
-from topicscope.paper.language import described, slug
-from topicscope.paper.needs import Results
-from topicscope.paper.printed import FRACTIONS
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, exact, interval_given
 from topicscope.paper.probing import Probed, Probing, available, models_of, probing, untrained, why_unavailable
-from topicscope.probe.settings import PAPER_WORDS
+from topicscope.paper.tables1_5 import FRACTIONS, described, slug
+from topicscope.probing.settings import PAPER_WORDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -125,7 +123,7 @@ def _unambiguous(need: Probing, results: Results) -> Measurement:
 
 
 def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Figure":
-    from topicscope.report.probe import word_maps
+    from topicscope.reporting.figures.probe import word_maps
 
     words = results[needs[0].name].words
     # A tokenizer that keeps other words of the nine whole has a picture that cannot stand beside this one.

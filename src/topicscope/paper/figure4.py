@@ -1,4 +1,4 @@
-"""Figure 4: two stages of training, over a map of optimisers, learning rates, initial scales and losses."""
+"""Claims by the rule of two stages (``measure/stages.py``), the same for Figures 4 and 5."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -6,37 +6,94 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topicscope.measure.stages import LEAST_GROWTH, Stages, plateau, stages, turning
-from topicscope.paper.claims import (
-    Claim,
-    Drawing,
-    Measurement,
-    Preset,
-    Results,
-    above,
-    below,
-    over_seeds,
-)
-from topicscope.paper.experiments import Experiment, Trained
+from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, plateau, stages, turning
+from topicscope.paper.claim import Claim, Drawing, Measurement, Need, Preset, Results, above, below, over_seeds
+from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import FRAMES, LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
-from topicscope.paper.two_stages import growth, stage_claims
 from topicscope.settings import Part
 from topicscope.settings.training import Loss, Optimizer
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+
+def stage_claims(
+    name: str,
+    need: Need,
+    *,
+    source: str,
+    figure: str,
+    steps: int,
+    where: str,
+    stages_of: Callable[[Results], list[Stages]],
+) -> list[Claim]:
+    """The two conditions of the rule, each a number; a run whose keys and queries never move has neither."""
+    return [
+        Claim(
+            id=f"{name}/growth",
+            source=source,
+            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
+            f"{steps:,} steps ({where}).",
+            expected="> 1/3",
+            unit="of the growth",
+            rule=above(LEAST_GROWTH),
+            needs=(need,),
+            measure=lambda results: growth(stages_of(results)),
+            figure=figure,
+        ),
+        Claim(
+            id=f"{name}/length",
+            source=source,
+            statement=f"Stage 1 takes at least 5 % of {steps:,} steps and ends within them ({where}).",
+            expected="> 0.05",
+            unit="of the steps, 0 if stage 1 does not end",
+            rule=above(LEAST_STEPS),
+            needs=(need,),
+            measure=lambda results: over_seeds([_ended(each.steps, each) for each in stages_of(results)]),
+            figure=figure,
+        ),
+    ]
+
+
+def growth(found: list[Stages]) -> Measurement:
+    """The share of ‖W^V‖'s growth by the end of stage 1, a number a run."""
+    ends = [each.end for each in found if each.end is not None]
+    return over_seeds(
+        [_ended(each.growth, each) for each in found],
+        stage_1_ends_at=float(np.mean(ends)) if ends else None,
+        runs_with_two_stages=float(np.mean([each.two for each in found])),
+    )
+
+
+def _ended(share: float, of: Stages) -> float:
+    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
+    return share if of.end is not None or np.isnan(share) else 0.0
+
+
+# Figure 4: two stages of training, over a map of optimisers, learning rates, initial scales and losses.
+
+
 # As many as in the paper's figure.
 STEPS = 1_000
+
+
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
+
+
 # Learning rates by optimiser: one small and one large.
 RATES: dict[Optimizer, tuple[float, ...]] = {"sgd": (0.3, 3.0), "adam": (0.001, 0.01)}
+
+
 SCALES = (0.001, 0.02)
+
+
 MORE_RATES: dict[Optimizer, tuple[float, ...]] = {
     "sgd": (0.3, 1.0, 3.0, 10.0),
     "momentum": (0.3,),
     "adam": (0.0001, 0.001, 0.01),
 }
+
+
 MORE_SCALES = (0.0001, 0.001, 0.005, 0.02)
 
 
@@ -73,8 +130,12 @@ class Cell:
 # A witness for "with certain initialization and learning rate settings" (§5.1): near zero, cross-entropy, plain SGD,
 # and a rate at which keys and queries should take off about half-way (at rate 1 they do after some 1,500 steps).
 EXPECTED = (Cell("cross_entropy", "sgd", 3.0, 0.001),)
+
+
 # Where §8.1 says that they are not usually visible: the common defaults.
 DEFAULTS = tuple(Cell(loss, "adam", 0.001, 0.02) for loss in LOSSES)
+
+
 # Drawn side by side: the witness, the same with squared loss, and a common default.
 SHOWN = (*EXPECTED, Cell("squared", "sgd", 3.0, 0.001), DEFAULTS[0])
 
@@ -241,7 +302,7 @@ def _seeds(trained: Trained) -> range:
 
 
 def _draw_norms(trained: Results) -> "Figure":
-    from topicscope.report.paper import norm_trajectories
+    from topicscope.reporting.figures.paper import norm_trajectories
 
     columns = {}
     for cell in SHOWN:
@@ -257,7 +318,7 @@ def _draw_norms(trained: Results) -> "Figure":
 
 
 def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> "Figure":
-    from topicscope.report.paper import stage_map
+    from topicscope.reporting.figures.paper import stage_map
 
     panels: dict[str, dict[tuple[str, str], tuple[float, float, float]]] = {}
     for cell in chosen:

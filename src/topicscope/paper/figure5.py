@@ -7,17 +7,9 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.stages import Stages, stages
-from topicscope.paper.claims import (
-    Claim,
-    Drawing,
-    Measurement,
-    Preset,
-    Results,
-    above,
-    over_seeds,
-)
-from topicscope.paper.text_experiments import CORPUS, HEADS, LAYERS, TextExperiment, TextRuns
-from topicscope.paper.two_stages import stage_claims
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
+from topicscope.paper.figure4 import stage_claims
+from topicscope.paper.text_experiment import CORPUS, HEADS, LAYERS, TextExperiment, TextRuns
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
 from topicscope.settings.training import Optimizer
 
@@ -220,7 +212,7 @@ def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
 
 
 def _draw(runs: dict[Cell, TextRuns]) -> "Figure":
-    from topicscope.report.text import layer_trajectories
+    from topicscope.reporting.figures.text import layer_trajectories
 
     curves = {cell.words: (each.steps, dict(each.norms) | {"rotation": each.rotation}) for cell, each in runs.items()}
     return layer_trajectories(curves, title="Figure 5: two stages in each layer, on Wikipedia; one line a run")

@@ -8,17 +8,17 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.model.weights import initial_weights
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
-from topicscope.paper.experiments import Trained
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
+from topicscope.paper.experiment import Trained
 from topicscope.paper.figure4 import LOSSES, MORE_SCALES, SCALES, Cell
 from topicscope.paper.setups import LOSS_WORDS
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
 from topicscope.settings.training import Loss
+from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bags import Bags
-from topicscope.theory.first_gradients import gradient_ratio, key_gradient
-from topicscope.training.data import BatchStream
+from topicscope.theory.dynamics import gradient_ratio, key_gradient
+from topicscope.training.batches import BatchStream
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -131,7 +131,7 @@ def _formula(trained: Trained, cell: Cell) -> Measurement:
 def gradient_bags(chosen: Settings) -> Bags:
     """The held-out documents that gradients at the start are taken on."""
     # Imported here: it needs PyTorch, which naming claims does not.
-    from topicscope.paper.running import GRADIENT_DOCUMENTS, HELD_OUT_DOCUMENTS, HELD_OUT_SEED
+    from topicscope.paper.experiment import GRADIENT_DOCUMENTS, HELD_OUT_DOCUMENTS, HELD_OUT_SEED
 
     model = TopicModel.from_settings(chosen.data)
     stream = BatchStream(replace(chosen, seed=HELD_OUT_SEED), model)
@@ -140,7 +140,7 @@ def gradient_bags(chosen: Settings) -> Bags:
 
 
 def _draw_gradients(trained: Results, cells: dict[Loss, list[Cell]]) -> "Figure":
-    from topicscope.report.paper import gradient_ratios
+    from topicscope.reporting.figures.paper import gradient_ratios
 
     measured, formula = {}, {}
     for loss, each in cells.items():

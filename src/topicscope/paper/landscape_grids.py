@@ -9,9 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.files import write_atomically
-from topicscope.theory.attention import InfiniteDocuments, Landscape, diagonal_classes
-from topicscope.theory.attention_optimum import minimise
-from topicscope.theory.classes import theorem_2_classes
+from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, diagonal_classes, minimise
 from topicscope.theory.theorem3 import theorem_3
 
 TOPICS = (10, 20, 50, 100, 1_000)

@@ -4,12 +4,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from topicscope.paper import figure10
-from topicscope.paper.claims import Claim, Drawing, Preset, Results, above, near
-from topicscope.paper.experiments import Experiment
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, near
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import LOSS_WORDS, ONE_HOT, UNIFORM_ATTENTION, settings, steps_of
+from topicscope.paper.setups import LOSS_WORDS, MORE_ATTENTION, ONE_HOT, UNIFORM_ATTENTION, settings, steps_of
 from topicscope.paper.table3 import same_topic_ratio
-from topicscope.paper.yardsticks import MORE_ATTENTION
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss
 
@@ -94,7 +93,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 
 def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
-    from topicscope.report.paper import attention_bars
+    from topicscope.reporting.figures.paper import attention_bars
 
     rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
     return attention_bars(

@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
-from topicscope.paper.claims import Preset
-from topicscope.paper.needs import Seeds
-from topicscope.probe.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
+from topicscope.paper.claim import Preset, Seeds
+from topicscope.probing.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.text.tokenizers import MINILM, UNTRAINED
 
@@ -62,7 +61,7 @@ class Probing:
 
     def key(self, seeds: Seeds) -> dict[str, Any]:
         """Model, settings, code and libraries."""
-        from topicscope.probe.sources import find_model
+        from topicscope.probing.models import find_model
 
         return {
             "probe": find_model(self.model).digest,
@@ -75,7 +74,7 @@ class Probing:
 
         Stopped, it goes on with the passages that are missing.
         """
-        from topicscope.probe.run import measure_models
+        from topicscope.probing.study import measure_models
 
         began = time.perf_counter()
         machine, settings = Machine(device="cpu", workers=1), self._settings(seeds)
@@ -129,7 +128,7 @@ def why_unavailable(model: str) -> str:
     missing = [name for name in INSTALLED if find_spec(name) is None]
     if missing:
         return f'{missing[0]} is not installed: pip install "topicscope[language]".'
-    from topicscope.probe.sources import find_model
+    from topicscope.probing.models import find_model
 
     try:
         find_model(model)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from topicscope.errors import InputError
-from topicscope.paper.claims import Claim, Drawing, Preset
+from topicscope.paper.claim import Claim, Drawing, Preset
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,6 @@ def registry(preset: Preset) -> Registry:
         alternating,
         appearance,
         compensation,
-        cooccurrence,
         exact,
         figure1,
         figure2,
@@ -63,10 +62,11 @@ def registry(preset: Preset) -> Registry:
         figure5,
         figure10,
         gradients,
-        language,
         masking,
         robustness,
+        table2,
         table3,
+        tables1_5,
         theorem1,
     )
 
@@ -85,7 +85,7 @@ def registry(preset: Preset) -> Registry:
         robustness,
         masking,
     )
-    modules = (exact, *trained, language, figure3, cooccurrence)
+    modules = (exact, *trained, tables1_5, figure3, table2)
     return Registry(
         claims=tuple(claim for module in modules for claim in module.claims(preset)),
         drawings=tuple(drawing for module in modules for drawing in module.drawings(preset)),

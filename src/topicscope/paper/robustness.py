@@ -7,13 +7,12 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.paper import figure10, table3
-from topicscope.paper.claims import Claim, Drawing, Preset, Results, above
-from topicscope.paper.experiments import Experiment
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import ALL_PARTS, LDA, ONE_HOT, TOPIC_SETS, settings, steps_of
+from topicscope.paper.setups import ALL_PARTS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, settings, steps_of
 from topicscope.paper.table3 import same_topic_ratio
-from topicscope.paper.yardsticks import MORE_ATTENTION
 from topicscope.settings import Data
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
@@ -183,7 +182,7 @@ def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
 
 
 def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figure":
-    from topicscope.report.paper import seed_points
+    from topicscope.reporting.figures.paper import seed_points
 
     runs = {f"{words} ({_short(experiment)})": trained[experiment.name] for words, experiment in chosen.values()}
     return seed_points(
@@ -202,7 +201,7 @@ def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figur
 
 
 def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figure":
-    from topicscope.report.figures import heat_maps
+    from topicscope.reporting.figures.base import heat_maps
 
     panels = {words: trained[experiment.name].embedding_products[0] for words, experiment in chosen.values()}
     title = "§2.3: W^E⊤W^E with all parts trained, other documents (cross-entropy, Adam)"

@@ -4,28 +4,48 @@ What the paper gives is here as it gives it (T = v = 10, N from 100 to 150, Diri
 what it leaves open is chosen here once, with the reasons in docs/choices.md.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cache
 
+import numpy as np
+
+from topicscope.paper.claim import Measurement, Rule, above, below, over_seeds
+from topicscope.paper.experiment import Trained
+from topicscope.randomness import Purpose, generator
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.training import Loss, Optimizer
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.bayes import bayes_floors, expected_losses
 
 # The paper's documents (§6.1), drawn afresh at every step.
 LDA = Data(fresh=True)
+
+
 # §3.1's documents of τ = 2 topics, to which Theorem 3 applies.
 MASKING = Masking()
+
+
 TOPIC_SETS = replace(LDA, sampler="topics", per_document=2)
+
 
 # What uniform attention gives to a pair of positions, at the average length.
 UNIFORM_ATTENTION = 2 / sum(LDA.length)
 
+
 FROZEN_ZERO = Part(start="zero", train=False)
+
+
 ONE_HOT_EMBEDDING = Part(start="identity", train=False)
+
 
 # "Random matrices near zero" (§2.2, Figure 4), for the models with one-hot embeddings.
 NEAR_ZERO = 0.001
 
+
 # Eq. 6 with the biases of §6.1, everything trained (Figure 1); weights start at BERT's N(0, 0.02²).
 ALL_PARTS = Model()
+
+
 # Theorem 1's model: W^K = W^Q = 0, W^V = I, no biases but b^pred, which is given to it.
 EMBEDDING_ALONE = Model(
     value=Part(start="identity", train=False),
@@ -36,7 +56,11 @@ EMBEDDING_ALONE = Model(
     value_bias=FROZEN_ZERO,
     prediction_bias=FROZEN_ZERO,
 )
+
+
 THEOREM_1 = replace(EMBEDDING_ALONE, prediction_bias=Part(start="theorem", train=False))
+
+
 # Eq. 7 without biases: W^V, W^K and W^Q trained. Any trained bias would leave W^V undetermined.
 ONE_HOT = Model(
     embedding=ONE_HOT_EMBEDDING,
@@ -48,10 +72,15 @@ ONE_HOT = Model(
     value_bias=FROZEN_ZERO,
     prediction_bias=FROZEN_ZERO,
 )
+
+
 # Stage 1: attention uniform, W^V alone trained (Theorem 2).
 UNIFORM = replace(ONE_HOT, key=FROZEN_ZERO, query=FROZEN_ZERO)
+
+
 # Stage 2: W^V frozen at Theorem 2's (Theorem 3).
 VALUE_FROZEN = replace(ONE_HOT, value=Part(start="theorem", train=False))
+
 
 # Left to right as in Figures 1 and 2.
 COMBINATIONS: tuple[tuple[Loss, Optimizer], ...] = (
@@ -60,15 +89,26 @@ COMBINATIONS: tuple[tuple[Loss, Optimizer], ...] = (
     ("squared", "sgd"),
     ("squared", "adam"),
 )
+
+
 LOSS_WORDS = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
+
+
 OPTIMIZER_WORDS = {"sgd": "SGD", "adam": "Adam"}
+
 
 # λ of "mild L2-regularization" (Theorem 2).
 RIDGE = 1e-5
+
+
 # Steps at which experiments that the page shows keep their matrices.
 FRAMES = 24
+
+
 # Steps after which Adam's held-out losses have settled (docs/choices.md): for models whose losses are compared.
 SETTLED = 3_000
+
+
 # Nothing is written on the way but the metrics.
 QUIET = Training(validate_every=0, snapshots=0, checkpoint_every=1_000_000)
 
@@ -101,3 +141,71 @@ def settings(
     """Settings of one experiment; ``training`` are further fields of ``Training``."""
     chosen = replace(QUIET, loss=loss, optimizer=optimizer, steps=steps, **training)  # type: ignore[arg-type]
     return Settings(data=data, masking=masking, model=model, training=chosen)
+
+
+# What "only slightly worse" is measured against: the gain of the Bayes floor over the best constant prediction.
+
+
+# "Slightly" (§4, §5.2) and "compensate" (§2): less than this share of what there is to gain.
+SLIGHTLY: Rule = below(0.1)
+
+
+# "More attention" (Table 3): more than uniform attention by at least this ratio; a difference of 10⁻⁶ is no finding.
+MORE_ATTENTION: Rule = above(1.05)
+
+
+# Each contributes its exact expected loss, so few are enough: the gain is known to about one per cent.
+FLOOR_DOCUMENTS = 1_000
+
+
+@dataclass(frozen=True)
+class Gain:
+    """Losses of the best constant prediction and of the Bayes-optimal predictor."""
+
+    constant: float
+    floor: float
+
+    @property
+    def value(self) -> float:
+        """What a model can gain at most by looking at the document."""
+        return self.constant - self.floor
+
+
+def gain(data: Data, masking: Masking, loss: Loss) -> Gain:
+    """For documents of equal, disjoint topics; the number of documents drawn plays no part."""
+    return _gains(replace(data, fresh=True, documents=1), masking)[loss]
+
+
+@cache
+def _gains(data: Data, masking: Masking) -> dict[Loss, Gain]:
+    model = TopicModel.from_settings(data)
+    draw = generator(0, Purpose.THEORY)
+    floor = bayes_floors(model, masking, samples=FLOOR_DOCUMENTS, generator=draw).masked
+    constant = constant_losses(model)
+    return {
+        "cross_entropy": Gain(constant["cross_entropy"], floor.cross_entropy.value),
+        "squared": Gain(constant["squared"], floor.squared.value),
+    }
+
+
+def constant_losses(model: TopicModel) -> dict[Loss, float]:
+    """The least loss of one prediction for all documents: words by how likely they are."""
+    weights = model.dirichlet / model.dirichlet.sum() if model.sampler == "dirichlet" else np.ones(model.topics)
+    cross_entropy, squared = expected_losses(weights / weights.sum() @ model.topic_words)
+    return {"cross_entropy": float(cross_entropy), "squared": float(squared)}
+
+
+def extra_loss(handicapped: Trained, whole: Trained) -> Measurement:
+    """By how much more a handicapped model loses on the same held-out documents, as a share of the gain."""
+    settings = whole.settings
+    assert handicapped.settings.training.steps == settings.training.steps, "equal steps, or the loss compares lengths"
+    unit = gain(settings.data, settings.masking, settings.training.loss)
+    difference = handicapped.held_out_loss - whole.held_out_loss
+    return over_seeds(
+        difference / unit.value,
+        raw_difference=float(difference.mean()),
+        loss=float(handicapped.held_out_loss.mean()),
+        loss_of_the_other=float(whole.held_out_loss.mean()),
+        constant=unit.constant,
+        bayes_floor=unit.floor,
+    )

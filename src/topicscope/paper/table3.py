@@ -11,11 +11,13 @@ import numpy as np
 
 from topicscope.measure.attention import ImpliedWeights, implied_weights
 from topicscope.paper import figure10
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, over_seeds, within
-from topicscope.paper.experiments import ATTENTION_CLASSES, Experiment, Trained
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, over_seeds, within
+from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained
 from topicscope.paper.setups import (
     COMBINATIONS,
+    MORE_ATTENTION,
     ONE_HOT,
+    SLIGHTLY,
     TOPIC_SETS,
     UNIFORM_ATTENTION,
     VALUE_FROZEN,
@@ -24,12 +26,10 @@ from topicscope.paper.setups import (
     settings,
     steps_of,
 )
-from topicscope.paper.yardsticks import MORE_ATTENTION, SLIGHTLY
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss, Optimizer
-from topicscope.theory.attention import InfiniteDocuments, Landscape
-from topicscope.theory.attention_optimum import minimise
-from topicscope.theory.classes import theorem_2_classes
+from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
 from topicscope.theory.theorem3 import theorem_3
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _named_classes() -> list[tuple[int, str]]:
 
 
 def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.report.paper import attention_bars
+    from topicscope.reporting.figures.paper import attention_bars
 
     rows = {}
     for experiment in experiments:

@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topicscope.measure.patterns import block_sums
-from topicscope.paper.claims import Claim, Drawing, Measurement, Preset, Results, near, over_seeds
-from topicscope.paper.experiments import Experiment, Trained
-from topicscope.paper.setups import EMBEDDING_ALONE, FRAMES, LDA, SETTLED, THEOREM_1, settings, steps_of
-from topicscope.paper.yardsticks import SLIGHTLY
+from topicscope.measure.blocks import block_sums
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, near, over_seeds
+from topicscope.paper.experiment import Experiment, Trained
+from topicscope.paper.setups import EMBEDDING_ALONE, FRAMES, LDA, SETTLED, SLIGHTLY, THEOREM_1, settings, steps_of
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.lemma import topic_gain
-from topicscope.theory.optima import theorem_1_bias
-from topicscope.theory.population import moments, population_loss
-from topicscope.theory.semidefinite import SemidefiniteOptimum, semidefinite_optimum
+from topicscope.theory.finite_documents import moments, population_loss
+from topicscope.theory.lemma1 import topic_gain
+from topicscope.theory.theorem1 import SemidefiniteOptimum, semidefinite_optimum, theorem_1_bias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +119,7 @@ def _excess(trained: Trained) -> Measurement:
 
 
 def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.report.figures import heat_maps
+    from topicscope.reporting.figures.base import heat_maps
 
     panels = {
         "trained, squared loss": trained[experiments[0].name].embedding_products[0],

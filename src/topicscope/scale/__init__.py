@@ -5,10 +5,9 @@ atomically beside a checksum; what is there and whole is not computed again, whi
 interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
 """
 
-from topicscope.scale.cores import available_cores
+from topicscope.scale.engines import ENGINES, Report, check_engine, completed, map_items
 from topicscope.scale.items import Item, content_digest, read_result, scratch_folder, shared_folder, write_result
-from topicscope.scale.mapping import ENGINES, Report, check_engine, completed, map_items
-from topicscope.scale.versions import code_digest, package_versions, versions
+from topicscope.scale.versions import available_cores, code_digest, package_versions, versions
 
 __all__ = [
     "ENGINES",

@@ -1,13 +1,27 @@
-"""The code that a result depends on."""
+"""How much of the machine there is for us."""
 
 import hashlib
+import os
 import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+
+def available_cores() -> int:
+    """The cores that this process may use; macOS does not say, and gives all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+# The code that a result depends on.
+
+
 # Whose versions can change a number.
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+
+
 ROOT = Path(__file__).parents[1]
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from topicscope.settings.checks import check_at_least, refuse
+from topicscope.errors import check_at_least, refuse
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.model import ATTENTION_PARTS, BIASES, EXTRAS, PARTS, WEIGHTS, Model, Part
 from topicscope.settings.training import Training

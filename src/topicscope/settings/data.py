@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from topicscope.settings.checks import (
-    check_at_least,
-    check_one_of,
-    check_positive,
-    check_probability,
-    refuse,
-)
+from topicscope.errors import check_at_least, check_one_of, check_positive, check_probability, refuse
 
 Sampler = Literal["dirichlet", "topics"]
 # Lengths are counted in 32 bits.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from topicscope.settings.checks import check_at_least, check_not_negative, check_one_of, refuse
+from topicscope.errors import check_at_least, check_not_negative, check_one_of, refuse
 
 Start = Literal["normal", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
 Positions = Literal["none", "sinusoidal", "learned"]

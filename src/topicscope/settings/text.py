@@ -4,19 +4,48 @@ A settings file is one of these if it names a corpus (``data.corpus``); otherwis
 drawn from a topic model.
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
 
-from topicscope.settings.checks import check_at_least, check_not_negative, check_one_of, check_positive, refuse
+from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
 from topicscope.settings.training import Average, Decay, Loss, Optimizer, Training
 
+# Settings that may name a file or a folder, and the name that always means what comes with a package.
+PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
+
+
+def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the settings in ``data``, those that name what is there, seen from this folder: with absolute paths.
+
+    Others are left out: a name may be one on the Hugging Face Hub.
+    """
+    found: dict[str, Any] = {}
+    for setting, packaged in PACKAGED.items():
+        name = data.get(setting)
+        if isinstance(name, str) and name not in ("", packaged):
+            path = folder / Path(name).expanduser()
+            if path.is_dir() or (setting == "corpus" and path.is_file()):
+                # Links are not followed: what they are called tells the format.
+                found[setting] = os.path.abspath(path)  # noqa: PTH100
+    return found
+
+
 # [CLS] before a passage and [SEP] after it.
 SPECIAL_POSITIONS = 2
+
+
 # A passage of one token has nothing beside it to be predicted from.
 SHORTEST_PASSAGE = 2
+
+
 Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
 Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
@@ -288,3 +317,8 @@ class TextSettings:
     def positions(self) -> int:
         """Positions of the longest passage, special tokens included."""
         return self.data.length + SPECIAL_POSITIONS
+
+
+def with_absolute_paths(settings: TextSettings) -> TextSettings:
+    """The same settings, good from any folder."""
+    return replace(settings, data=replace(settings.data, **found_from(Path(), vars(settings.data))))

@@ -11,11 +11,9 @@ from typing import Any
 
 import tomli_w
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, shown
 from topicscope.settings import PARTS, Settings
-from topicscope.settings.checks import shown
-from topicscope.settings.text import TextData, TextSettings
-from topicscope.settings.text_files import found_from
+from topicscope.settings.text import TextData, TextSettings, found_from
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))

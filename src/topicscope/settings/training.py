@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from topicscope.settings.checks import (
-    check_at_least,
-    check_not_negative,
-    check_one_of,
-    check_positive,
-    refuse,
-)
+from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
 from topicscope.settings.model import EXTRAS, PARTS
 
 Loss = Literal["cross_entropy", "squared"]

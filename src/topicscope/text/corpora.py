@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import get_args
 
 from topicscope import scale
-from topicscope.errors import InputError
-from topicscope.settings.checks import check_one_of
+from topicscope.errors import InputError, check_one_of
 from topicscope.settings.text import Layout
-from topicscope.text import formats, hub_datasets, wikipedia
-from topicscope.text.problems import FIELD_OPTION, Problems
-from topicscope.text.streams import NotTextError, Progress, beginning, read_chunks
+from topicscope.text import formats, hub
+from topicscope.text.formats import FIELD_OPTION, NotTextError, Problems, Progress, beginning, read_chunks
 
 SAMPLE = "wiki-sample"
 SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
@@ -49,7 +47,7 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
     if path.is_file():
         return Corpus(source, (path,), text_field=field, layout=layout)
     check_exists(source)
-    return Corpus(source, (), dataset=hub_datasets.load(source, split), text_field=field)
+    return Corpus(source, (), dataset=hub.load(source, split), text_field=field)
 
 
 def check_exists(source: str) -> None:
@@ -72,7 +70,7 @@ class Corpus:
     files: tuple[Path, ...]
     """What is read; empty for a Hugging Face dataset."""
 
-    dataset: hub_datasets.HubDataset | None = None
+    dataset: hub.HubDataset | None = None
     text_field: str = "text"
     layout: str = "auto"
     problems: Problems = field(default_factory=Problems)
@@ -130,8 +128,8 @@ class Corpus:
         if b"\0" in start:
             raise NotTextError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
         chunks = read_chunks(path, self.problems, progress)
-        if wikipedia.is_dump(start):
-            return wikipedia.articles(chunks, self.problems, path.name)
+        if formats.is_dump(start):
+            return formats.articles(chunks, self.problems, path.name)
         if formats.is_json(start):
             return formats.json_texts(chunks, self.problems, self.text_field)
         layout = self.layout

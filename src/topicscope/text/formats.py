@@ -1,15 +1,237 @@
-"""Plain text and JSON lines as documents: a line, a paragraph or a file each."""
+"""What went wrong while reading, counted: text from the world is never clean, and one bad line ends no study."""
 
+import bz2
 import json
+import lzma
 import re
-from collections.abc import Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from topicscope.text.problems import Problems
+from topicscope.errors import InputError
+
+# Of an archive that gave nothing.
+FROM_THE_BEGINNING = "from its beginning"
+
+
+# Fields that are named of a line, and files of a kind.
+MOST_FIELDS, MOST_FILES = 8, 8
+
+
+# By which a user says where the text is.
+FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
+
+
+@dataclass
+class Problems:
+    """Counts that grow while a corpus is read."""
+
+    bad_encodings: int = 0
+    """Documents with bytes that are not UTF-8; each such byte became U+FFFD."""
+
+    broken_lines: int = 0
+    """Lines that are no JSON object, or in which the text's field holds no text, and such rows; left out."""
+
+    lines_without_field: int = 0
+    """JSON lines that have other fields than the text's; left out."""
+
+    first_without_field: str = ""
+    """What the first of them lacks, and what it has instead, in words."""
+
+    long_documents: int = 0
+    """Documents cut into several since they exceed what is held in memory."""
+
+    broken_markup: list[str] = field(default_factory=list)
+    """Where a Wikipedia dump stops being XML."""
+
+    archives: list[str] = field(default_factory=list)
+    """Compressed files that could be read in part only, and how far."""
+
+    not_text: list[str] = field(default_factory=list)
+    """Files of a folder that are not text, or not in UTF-8; left out."""
+
+    redirects: int = 0
+    """Pages of a dump that only point to another one; left out, as they should be."""
+
+    stubs: int = 0
+    """Pages of a dump with too few words; left out, as they should be."""
+
+    def add_line_without(self, field: str, there: Iterable[str]) -> None:
+        """Count a line that lacks ``field``; of the first, note some of the fields that it has."""
+        self.lines_without_field += 1
+        if not self.first_without_field:
+            names = ", ".join(islice(there, MOST_FIELDS))
+            self.first_without_field = f'the field "{field}"; the first of them has {names or "none"}'
+
+    def clear(self) -> None:
+        """Count from zero again."""
+        vars(self).update(vars(Problems()))
+
+    def sentences(self) -> list[str]:
+        """One for each kind that occurred, for people. Redirects and stubs are no problem and have none."""
+        counted = {
+            "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
+            "broken lines were left out": self.broken_lines,
+            f"lines were left out, for they lack {self.first_without_field}": self.lines_without_field,
+            "very long documents were cut into several": self.long_documents,
+        }
+        found = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
+        if self.not_text:
+            found.append(_files_left_out(self.not_text))
+        return found + [
+            place if place.endswith(FROM_THE_BEGINNING) else f"{place}: what comes before is used"
+            for place in self.archives + self.broken_markup
+        ]
+
+    def table(self) -> dict[str, object]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def corpus_notes(description: Mapping[str, Any]) -> list[str]:
+    """Sentences on what could not be read of a corpus, from the description that is kept with its passages."""
+    return [f"{description['source']}: {sentence}." for sentence in Problems(**description["problems"]).sentences()]
+
+
+def _files_left_out(names: list[str]) -> str:
+    listed = ", ".join(names[:MOST_FILES])
+    more = f" and {len(names) - MOST_FILES:,} more" if len(names) > MOST_FILES else ""
+    said = (
+        "1 file is not text in UTF-8 and was"
+        if len(names) == 1
+        else f"{len(names):,} files are not text in UTF-8 and were"
+    )
+    return f"{said} left out: {listed}{more}"
+
+
+# Bytes of files, compressed or not: in constant memory, and as far as they can be read.
+
+
+CHUNK = 1 << 16
+
+
+# The first bytes of a compressed file say how it is compressed; names of files often lie.
+MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+# Told how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
+Progress = Callable[[int], None]
+
+
+class NotTextError(InputError):
+    """A file holds no text, or none in UTF-8."""
+
+
+@runtime_checkable
+class Decompressor(Protocol):
+    """What all four libraries offer."""
+
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes, /) -> bytes: ...  # noqa: D102
+
+
+def read_chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
+    """The file's content, decompressed; ends early, and says so in ``problems``, where an archive is corrupt."""
+    with path.open("rb") as file:
+        method = compression(file.peek(8))
+        raw = _counted(iter(lambda: file.read(CHUNK), b""), progress)
+        if method is None:
+            yield from raw
+        else:
+            yield from _decompressed(raw, method, path, problems)
+
+
+def beginning(path: Path, size: int = CHUNK) -> bytes:
+    """The first bytes of the content, to see what it is."""
+    found = b""
+    for chunk in read_chunks(path, Problems()):
+        found += chunk
+        if len(found) >= size:
+            break
+    if found.startswith(UTF16):
+        raise NotTextError(f"{path} is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).")
+    return found[:size]
+
+
+def compression(start: bytes) -> str | None:
+    """How a file that begins like this is compressed; None if it is not."""
+    return next((method for magic, method in MAGIC.items() if start.startswith(magic)), None)
+
+
+def _counted(chunks: Iterator[bytes], progress: Progress | None) -> Iterator[bytes]:
+    for chunk in chunks:
+        yield chunk
+        if progress:
+            progress(len(chunk))
+
+
+def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Problems) -> Iterator[bytes]:
+    """Members of an archive one after the other (dumps of Wikipedia have thousands)."""
+    engine, read, given, size = _decompressor(method), 0, 0, path.stat().st_size
+    try:
+        for chunk in chunks:
+            left = chunk
+            while left:
+                if engine.eof:
+                    engine = _decompressor(method)
+                content = engine.decompress(left)
+                # Some writers fill up the last block with zeros.
+                rest = engine.unused_data.lstrip(b"\0") if engine.eof else b""
+                read, given, left = read + len(left) - len(rest), given + len(content), rest
+                yield content
+    except _errors(method):
+        where = f"after {read:,} of {size:,} bytes" if given else FROM_THE_BEGINNING
+        problems.archives.append(f"{path.name} is corrupt {where}")
+        return
+    if not engine.eof:
+        problems.archives.append(f"{path.name} ends in the middle of its data after {read:,} bytes")
+
+
+def _decompressor(method: str) -> Decompressor:
+    if method == "zstd":
+        return _zstandard().ZstdDecompressor().decompressobj()
+    makers: dict[str, Callable[[], Any]] = {
+        "gzip": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
+        "bz2": bz2.BZ2Decompressor,
+        "xz": lzma.LZMADecompressor,
+    }
+    return makers[method]()
+
+
+def _errors(method: str) -> tuple[type[Exception], ...]:
+    """What decompressing bad data raises."""
+    return (_zstandard().ZstdError,) if method == "zstd" else (OSError, EOFError, zlib.error, lzma.LZMAError)
+
+
+def _zstandard() -> Any:
+    try:
+        import zstandard
+    except ImportError:
+        raise InputError('Reading .zst files needs zstandard: pip install "topicscope[language]".') from None
+    return zstandard
+
+
+# Plain text and JSON lines as documents: a line, a paragraph or a file each.
+
 
 # Longer documents are cut, so that a file without line breaks is read in constant memory too.
 LONGEST = 1 << 24
+
+
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
+
 
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -116,3 +338,123 @@ def is_json(start: bytes) -> bool:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return not end and re.match(rb'\{\s*"', line) is not None
+
+
+# Articles of a Wikipedia dump, by gensim's markup filter.
+#
+# Pages are walked here and not by gensim's ``extract_pages``: that one stops at pages without an ``<ns>`` element
+# (dumps
+# before 2008), keeps an element of every page in memory, and gives nothing at all of a dump that breaks off.
+
+
+# Shorter articles are stubs; gensim's reader has the same limit.
+SHORTEST = 50
+
+
+REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
+
+
+DUMP = re.compile(rb"^\s*(<\?xml[^>]*>)?\s*<mediawiki\b")
+
+
+# What gensim's filter leaves: headings' signs and quotes for bold and italics.
+SIGNS = re.compile(r"={2,}|'{2,}")
+
+
+class Page(NamedTuple):
+    """A page as the dump has it."""
+
+    title: str
+    namespace: str | None
+    redirect: bool
+    markup: str
+
+
+def is_dump(start: bytes) -> bool:
+    """Whether a file that begins like this is a Wikipedia dump."""
+    return DUMP.match(start) is not None
+
+
+def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[tuple[str, str]]:
+    """(Title, text) of the dump's articles: no talk, no redirects, no stubs, no markup."""
+    reader = _gensim()
+    for page in pages(chunks, problems, name):
+        if not _is_article(page, reader.IGNORED_NAMESPACES):
+            continue
+        if page.redirect or REDIRECT.match(page.markup):
+            problems.redirects += 1
+            continue
+        text = SIGNS.sub("", reader.filter_wiki(page.markup))
+        if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
+            problems.stubs += 1
+        else:
+            yield page.title, text
+
+
+def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:
+    """Pages one at a time; where the XML breaks or ends too early, what came before has been given."""
+    root: Element | None = None
+    archives = len(problems.archives)
+    try:
+        for event, element in _events(chunks):
+            if event == "start":
+                root = element if root is None else root
+            elif _tag(element) == "page":
+                yield _page(element)
+                # Children of the root would be kept to the end of the dump.
+                assert root is not None
+                root.clear()
+    except ParseError as error:
+        # Of an archive that broke off, that is said already.
+        if len(problems.archives) == archives:
+            problems.broken_markup.append(f"{name} is not XML from line {error.position[0]:,} on")
+
+
+def _events(chunks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
+    """Beginnings and ends of elements."""
+    parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
+    for chunk in chunks:
+        parser.feed(chunk)
+        yield from cast("Iterator[tuple[str, Element]]", parser.read_events())
+    try:
+        # Raises where the root has no end.
+        parser.close()
+    finally:
+        # What the parser had put off, waiting for more.
+        yield from cast("Iterator[tuple[str, Element]]", parser.read_events())
+
+
+def _page(element: Element) -> Page:
+    children = {_tag(child): child for child in element}
+    revision = {_tag(child): child for child in children.get("revision", ())}
+    return Page(
+        title=_text(children.get("title")) or "",
+        namespace=_text(children.get("ns")),
+        redirect="redirect" in children,
+        markup=_text(revision.get("text")) or "",
+    )
+
+
+def _is_article(page: Page, other_namespaces: Iterable[str]) -> bool:
+    if page.namespace is not None:
+        return page.namespace.strip() == "0"
+    # Before <ns>, the title's prefix alone tells talk, templates and users apart from articles.
+    prefix, colon, _ = page.title.partition(":")
+    return not colon or (prefix not in other_namespaces and not prefix.lower().endswith("talk"))
+
+
+def _tag(element: Element) -> str:
+    """Without the XML namespace, which changes with every version of the dumps' format."""
+    return element.tag.rpartition("}")[2]
+
+
+def _text(element: Element | None) -> str | None:
+    return None if element is None else element.text
+
+
+def _gensim() -> Any:
+    try:
+        from gensim.corpora import wikicorpus
+    except ImportError:
+        raise InputError('Reading Wikipedia needs gensim: pip install "topicscope[language]".') from None
+    return wikicorpus

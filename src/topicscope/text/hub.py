@@ -1,12 +1,21 @@
 """Whether the Hugging Face Hub can be reached: asked once, so that nobody offline waits for a minute of retries."""
 
 import contextlib
+import logging
 import os
 import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 from urllib.parse import urlsplit
 
+from topicscope.errors import InputError
+from topicscope.text.formats import FIELD_OPTION, Problems, Progress
+
 PATIENCE = 3.0
+
+
 """Seconds."""
 
 
@@ -22,3 +31,105 @@ def reachable() -> bool:
     with contextlib.suppress(OSError, ValueError), socket.create_connection((address.hostname, port), timeout=PATIENCE):
         return True
     return False
+
+
+# Hugging Face datasets by name, streamed where the hub can be reached, else from the local cache.
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """``NAME`` or ``NAME:CONFIG`` of the hub, one split of it."""
+
+    name: str
+    split: str
+    rows: Any
+    """What the library ``datasets`` loaded: rows one after the other."""
+
+    @property
+    def identity(self) -> str:
+        """Name, split and what the library knows of the version."""
+        info = self.rows.info
+        return repr((self.name, self.split, str(info.version), info.dataset_size, sorted(info.features or ())))
+
+    def texts(self, field: str, problems: Problems, progress: Progress | None = None) -> Iterator[tuple[str, str]]:
+        """(Title, text) of each row; ``progress`` is told of bytes of text, for what was downloaded is not known."""
+        columns = self.rows.column_names
+        if columns is not None and field not in columns:
+            raise InputError(
+                f'corpus = "{self.name}" has no field {field}: it has {", ".join(columns)}; name one by {FIELD_OPTION}.'
+            )
+        for row in self.rows:
+            if not isinstance(row.get(field), str):
+                problems.broken_lines += 1
+                continue
+            yield str(row.get("title") or ""), row[field]
+            if progress:
+                progress(len(row[field].encode()))
+
+
+def load(name: str, split: str) -> HubDataset:
+    """The dataset of this name; a sentence if there is none, or no way to it."""
+    path, _, config = name.partition(":")
+    datasets = _library()
+    online = reachable()
+    try:
+        with _quiet(), _offline(not online):
+            rows = datasets.load_dataset(
+                path,
+                config or None,
+                split=split,
+                streaming=online,
+                download_config=datasets.DownloadConfig(local_files_only=not online),
+            )
+    except Exception as error:
+        # The library raises errors of some twenty classes here; all of them mean that there is no such dataset.
+        where = "on the Hugging Face Hub" if online else "in the local cache, and the Hugging Face Hub is out of reach"
+        reason = f" ({str(error).splitlines()[0].rstrip('.')})" if online and str(error) else ""
+        raise InputError(
+            f'corpus = "{name}" is no file or folder, and no dataset {where}{reason}: '
+            "give a file, a folder, wiki-sample or a dataset as NAME or NAME:CONFIG."
+        ) from None
+    return HubDataset(name, split, rows)
+
+
+@contextlib.contextmanager
+def _offline(offline: bool) -> Iterator[None]:
+    """Have both libraries look in the cache alone; they read the environment only when they are imported."""
+    from huggingface_hub import constants
+
+    configs = [_library().config, constants] if offline else []
+    before = [config.HF_HUB_OFFLINE for config in configs]
+    for config in configs:
+        config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        for config, value in zip(configs, before, strict=True):
+            config.HF_HUB_OFFLINE = value
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the libraries' own warnings and bars: what they say, the error says."""
+    datasets = _library()
+    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub", "fsspec")]
+    before = [logger.level for logger in loggers]
+    bars = datasets.is_progress_bar_enabled()
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+        if bars:
+            datasets.enable_progress_bars()
+
+
+def _library() -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise InputError('Hugging Face datasets need datasets: pip install "topicscope[language]".') from None
+    return datasets

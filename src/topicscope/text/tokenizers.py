@@ -1,25 +1,71 @@
-"""Tokenizers: text to numbers of tokens, and which of them are whole words."""
+"""Which characters make words: a table over all of Unicode, so that whole texts are looked up at once."""
 
 import contextlib
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt32
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, refuse
 from topicscope.text import hub
-from topicscope.text.characters import whole_words
+
+UNICODE = 0x110000
+
+
+def code_points(text: str) -> UInt32[np.ndarray, " character"]:
+    """The text's characters as numbers."""
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
+
+
+def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarray, " token"]:
+    """Which spans of the text are a word and all of it: letters only, with no letter or digit next to them.
+
+    Spans count characters. Spaces at their beginning, which some tokenizers make part of a token, are looked over.
+    """
+    characters = code_points(text)
+    # A space at both ends: so that every span has a character before and after it.
+    kinds = np.concatenate([[0], _kinds()[characters], [0]]).astype(np.int8)
+    spaces = np.concatenate([[True], _spaces()[characters], [True]])
+    start, end = spans[:, 0] + 1, spans[:, 1] + 1
+    for _ in range(2):
+        start = start + (spaces[start] & (start < end))
+    # How many letters come before each place: a difference counts those within a span.
+    letters = np.concatenate([[0], np.cumsum(kinds == 2)])
+    only_letters = letters[end] - letters[start] == end - start
+    return only_letters & (end > start) & (kinds[start - 1] == 0) & (kinds[end] == 0)
+
+
+@cache
+def _kinds() -> np.ndarray:
+    """2 for letters and the marks on them, 1 for digits, 0 for all else."""
+    first = {"L": 2, "M": 2, "N": 1}
+    return np.array([first.get(unicodedata.category(chr(point))[0], 0) for point in range(UNICODE)], dtype=np.int8)
+
+
+@cache
+def _spaces() -> np.ndarray:
+    return np.array([chr(point).isspace() for point in range(UNICODE)])
+
+
+# Tokenizers: text to numbers of tokens, and which of them are whole words.
+
 
 MINILM = "minilm"
+
+
 # Before a model's name: the same architecture with weights freshly drawn.
 UNTRAINED = "random:"
+
+
 # Models of any length say so with numbers like 10³⁰.
 NO_LIMIT = 1_000_000
 
@@ -87,7 +133,7 @@ class Tokenizer:
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
     """The tokenizer of a model: ``minilm``, a folder, or a name on the Hugging Face Hub."""
-    transformers = _library()
+    transformers = _transformers()
     source = model_source(name)
     remedy = "give a folder with tokenizer.json, or minilm"
     try:
@@ -173,9 +219,113 @@ def _no_warnings() -> Iterator[None]:
         yield
 
 
-def _library() -> Any:
+def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
         raise InputError('Tokenizers of models need transformers: pip install "topicscope[language]".') from None
     return transformers
+
+
+# A WordPiece tokenizer trained on a corpus: BERT's normalisation and words, the same vocabulary every time.
+#
+# The library's trainer numbers the letters that go on a word in no fixed order, and breaks ties between merges by these
+# numbers, so two trainings on the same text differ. Here all letters are given to it beforehand, in order.
+
+
+PADDING, UNKNOWN, BEFORE, AFTER, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+
+
+SPECIAL = (PADDING, UNKNOWN, BEFORE, AFTER, MASK)
+
+
+CONTINUES = "##"
+
+
+# Letters beyond the most frequent ones are unknown, as in BERT's own vocabulary.
+MOST_LETTERS = 1_000
+
+
+# Blocks of ideographs, each of which BERT takes for a word.
+IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
+
+
+def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase: bool = True) -> Any:
+    """A ``tokenizers.Tokenizer`` of exactly ``size`` tokens; ``texts`` is called twice, and must give the same."""
+    tokenizers = _tokenizers()
+    normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
+    letters = _letters(texts(), normalizer)
+    fixed = [*SPECIAL, *letters, *(CONTINUES + letter for letter in letters if _can_continue(letter))]
+    if size < len(fixed):
+        raise refuse(
+            "data.vocabulary", size, f"special tokens and the corpus's letters alone take {len(fixed)}; raise it"
+        )
+    engine = _engine(tokenizers, normalizer, {})
+    trainer = tokenizers.trainers.WordPieceTrainer(
+        vocab_size=size, special_tokens=fixed, limit_alphabet=len(letters), show_progress=False
+    )
+    engine.train_from_iterator(texts(), trainer)
+    found = engine.get_vocab()
+    if len(found) < size:
+        raise refuse(
+            "data.vocabulary", size, f"the corpus supports {len(found)} tokens at most; lower it, or give more text"
+        )
+    return _engine(tokenizers, normalizer, found)
+
+
+def save_tokenizer(engine: Any, folder: Path, *, longest: int) -> None:
+    """Write it as a folder that Hugging Face's ``AutoTokenizer`` loads."""
+    try:
+        from transformers import PreTrainedTokenizerFast
+    except ImportError:
+        raise InputError('saving a tokenizer needs transformers: pip install "topicscope[language]".') from None
+    whole = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=engine,
+        model_max_length=longest,
+        pad_token=PADDING,
+        unk_token=UNKNOWN,
+        cls_token=BEFORE,
+        sep_token=AFTER,
+        mask_token=MASK,
+    )
+    whole.save_pretrained(str(folder))
+
+
+def _engine(tokenizers: Any, normalizer: Any, vocabulary: dict[str, int]) -> Any:
+    """BERT's pipeline around a vocabulary; special tokens are added where there is one."""
+    engine = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary or None, unk_token=UNKNOWN))
+    engine.normalizer = normalizer
+    engine.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    engine.decoder = tokenizers.decoders.WordPiece(prefix=CONTINUES)
+    if vocabulary:
+        engine.add_special_tokens(list(SPECIAL))
+        engine.post_processor = tokenizers.processors.TemplateProcessing(
+            single=f"{BEFORE} $A {AFTER}",
+            pair=f"{BEFORE} $A {AFTER} $B:1 {AFTER}:1",
+            special_tokens=[(name, vocabulary[name]) for name in (BEFORE, AFTER)],
+        )
+    return engine
+
+
+def _letters(texts: Iterable[str], normalizer: Any) -> list[str]:
+    """The most frequent characters of the text, in the order of their numbers."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(normalizer.normalize_str(text))
+    ranked = sorted((letter for letter in counts if not letter.isspace()), key=lambda letter: (-counts[letter], letter))
+    return sorted(ranked[:MOST_LETTERS])
+
+
+def _can_continue(letter: str) -> bool:
+    """Whether a character can stand within a word: signs and ideographs are words of their own."""
+    number = ord(letter)
+    sign = unicodedata.category(letter).startswith("P") or (letter.isascii() and not letter.isalnum())
+    return not sign and not any(first <= number <= last for first, last in IDEOGRAPHS)
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise InputError('training a tokenizer needs tokenizers: pip install "topicscope[language]".') from None
+    return tokenizers

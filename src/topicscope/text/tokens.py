@@ -13,12 +13,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, check_at_least
 from topicscope.files import write_atomically
 from topicscope.scale import code_digest, package_versions
-from topicscope.settings.checks import check_at_least
 from topicscope.text.corpora import Corpus, Document
-from topicscope.text.streams import Progress
+from topicscope.text.formats import Progress
 from topicscope.text.tokenizers import Encoded, Tokenizer, from_engine, load_tokenizer
 
 __all__ = ["Passages", "Tokenizer", "cut", "from_engine", "half", "load_tokenizer", "open_passages", "write_passages"]

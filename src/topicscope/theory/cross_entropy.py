@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import logsumexp, softmax
 
-from topicscope.settings.checks import check_positive
-from topicscope.theory.bags import Bags
+from topicscope.errors import check_positive
+from topicscope.synthetic.documents import Bags
 
 # Newton's method stops when a step promises less than this, and takes at most so many.
 LEAST_GAIN = 1e-14

@@ -1,13 +1,22 @@
 """How training uses the machine."""
 
+import bisect
 import contextlib
 import dataclasses
+import math
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
+from topicscope.errors import InputError
+from topicscope.model.encoder import encoder_shapes
 from topicscope.scale import available_cores
 from topicscope.settings import Settings
+from topicscope.settings.text import TextSettings
 
 # Multiply-adds of a step from which the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at 3.3
 # billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
@@ -45,3 +54,181 @@ def step_size(settings: Settings, vocabulary: int) -> int:
     rows = min(longest, vocabulary) if settings.engine == "bag" else longest
     layer = rows * (4 * dimension**2 + 2 * rows * dimension)
     return settings.training.batch * (settings.model.layers * layer + rows * dimension * vocabulary)
+
+
+# How much memory a process may still take: what the machine has free, and what its control groups leave it.
+
+
+# A group's files with its limit and its use, and the line of memory.stat with cached files, which the system lets go of
+# before a process goes short; of control groups of version 2, and of version 1.
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+
+
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+
+
+def available_bytes(root: Path = Path("/")) -> int | None:
+    """Memory that can be had without swapping; None where the system does not say.
+
+    The least of what the machine has and what containers and batch systems allow. ``root``: of the file system.
+    """
+    return min([*_of_machine(root), *_of_groups(root)], default=None)
+
+
+def _of_machine(root: Path) -> Iterator[int]:
+    for line in _lines(root / "proc/meminfo"):
+        if line.startswith("MemAvailable:"):
+            yield int(line.split()[1]) * 1024
+            return
+    try:
+        yield os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return
+
+
+def _of_groups(root: Path) -> Iterator[int]:
+    """Of the process's own group and of all above it, whose limits hold for it too."""
+    mounted = root / "sys/fs/cgroup"
+    for line in _lines(root / "proc/self/cgroup"):
+        number, controllers, name = line.split(":", 2)
+        if number == "0":
+            base, files = mounted, VERSION_2
+        elif "memory" in controllers.split(","):
+            base, files = mounted / "memory", VERSION_1
+        else:
+            continue
+        # In a container the name may be the machine's, of a group that is not seen here; but the topmost one always is.
+        group = base / name.lstrip("/")
+        for folder in (group, *group.parents):
+            if folder.is_relative_to(base):
+                yield from _left(folder, *files)
+
+
+def _left(group: Path, limit: str, used: str, cached: str) -> Iterator[int]:
+    """What a group may still take; nothing if it has no limit."""
+    try:
+        most, now = ((group / name).read_text(encoding="ascii").strip() for name in (limit, used))
+    except OSError:
+        return
+    if most != "max":
+        given_back = dict(line.split(maxsplit=1) for line in _lines(group / "memory.stat")).get(cached, 0)
+        yield max(int(most) - int(now) + int(given_back), 0)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+# What a training step on text needs of memory, and what to say when there is too little.
+
+
+BYTES = 4
+
+
+# Copies of every weight: itself, its gradient, and Adam's two averages.
+WEIGHT_COPIES = 4
+
+
+# What is left to all else.
+SHARE = 0.9
+
+
+def weight_bytes(settings: TextSettings, vocabulary: int) -> int:
+    """Bytes of the weights and of what goes along with each; the square of the width, where there are many layers."""
+    shapes = encoder_shapes(settings.model, vocabulary, settings.positions).values()
+    return BYTES * WEIGHT_COPIES * sum(math.prod(shape) for shape in shapes)
+
+
+def passage_bytes(settings: TextSettings, vocabulary: int) -> float:
+    """About how many bytes a step keeps of a passage at its height: states of every layer, scores where masked."""
+    model = settings.model
+    # Kept for the backward pass: queries, keys, values, what attention gives, and the ins and outs of the blocks.
+    layer = 10 * model.width + 2 * model.feed_forward
+    scores = 3 * settings.masking.mask * vocabulary
+    return BYTES * settings.positions * (model.layers * layer + scores)
+
+
+def step_bytes(settings: TextSettings, vocabulary: int) -> float:
+    """About how many bytes a step keeps at its height: weights, and the passages that are computed at once."""
+    return weight_bytes(settings, vocabulary) + _at_once(settings) * passage_bytes(settings, vocabulary)
+
+
+def check_memory(settings: TextSettings, vocabulary: int, available: int | None = None) -> None:
+    """Refuse, before it starts, a step that cannot fit; the system would end the process without a word."""
+    available = available_bytes() if available is None else available
+    needed = step_bytes(settings, vocabulary)
+    if available is not None and needed > SHARE * available:
+        raise InputError(
+            f"a step needs about {needed / 1e9:.1f} GB and {available / 1e9:.1f} GB are free: "
+            f"{_remedy(settings, vocabulary, SHARE * available)}."
+        )
+
+
+def _remedy(settings: TextSettings, vocabulary: int, limit: float) -> str:
+    """Fewer passages at once, if one fits beside the weights; else a narrower model."""
+    training = settings.training
+    fitting = int((limit - weight_bytes(settings, vocabulary)) // passage_bytes(settings, vocabulary))
+    if fitting < 1:
+        return _narrower(settings, vocabulary, limit)
+    return (
+        f"raise training.accumulate from {training.accumulate} to {math.ceil(training.batch / fitting)}, which gives "
+        f"the same gradients, or lower training.batch from {training.batch} to {fitting * training.accumulate}"
+    )
+
+
+def _narrower(settings: TextSettings, vocabulary: int, limit: float) -> str:
+    """The largest width, a multiple of the heads, with which a step fits."""
+    model = settings.model
+
+    def needed(width: int) -> float:
+        return step_bytes(replace(settings, model=replace(model, width=width)), vocabulary)
+
+    widths = range(model.heads, model.width, model.heads)
+    fitting = bisect.bisect_right(widths, limit, key=needed)
+    if fitting:
+        return f"lower model.width from {model.width} to {widths[fitting - 1]}"
+    return (
+        f"no model.width is small enough, so lower the vocabulary ({vocabulary:,} tokens), model.feed_forward = "
+        f"{model.feed_forward} or data.length = {settings.data.length}"
+    )
+
+
+def _at_once(settings: TextSettings) -> int:
+    return math.ceil(settings.training.batch / settings.training.accumulate)
+
+
+@contextmanager
+def out_of_memory_said(settings: TextSettings, vocabulary: int) -> Iterator[None]:
+    """Turn what PyTorch says when memory runs out into one sentence on what to lower."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(
+            f"memory ran out in a step of training.batch = {settings.training.batch} passages of data.length = "
+            f"{settings.data.length} tokens: {_less_at_once(settings, vocabulary)}."
+        ) from None
+
+
+def _less_at_once(settings: TextSettings, vocabulary: int) -> str:
+    training, model = settings.training, settings.model
+    whole = step_bytes(settings, vocabulary)
+    if weight_bytes(settings, vocabulary) > whole / 2:
+        # Half of what was too much is enough, or the next half will be.
+        return f"the weights take most of it; {_narrower(settings, vocabulary, whole / 2)}"
+    if training.accumulate >= training.batch:
+        return f"a part is one passage already, so lower data.length or model.width = {model.width}"
+    return (
+        f"raise training.accumulate from {training.accumulate} to {min(2 * training.accumulate, training.batch)}, "
+        f"which gives the same gradients, or lower training.batch to {max(training.batch // 2, training.accumulate)}"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is about memory; on the CPU PyTorch has no type for it."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)

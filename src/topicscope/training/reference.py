@@ -2,17 +2,27 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+from safetensors.numpy import save
+
 from topicscope.errors import InputError
+from topicscope.files import write_atomically
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.training import Average
-from topicscope.synthetic.topics import TopicModel
+from topicscope.synthetic.documents import Bags
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.bayes import BayesFloors, bayes_floors
-from topicscope.theory.lemma import require_topic_sets
-from topicscope.theory.optima import theorem_2
-from topicscope.theory.population import finite_optimum, moments, population_loss
+from topicscope.theory.cross_entropy import cross_entropy_optimum
+from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
+from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.theorem1 import semidefinite_optimum, theorem_1_bias
+from topicscope.theory.theorem2 import theorem_2
 
 # Documents that the floor is estimated from: an interval of about ± 0.002 (squared) at the paper's setting.
 FLOOR_DOCUMENTS = 500
@@ -69,3 +79,113 @@ def _require_closed_form(settings: Settings) -> None:
         raise InputError("The optimum under uniform attention has a closed form for the squared loss only.")
     if settings.model.masked_keys == "hidden":
         raise InputError("The closed form is for visible masked keys.")
+
+
+# Matrices to hold a run's own against, where theory has one, and in words which one it is or why there is none.
+
+
+FILE = "reference.safetensors"
+
+
+# Documents of the large-sample cross-entropy optimum, which has six entries to determine.
+SAMPLE_DOCUMENTS = 4_000
+
+
+# Larger matrices are not looked at entry by entry.
+LARGEST_VOCABULARY = 512
+
+
+Matrix = Float[np.ndarray, "token token"]
+
+
+def write_reference_matrices(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+    """Write the matrices and the topic of each token; what each is, or why it is missing, for reference.json."""
+    matrices: dict[str, Callable[[Settings, TopicModel], tuple[Matrix, str]]] = {
+        "value": _value,
+        "embedding_products": _embedding,
+    }
+    arrays, said = {"word_topics": topic_model.word_topics.astype(np.int64)}, {}
+    for name, matrix in matrices.items():
+        try:
+            if topic_model.vocabulary > LARGEST_VOCABULARY:
+                raise InputError("The vocabulary is too large to be looked at entry by entry.")
+            found, what = matrix(settings, topic_model)
+            arrays[name], said[name] = found.astype(np.float32), {"what": what}
+        except InputError as error:
+            said[name] = {"reason": str(error)}
+    # What W^V does between tokens; W^V itself for one-hot embeddings.
+    said["value_products"] = said["value"]
+    if "value" in arrays:
+        arrays["value_products"] = arrays["value"].copy()
+    write_atomically(folder / FILE, save(arrays))
+    return said
+
+
+def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
+    """The optimum of W^V under uniform attention and one-hot embeddings, at the run's λ where the run has these."""
+    training, model = settings.training, settings.model
+    if model.masked_keys == "hidden":
+        raise InputError("Theory's matrix is for visible masked keys.")
+    own = _alone(settings, "value") and _one_hot(settings)
+    ridge = training.l2 if own and "value" in training.l2_parts else 0.0
+    kind = "Under uniform attention and one-hot embeddings, which this run does not have: the pattern alone compares. "
+    said = "" if own else kind
+    if training.loss == "squared":
+        matrix = _squared_optimum(settings.data, settings.masking, training.average, ridge)
+        return matrix, f"{said}The exact optimum for finite documents at λ = {ridge:g}."
+    if topic_model.equal_words is None or not own or not ridge or training.average != "document":
+        raise InputError(
+            "Under cross-entropy theory gives a W^V to compare with only when W^V alone is trained, with L2, one-hot "
+            "embeddings and uniform attention; this run differs."
+        )
+    matrix = _cross_entropy_optimum(settings.data, settings.masking, ridge)
+    return matrix, f"The optimum on a sample of {SAMPLE_DOCUMENTS:,} documents at λ = {ridge:g}."
+
+
+def _embedding(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
+    """The best W^E⊤W^E where the embedding is trained alone, as in Theorem 1."""
+    training, model = settings.training, settings.model
+    alone = _alone(settings, "embedding", "prediction_bias") and not model.value.train
+    if not alone or model.value.start != "identity" or topic_model.equal_words is None:
+        raise InputError("W^E⊤W^E is determined only where the embedding is trained alone with W^V = I (Theorem 1).")
+    if training.loss != "squared" or model.masked_keys == "hidden" or training.l2:
+        raise InputError("Theorem 1 is about the squared loss, visible masked keys and no L2.")
+    matrix = _semidefinite(settings.data, settings.masking, training.average, model.prediction_bias.start)
+    return matrix, "The best positive semi-definite matrix for finite documents."
+
+
+def _alone(settings: Settings, *names: str) -> bool:
+    """Whether attention is uniform and only these parts matter: biases at zero, no switches on, one layer."""
+    model = settings.model
+    biases = [model.part(name) for name in ("value_bias", "prediction_bias") if name not in names]
+    still = all(not bias.train and bias.start == "zero" for bias in biases)
+    plain = model.layers == 1 and not model.extras and not model.residual and model.positions == "none"
+    return model.uniform and settings.training.schedule == "joint" and plain and still
+
+
+def _one_hot(settings: Settings) -> bool:
+    return settings.model.embedding.start == "identity" and not settings.model.embedding.train
+
+
+@lru_cache(maxsize=16)
+def _squared_optimum(data: Data, masking: Masking, average: Average, ridge: float) -> Matrix:
+    return finite_optimum(moments(TopicModel.from_settings(data), masking, average), ridge)
+
+
+@lru_cache(maxsize=16)
+def _cross_entropy_optimum(data: Data, masking: Masking, ridge: float) -> Matrix:
+    model, draw = TopicModel.from_settings(data), generator(0, Purpose.THEORY)
+    documents = sample_documents(model, SAMPLE_DOCUMENTS, generator=draw)
+    bags = Bags.of(mask_documents(documents, masking, model.vocabulary, generator=draw), model.vocabulary)
+    words = model.equal_words
+    assert words is not None
+    return cross_entropy_optimum(bags, model.topics, words, ridge).matrix(model.topics, words)
+
+
+@lru_cache(maxsize=16)
+def _semidefinite(data: Data, masking: Masking, average: Average, bias: str) -> Matrix:
+    model = TopicModel.from_settings(data)
+    words = model.equal_words
+    assert words is not None
+    vector = theorem_1_bias(model.topics, words, masking) if bias == "theorem" else None
+    return semidefinite_optimum(moments(model, masking, average), vector).matrix

@@ -1,4 +1,4 @@
-"""Run folders: settings, metrics, checkpoints, snapshots and versions; atomic, and enough to run it all again."""
+"""Ctrl-C while training: the step that is being computed is finished and saved, then the run stops."""
 
 import contextlib
 import dataclasses
@@ -7,27 +7,85 @@ import json
 import logging
 import math
 import platform
+import shlex
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, StoppedTraining
 from topicscope.files import alone_in, read_rows, remove_leftovers, write_atomically
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
 from topicscope.training.schedule import logged_steps, snapshot_steps
 
+# Asked between steps: whether to save and stop.
+Stop = Callable[[], bool]
+
+
+def never() -> bool:
+    """For work whose stopping is somebody else's: a kill loses what was done since the last checkpoint."""
+    return False
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[Stop]:
+    """Whether Ctrl-C was pressed, as a function to ask between steps; pressed twice, it stops at once.
+
+    An interrupt in the middle of a step would leave some weights updated and others not. Only where Ctrl-C means what
+    it usually does: in the main thread, with Python's own handler.
+    """
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    main = threading.current_thread() is threading.main_thread()
+    usual = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed
+    finally:
+        if usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stopped(step: int, out: Path) -> StoppedTraining:
+    """What is said of a run that was stopped and saved."""
+    again = f"topicscope train --out {shlex.quote(str(out))} --resume"
+    return StoppedTraining(f"stopped at step {step}, which is saved: {again} goes on from there.")
+
+
+# Run folders: settings, metrics, checkpoints, snapshots and versions; atomic, and enough to run it all again.
+
+
 RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
+
+
 # Parts of the package, and packages, that a run's numbers depend on.
 SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "randomness.py")
+
+
 LIBRARIES = ("torch", "numpy", "scipy")
+
+
 Row = dict[str, Any]
+
+
 Snapshot = dict[str, np.ndarray]
+
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +105,7 @@ class RunFolder:
         return f"RunFolder({str(self.path)!r})"
 
     def _repr_html_(self) -> str:
-        from topicscope.report.notebook import run_html
+        from topicscope.reporting.notebook import run_html
 
         return run_html(str(self.path), self.metrics(), self.settings().training.steps)
 

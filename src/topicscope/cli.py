@@ -1,0 +1,111 @@
+"""Choose the sub-command, parse its options with tyro, and turn every error into one line and an exit code."""
+
+import difflib
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+
+import topicscope
+from topicscope.errors import DivergedError, InputError, LostWorkError
+
+# Name of the sub-command, which is also that of its module here, and what it does.
+COMMANDS = {
+    "bench": "measure a training step beside Hugging Face's",
+    "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
+    "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
+    "probe": "topic structure in pretrained transformers, on any corpus",
+    "report": "one HTML page, to look at and to send, from finished work",
+    "reproduce": "run the paper's claims: verdicts, numbers and figures",
+    "sweep": "train many settings and seeds into one table, on this machine or on Ray",
+    "theory": "closed forms, exact optima and floors for one setting",
+    "train": "train one model into a run folder",
+}
+
+
+# Of commands that Ctrl-C stops in their midst: what stays, and how to go on. The others keep nothing.
+KEPT = {
+    "probe": "what was measured is kept, and the same command goes on from there",
+    "reproduce": "what was measured is kept, and the same command goes on from there",
+    "sweep": "what was trained is kept, and the same command with --resume goes on from there",
+    "train": "what was finished is kept, and the same command with --resume goes on from its last checkpoint",
+}
+
+
+USAGE = """topicscope shows how transformers learn topic structure, and checks it against theory.
+
+usage: topicscope COMMAND [OPTIONS]        topicscope COMMAND --help for the options and examples
+
+{commands}
+
+  --version   print the version
+  --help      print this
+
+examples:
+  topicscope reproduce --out results
+  topicscope theory --topics 10 --words 10 --per-document 2
+  topicscope train --out runs/first --training.steps 300
+  topicscope report results runs/first --out report.html
+  topicscope train examples/figure2.toml --out runs/figure2 --seed 1
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code is 0, 2 bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(words)
+    except (InputError, DivergedError, LostWorkError) as error:
+        sys.stderr.write(f"topicscope: {error}\n")
+        return error.exit_code
+    except KeyboardInterrupt as stop:
+        sys.stderr.write(f"topicscope: {_stopped(words, stop)}\n")
+        return 130
+    except BrokenPipeError:
+        # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
+        sys.stderr.close()
+        return 0
+    except MemoryError:
+        sys.stderr.write("topicscope: memory ran out: lower the sizes (topics, words, length, batch).\n")
+        return InputError.exit_code
+    except OSError as error:
+        # A folder that cannot be written, a full disk: the system's own words, without a traceback.
+        sys.stderr.write(f"topicscope: {error.filename or 'a file'} cannot be used: {error.strerror or error}.\n")
+        return InputError.exit_code
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("--help", "-h"):
+        sys.stdout.write(USAGE.format(commands=_command_table()))
+        return 0
+    if words[0] == "--version":
+        sys.stdout.write(f"topicscope {topicscope.__version__}\n")
+        return 0
+    name, rest = words[0], words[1:]
+    if name not in COMMANDS:
+        nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.0)[0]
+        raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
+    # Imported only now: --help must answer at once, and torch takes seconds.
+    _refuse_twice(rest)
+    return int(importlib.import_module(f"topicscope.commands.{name}").main(rest) or 0)
+
+
+def _refuse_twice(words: list[str]) -> None:
+    """Of an option that is given twice tyro would take the last, without a word."""
+    options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+    twice = next((option for option in options if options.count(option) > 1), None)
+    if twice:
+        raise InputError(f"{twice} is given twice: give it once, with all its values behind it.")
+
+
+def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
+    """What is said after Ctrl-C. A run says itself where it was saved; within other work that is not how to go on."""
+    name = words[0] if words else ""
+    if name == "train" and str(stop):
+        return str(stop)
+    return f"stopped; {KEPT[name]}." if name in KEPT else "stopped."
+
+
+def _command_table() -> str:
+    width = max(map(len, COMMANDS))
+    return "\n".join(f"  {name:<{width}}   {text}" for name, text in COMMANDS.items())

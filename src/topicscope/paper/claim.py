@@ -1,0 +1,428 @@
+"""What claims and figures rest on: work that is done once, in any process, kept on disk and given back as a result.
+
+Training an experiment is one kind (``paper.experiments``); probing a model on a corpus is another. A new kind is a
+frozen dataclass at the top of a module (it is pickled for the worker) with the members of ``Need``. Nothing else has to
+know of it::
+
+    @dataclass(frozen=True, kw_only=True)
+    class Probe:
+        name: str
+        model: str
+        cost = 20.0
+        suffix = ".json"
+
+        def key(self, seeds: Seeds) -> dict[str, Any]:
+            return {"probe": self.model, "seeds": list(seeds), "code": code_digest(("probing", "text", "measure"))}
+
+        def compute(self, seeds: Seeds) -> bytes: ...  # Heavy imports go inside.
+
+        def restore(self, content: bytes) -> ProbeResult: ...
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+
+from topicscope.measure.uncertainty import (
+    CONFIDENCE,
+    Interval,
+    holm,
+    interval_p,
+    proportion_interval,
+    proportion_p,
+    student_interval,
+    student_p,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Seeds = tuple[int, ...]
+
+
+Results = Mapping[str, Any]
+
+
+"""What ``restore`` gave, by the need's name."""
+
+
+@runtime_checkable
+class Need(Protocol):
+    """One piece of work."""
+
+    @property
+    def name(self) -> str:
+        """Readable and unique, with slashes: "figure2/squared-adam"."""
+
+    @property
+    def cost(self) -> float:
+        """Seconds on one idle core with the quick preset's seeds, roughly: orders work and estimates the time left."""
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the file that keeps it."""
+
+    def key(self, seeds: Seeds) -> dict[str, Any]:
+        """Everything that the result depends on, as plain values; the name is not part of it. Equal keys, one work."""
+
+    def compute(self, seeds: Seeds) -> bytes:
+        """Do the work."""
+
+    def restore(self, content: bytes) -> Any:
+        """The result from what ``compute`` returned; an attribute ``seconds`` of it counts as what it took."""
+
+
+def total_cost(needs: Sequence[Need]) -> float:
+    """Of several."""
+    return sum((need.cost for need in needs), start=0.0)
+
+
+# A claim of the paper: its source, a statement, a rule fixed beforehand, a measurement, and the verdict that follows.
+#
+# A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings(preset) -> tuple[Drawing, ...]``;
+# ``paper.registry`` gathers them. For example::
+#
+#     def claims(preset: Preset) -> tuple[Claim, ...]:
+#         return (
+#             Claim(
+#                 id="figure2/squared-adam/contrast",
+#                 source="Figure 2",
+#                 statement="W^V trained with squared loss and Adam is larger within topics than between them.",
+#                 expected="> 0",
+#                 rule=above(0),
+#                 needs=(SQUARED_ADAM,),
+#                 measure=lambda trained: over_seeds(trained[SQUARED_ADAM.name].contrasts["value"][:, -1]),
+#                 figure="figure2",
+#             ),
+#         )
+#
+# The verdict never looks at anything but the measurement and the rule: ``holds`` if the 95 % interval is inside the
+# rule's, ``fails`` if it is outside on one side, ``undecided`` if it straddles an end (or a run diverged).
+
+
+Verdict = Literal["holds", "fails", "undecided", "not run"]
+
+
+Number = float | int | np.floating[Any] | np.integer[Any]
+
+
+Detail = Number | str | None
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much is run: ``quick`` for everyone, ``paper`` for a number to cite."""
+
+    name: str
+    seeds: int
+    models: tuple[str, ...] = ()
+    """Language models to probe, as ``--models`` names them; the claims' own choice if none is named."""
+
+    @property
+    def full(self) -> bool:
+        """Whether grids are the fuller ones."""
+        return self.name == "paper"
+
+
+PRESETS = {"quick": Preset("quick", 5), "paper": Preset("paper", 20)}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The claim holds if the true number is strictly between these two."""
+
+    low: Number = -np.inf
+    high: Number = np.inf
+
+    def __post_init__(self) -> None:
+        assert self.low < self.high
+
+
+def above(low: Number) -> Rule:
+    """Larger than ``low``."""
+    return Rule(low=low)
+
+
+def below(high: Number) -> Rule:
+    """Smaller than ``high``."""
+    return Rule(high=high)
+
+
+def within(low: Number, high: Number) -> Rule:
+    """Between the two."""
+    return Rule(low, high)
+
+
+def near(target: Number, tolerance: Number) -> Rule:
+    """Less than ``tolerance`` from ``target``."""
+    return Rule(target - tolerance, target + tolerance)
+
+
+@dataclass(frozen=True)
+class Given:
+    """An interval that was computed elsewhere (a bootstrap, say), and a test's p-value (a permutation, say)."""
+
+    low: float
+    high: float
+    """Ends of the 95 % interval."""
+
+    p: float = np.nan
+    """Two-sided p-value of the hypothesis that the number is ``null``; NaN if there was no test."""
+
+    null: float = np.nan
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A number and what its uncertainty comes from.
+
+    Make one with ``exact``, ``over_seeds``, ``proportion`` or ``interval_given``.
+    """
+
+    values: tuple[float, ...]
+    """The number itself if exact or with a given interval; one a seed; ones and zeros for a proportion."""
+
+    kind: Literal["exact", "mean", "proportion", "given"]
+
+    details: Mapping[str, Detail] = field(default_factory=dict)
+    """Numbers shown beside it, on which no verdict rests."""
+
+    given: Given | None = None
+
+    @property
+    def finite(self) -> bool:
+        """Whether all runs gave a number, and a given interval has ends."""
+        ends = (self.given.low, self.given.high) if self.given else ()
+        return bool(np.isfinite(self.values).all() and not np.isnan(ends).any())
+
+    @property
+    def value(self) -> float:
+        """The number."""
+        return float(np.mean(self.values))
+
+    def interval(self, confidence: float = CONFIDENCE) -> Interval:
+        """The number with its confidence interval, of no width if exact."""
+        if self.kind == "exact":
+            return Interval(self.value, self.value, self.value)
+        if self.given:
+            assert confidence == CONFIDENCE, "a given interval has the confidence that it was computed with"
+            return Interval(self.value, self.given.low, self.given.high)
+        if self.kind == "proportion":
+            return proportion_interval(round(sum(self.values)), len(self.values), confidence)
+        return student_interval(np.array(self.values), confidence)
+
+    def p_value(self, threshold: Number) -> float:
+        """How well the measurement agrees with a true number exactly at the threshold."""
+        if self.kind == "exact":
+            return float(self.value == threshold)
+        if self.given:
+            p = interval_p(self.interval(), float(threshold))
+            # Where a test was made of this very threshold, both it and the interval must speak against it.
+            return max(p, self.given.p) if threshold == self.given.null else p
+        if self.kind == "proportion":
+            return proportion_p(round(sum(self.values)), len(self.values), float(threshold))
+        return student_p(np.array(self.values), float(threshold))
+
+
+def exact(value: Number, **details: Detail) -> Measurement:
+    """A number without uncertainty."""
+    return Measurement((float(value),), "exact", details)
+
+
+def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measurement:
+    """One number a seed; their mean is what the claim is about."""
+    return Measurement(tuple(float(value) for value in values), "mean", details)
+
+
+def proportion(outcomes: Sequence[bool] | np.ndarray, **details: Detail) -> Measurement:
+    """In how many of the runs (or cells of a map) something is so."""
+    return Measurement(tuple(float(outcome) for outcome in outcomes), "proportion", details)
+
+
+def interval_given(
+    value: Number,
+    low: Number,
+    high: Number,
+    *,
+    p: Number | None = None,
+    null: Number = 0.0,
+    **details: Detail,
+) -> Measurement:
+    """A number whose 95 % interval, and p-value of being ``null``, come from outside: a bootstrap, a permutation.
+
+    An interval that leaves its own value out (a skewed bootstrap may) is widened to take it in.
+    """
+    low, high = float(np.minimum(low, value)), float(np.maximum(high, value))
+    given = Given(low, high) if p is None else Given(low, high, float(p), float(null))
+    return Measurement((float(value),), "given", details, given)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """One statement of the paper (or of ours beside it), and how it is decided."""
+
+    id: str
+    """Unique, small letters with slashes, beginning with what it is about: "figure2/squared-adam/same-topic"."""
+
+    source: str
+    """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"."""
+
+    statement: str
+    """One sentence that the measured number can show to be wrong."""
+
+    expected: float | int | str
+    """What the number should be, or the condition on it in words ("> 0")."""
+
+    rule: Rule
+
+    measure: Callable[[Results], Measurement]
+    """From the results of ``needs``, by name, to the number; an exact claim takes none."""
+
+    needs: tuple[Need, ...] = ()
+    unit: str = ""
+    figure: str = ""
+    """Name of the figure that shows it."""
+
+    ours: bool = False
+    """Not the paper's: a corrected or sharper statement that stands beside one of the paper's."""
+
+    unavailable: str = ""
+    """Why it cannot be run here (a model that is not on this machine), in one sentence; it is then ``not run``."""
+
+    @property
+    def cost(self) -> float:
+        """Seconds that what it needs takes; 0 for theory."""
+        return total_cost(self.needs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png, .svg and .csv."""
+
+    name: str
+    draw: Callable[[Results], "Figure"]
+    needs: tuple[Need, ...] = ()
+
+
+def verdict(rule: Rule, measurement: Measurement) -> Verdict:
+    """What follows from rule and 95 % interval."""
+    return _decided(rule, measurement, decision_p(rule, measurement))
+
+
+def decision_p(rule: Rule, measurement: Measurement) -> float:
+    """The p-value of the side that the verdict takes: below 0.05 if and only if the interval straddles no end.
+
+    Inside the rule, both ends must be refuted, so the larger of their p-values counts; outside, the end that was
+    crossed. An exact number is certain.
+    """
+    if not measurement.finite:
+        return 1.0
+    if measurement.kind == "exact":
+        return 0.0
+    low, high = measurement.p_value(rule.low), measurement.p_value(rule.high)
+    if rule.low < measurement.value < rule.high:
+        return max(low, high)
+    return low if measurement.value <= rule.low else high
+
+
+def corrected_verdicts(decided: Sequence[tuple[Rule, Measurement]]) -> list[Verdict]:
+    """Verdicts that hold together: with probability 95 % none of those that say holds or fails is wrong (Holm).
+
+    Exact numbers have no uncertainty and do not count among the many.
+    """
+    uncertain = [place for place, (_, measurement) in enumerate(decided) if measurement.kind != "exact"]
+    p_values = np.zeros(len(decided))
+    p_values[uncertain] = holm(np.array([decision_p(*decided[place]) for place in uncertain], dtype=np.float64))
+    return [_decided(*pair, float(p)) for pair, p in zip(decided, p_values, strict=True)]
+
+
+def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
+    if not measurement.finite or p >= 1 - CONFIDENCE:
+        return "undecided"
+    return "holds" if rule.low < measurement.value < rule.high else "fails"
+
+
+def row(
+    claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seconds: float = 0.0, seeds: int = 0
+) -> dict[str, Any]:
+    """One row of claims.json; ``measurement`` is None for a claim that was not run.
+
+    ``seeds`` is how many runs were asked for, and stands for an exact number; a mean or a proportion knows its own,
+    which may be fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
+    number is exact, and where a single seed leaves it without an interval.
+    """
+    known = measurement if measurement is not None and measurement.finite else None
+    interval = known.interval() if known else None
+    bounded = interval is not None and known is not None and known.kind != "exact"
+    bounded = bounded and interval is not None and bool(np.isfinite([interval.low, interval.high]).all())
+    details = plain_details(measurement.details) if measurement else {}
+    return {
+        "id": claim.id,
+        "source": claim.source,
+        "statement": claim.statement,
+        "expected": claim.expected,
+        "measured": interval.value if interval else None,
+        "low": interval.low if interval and bounded else None,
+        "high": interval.high if interval and bounded else None,
+        "unit": claim.unit,
+        "verdict": verdict(claim.rule, measurement) if measurement else "not run",
+        "verdict_corrected": corrected if measurement else "not run",
+        "ours": claim.ours,
+        "rule": rule_text(claim.rule),
+        "seeds": _seeds(measurement, seeds) if measurement and claim.needs else 0,
+        "seconds": round(seconds, 3),
+        "figure": claim.figure,
+        "details": details | ({"reason": claim.unavailable} if claim.unavailable else {}),
+    }
+
+
+def _seeds(measurement: Measurement, asked: int) -> int:
+    return {"given": 0, "exact": asked}.get(measurement.kind, len(measurement.values))
+
+
+def rule_text(rule: Rule) -> str:
+    """The rule as one reads it."""
+    if np.isinf(rule.low):
+        return f"< {rule.high:.6g}"
+    if np.isinf(rule.high):
+        return f"> {rule.low:.6g}"
+    # Enough digits to tell the ends apart, and from what is between them.
+    digits = max(
+        6, int(np.ceil(np.log10(max(abs(float(rule.low)), abs(float(rule.high))) / float(rule.high - rule.low)))) + 2
+    )
+    return f"between {rule.low:.{digits}g} and {rule.high:.{digits}g}"
+
+
+def plain_details(details: Mapping[str, Detail]) -> dict[str, float | str | None]:
+    """Details as JSON has them: no NumPy numbers, and null for what is not finite."""
+    return {name: _plain(value) for name, value in details.items()}
+
+
+def _plain(value: Detail) -> float | str | None:
+    if isinstance(value, str) or value is None:
+        return value
+    return float(value) if np.isfinite(value) else None
+
+
+# Kinds of claims on exact numbers: what is expected and the rule are one statement, said once.
+
+
+# A number that should be zero, up to rounding; excess losses are below 10⁻¹⁵ then.
+ROUNDING = 1e-10
+
+
+def zero(**claim: Any) -> Claim:
+    """The number, least at zero, is there up to rounding."""
+    return Claim(expected=0.0, rule=below(ROUNDING), **claim)
+
+
+def equal(value: Number, tolerance: float = ROUNDING, **claim: Any) -> Claim:
+    """The number is this one."""
+    return Claim(expected=float(value), rule=near(value, tolerance), **claim)
+
+
+def larger(than: Number, **claim: Any) -> Claim:
+    """The number is above this one."""
+    return Claim(expected=f"> {than:g}", rule=above(than), **claim)

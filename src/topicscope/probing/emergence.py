@@ -1,0 +1,110 @@
+"""Topic structure of a model while it trains: the probe's measures, on words and passages that stay the same.
+
+Topics are fitted on one half of the articles and attention is measured on the other. Words, passages and bootstrap
+draws are the same at every step, so that steps can be compared.
+"""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.errors import InputError
+from topicscope.probing.models import EncoderSubject
+from topicscope.probing.passes import places
+from topicscope.probing.rows import plain
+from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, PairPlan, passage_pairs
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
+from topicscope.probing.statistics.resampling import contrast
+from topicscope.probing.statistics.similarity import pair_averages, prepared
+from topicscope.probing.topics import Labels, TopicSettings, fit_topics, labels
+from topicscope.randomness import Purpose, generator
+from topicscope.settings.text import TextTopics
+from topicscope.text.tokens import Passages, Tokenizer
+
+# Passages a forward pass.
+BATCH = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Emergence:
+    """What is measured at every step: labelled words, and passages with the words in them."""
+
+    labels: Labels
+    passages: tuple[Int[np.ndarray, " _"], ...]
+    words: tuple[Int[np.ndarray, " _"], ...]
+    """Which labelled word each position of the passage is, −1 for none."""
+
+    articles: Int[np.ndarray, " passage"]
+    replicates: int
+    seed: int = 0
+
+    def measure(self, subject: EncoderSubject) -> dict[str, Any]:
+        """Same- against different-topic averages, with intervals: embeddings, attention by layer and by head."""
+        return plain(self._embeddings(subject) | self._attention(subject))
+
+    def _embeddings(self, subject: EncoderSubject) -> dict[str, Any]:
+        """Cosine similarity of all pairs of labelled words: in the embedding matrix and after the embedding layer."""
+        labelling = Labelling(self.labels.membership)
+        draw = generator(self.seed, Purpose.BOOTSTRAP)
+        weights = TopicWeights.draw(labelling, self.replicates, generator=draw)
+        vectors = {
+            "matrix": subject.embedding_matrix()[self.labels.tokens],
+            "layer": subject.embedding_layer(self.labels.tokens),
+        }
+        found = {}
+        for name, each in vectors.items():
+            averages = pair_averages(prepared(each, "cosine"), labelling, weights)
+            found[f"embedding_{name}"] = asdict(contrast(averages.same, averages.different))
+        return found
+
+    def _attention(self, subject: EncoderSubject) -> dict[str, Any]:
+        plan = PairPlan((Labelling(self.labels.membership),))
+        accumulator = PairAccumulator(plan, subject.layers, subject.heads)
+        for first in range(0, len(self.passages), BATCH):
+            batch = slice(first, first + BATCH)
+            attention = [layer.numpy() for layer in subject.attention(self.passages[batch])]
+            for number, (words, article) in enumerate(zip(self.words[batch], self.articles[batch], strict=True)):
+                inside = [layer[number, :, : len(words), : len(words)] for layer in attention]
+                accumulator.add(passage_pairs(inside, words), int(article))
+        replicates = AttentionReplicates(self.replicates, self.seed)
+        replicates.add(accumulator.result().articles)
+        averages = replicates.averages(0)
+        return {
+            "attention": _contrast(averages.mean(axis=(2, 3))),
+            "attention_by_layer": [_contrast(averages[:, :, layer].mean(axis=2)) for layer in range(subject.layers)],
+            "attention_by_layer_head": [
+                [_contrast(averages[:, :, layer, head]) for head in range(subject.heads)]
+                for layer in range(subject.layers)
+            ],
+        }
+
+
+def _contrast(averages: Float[np.ndarray, "replicate class"]) -> dict[str, Any]:
+    return asdict(contrast(averages[:, SAME_TOPIC], averages[:, DIFFERENT_TOPIC]))
+
+
+def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTopics, folder: Path) -> Emergence:
+    """Fit topics (found again in the folder) and choose the passages to measure on."""
+    fitting = TopicSettings(topics=settings.count, iterations=settings.iterations, coherence=False)
+    [fitted] = fit_topics(passages, tokenizer, fitting, folder=folder)
+    # ⌊f V⌋ + 1 words are kept of V.
+    fraction = min((settings.words - 0.5) / len(fitted.tokens), 0.99)
+    chosen = labels(fitted, fraction, "one")
+    candidates = passages.for_measures
+    if not len(candidates):
+        raise InputError(
+            "topics.passages cannot be drawn: all articles are in the half that topics are fitted on; give a corpus "
+            "with more articles, or training.measures = 0."
+        )
+    draw = generator(0, Purpose.MEASURE)
+    drawn = np.sort(draw.permutation(candidates)[: settings.passages])
+    return Emergence(
+        labels=chosen,
+        passages=tuple(np.asarray(passages[place]) for place in drawn.tolist()),
+        words=tuple(places(passages.whole_tokens(place), chosen.tokens) for place in drawn.tolist()),
+        articles=passages.articles[drawn].astype(np.int64),
+        replicates=settings.replicates,
+    )

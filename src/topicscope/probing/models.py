@@ -1,0 +1,543 @@
+"""Where a model's files are: a name of the Hugging Face hub, a folder, or the packaged default, as one folder.
+
+No file of a model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows
+them; a model that brings code of its own is refused.
+"""
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from topicscope.errors import InputError
+from topicscope.model.encoder import Encoder
+from topicscope.probing.settings import Device, Precision
+from topicscope.text import hub
+from topicscope.text.tokenizers import MINILM, UNTRAINED, Tokenizer, model_source
+
+INSTALL = 'pip install "topicscope[language]"'
+
+
+# What is fetched of a repository: settings, vocabularies, and weights of one kind.
+FILES = ("*.json", "*.txt", "*.model")
+
+
+TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
+
+
+SAFE_WEIGHTS = "*.safetensors"
+
+
+PICKLED_WEIGHTS = "*.bin"
+
+
+# As transformers names them: other files, such as training_args.bin, are pickles too.
+PICKLED_MODEL = "pytorch_model*.bin"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One model to be probed, and where its files are."""
+
+    name: str
+    """As the user gave it: ``minilm``, ``random:minilm``, a folder, ``google-bert/bert-base-uncased``."""
+
+    revision: str
+    """Checkpoint: branch, tag or commit of the hub, or a folder within a local one; empty for the newest."""
+
+    folder: Path
+
+    untrained: bool
+    """The same architecture with weights freshly drawn."""
+
+    pickled: bool = False
+    """Weights are read from ``.bin``: there are no safetensors, and the user allowed it."""
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where its tokenizer is: a checkpoint within a folder may have that of the folder."""
+        above = self.folder.parent
+        return above if self.revision and not _has_tokenizer(self.folder) and _has_tokenizer(above) else self.folder
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies the model's content, as it was when this was first asked for; goes along to other processes."""
+        return model_digest(self)
+
+
+def model_digest(source: Source) -> str:
+    """Identifies the content that a model's folder has now: settings and weights."""
+    found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
+    patterns = ("config.json",) if source.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
+    for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
+        found.update(f"{path.name} {path.stat().st_size}".encode())
+        with path.open("rb") as file:
+            found.update(hashlib.file_digest(file, "sha256").digest())
+    return found.hexdigest()[:20]
+
+
+def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
+    """Refuse models and revisions that do not go together, and no model at all."""
+    if not models:
+        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
+    if revisions and len(models) != 1:
+        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
+    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
+        raise InputError("A model or revision is given twice: name each once.")
+
+
+def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
+    """The folder of a model, fetched from the hub if it is not there and the network is."""
+    untrained = name.startswith(UNTRAINED)
+    plain = name.removeprefix(UNTRAINED)
+    if not plain:
+        raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{MINILM}.')
+    folder = _folder(plain, revision, weights=not untrained, allow_bin=allow_bin)
+    if not (folder / "config.json").is_file():
+        raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub's name.")
+    pickled = not untrained and _needs_pickle(plain, folder, allow_bin=allow_bin)
+    return Source(name, revision, folder, untrained, pickled)
+
+
+def special_tokens(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The tokens that the tokenizer puts before and after a text."""
+    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
+    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
+
+
+def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
+    if name == MINILM and revision:
+        raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
+    if name == MINILM or Path(name).expanduser().is_dir():
+        folder = Path(model_source(name)) / revision
+        if not folder.is_dir():
+            raise InputError(f"--revision {revision} is no folder in {name}: name those that hold its checkpoints.")
+        return folder
+    if Path(name).exists():
+        raise InputError(f"model {name} is a file: give the folder that holds it, or a name of the hub.")
+    patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
+    return _from_hub(name, revision, patterns)
+
+
+def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+        from huggingface_hub.errors import RevisionNotFoundError as NoRevisionError
+    except ImportError:
+        raise InputError(f"models of the hub need transformers, which is not installed: {INSTALL}.") from None
+    try:
+        cached_only = not hub.reachable()
+        folder = snapshot_download(
+            name, revision=revision or None, allow_patterns=patterns, local_files_only=cached_only
+        )
+        return Path(folder)
+    except HFValidationError:
+        raise InputError(
+            f"model {name} is neither a folder nor a possible name of the hub: give {MINILM}, a folder, or a name "
+            "such as google-bert/bert-base-uncased."
+        ) from None
+    except GatedRepoError:
+        raise InputError(f"model {name} is gated: ask for access on its page and log in, or give a folder.") from None
+    except RepositoryNotFoundError:
+        raise InputError(f"model {name} is not on the hub: check the name, or give {MINILM} or a folder.") from None
+    except NoRevisionError:
+        raise InputError(f"--revision {revision} is not one of {name}'s: give a branch, tag or commit of it.") from None
+    except (OSError, ValueError):
+        raise InputError(
+            f"model {name}{f' (revision {revision})' if revision else ''} is not in the local cache and the hub cannot "
+            f"be reached: give {MINILM} or a local folder, or connect to the network."
+        ) from None
+
+
+def check_tokenizer(source: Source) -> None:
+    """Refuse a model without a tokenizer: transformers would make an empty one up."""
+    if not _has_tokenizer(source.tokenizer_folder):
+        raise InputError(
+            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
+        )
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any(path.is_file() for pattern in TOKENIZERS for path in folder.glob(pattern))
+
+
+def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
+    """Whether weights must come from a pickle; refused unless allowed."""
+    if any(folder.glob(SAFE_WEIGHTS)):
+        return False
+    # Of a name on the hub, pickles are not fetched unless they are allowed: there may be some.
+    known = allow_bin or Path(name).expanduser().is_dir()
+    if known and not any(folder.glob(PICKLED_MODEL)):
+        raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
+    if not allow_bin:
+        raise InputError(
+            f"model {name} has no .safetensors weights: convert it with save_pretrained, or allow pickled .bin weights "
+            "with --allow-bin if you trust their source."
+        )
+    return True
+
+
+def check_architecture(source: Source) -> None:
+    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
+    try:
+        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if kind in CONFIG_MAPPING:
+        return
+    if isinstance(settings, dict) and "auto_map" in settings:
+        raise InputError(
+            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
+            "of transformers."
+        )
+    raise InputError(
+        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
+    )
+
+
+# What the probe measures: anything that offers word embeddings and attention.
+#
+# :class:`Subject` is all that the rest of the probe knows of a model. :class:`HuggingFaceModel` offers it for every
+# architecture of transformers, by the models' common interface alone (``get_input_embeddings``, ``get_encoder``,
+# ``output_attentions``, ``output_hidden_states``); what else must be known (layers, heads, whether attention is causal,
+# the longest input) is found by running the model once.
+
+
+# Words per batch where embeddings are taken one word at a time.
+WORDS_AT_ONCE = 2_048
+
+
+# Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
+SPARE_POSITIONS = 8
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """A model that can be probed."""
+
+    @property
+    def name(self) -> str:
+        """What rows of results call it."""
+
+    @property
+    def revision(self) -> str:
+        """Which checkpoint of it; empty if there is one only."""
+
+    @property
+    def layers(self) -> int:
+        """Layers with attention."""
+
+    @property
+    def heads(self) -> int:
+        """Heads a layer."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position sees itself and earlier ones only."""
+
+    @property
+    def first(self) -> int:
+        """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
+
+    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
+        """The word-embedding matrix, a row a token."""
+
+    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
+        """The embedding layer's output for an input that is this one token, without special tokens.
+
+        So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
+        """
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """Attention among content tokens, layer by layer: what the model put around them is cut away.
+
+        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are its own, n_b its length; the rest is
+        padding's and means nothing.
+        """
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How a model is to be loaded: all that, with its source, determines what it computes."""
+
+    device: Device = "auto"
+    dtype: Precision = "float32"
+    seed: int = 0
+    """Draws the weights of an untrained model."""
+
+    length: int = 128
+    """Tokens a sequence, special ones included; less where the model takes fewer."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What one run of a model shows of it."""
+
+    layers: int
+    heads: int
+    causal: bool
+    length: int
+    """The longest sequence it took, at most the one asked for."""
+
+
+class HuggingFaceModel:
+    """Any encoder or decoder of transformers, or the encoder of an encoder-decoder."""
+
+    def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
+        """``special``: the tokens that the tokenizer puts before and after a text."""
+        check_architecture(source)
+        self.name, self.revision = source.name, source.revision
+        self._before, self._after = list(special[0]), list(special[1])
+        self._network = _load(source, loading)
+        shape = _try(self._network, source.name, loading.length)
+        self.layers, self.heads, self.causal = shape.layers, shape.heads, shape.causal
+        self.length = shape.length - len(self._before) - len(self._after)
+        """Content tokens that fit into a sequence."""
+        self.first = int(self.causal and not self._before)
+        self._device = device_named(loading.device)
+        self._network.to(self._device)
+
+    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
+        """See :class:`Subject`. ALBERT and ELECTRA have a narrower matrix than their layers, projected afterwards."""
+        return _to_numpy(self._network.get_input_embeddings().weight)
+
+    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
+        """See :class:`Subject`."""
+        inputs = torch.split(torch.as_tensor(tokens, dtype=torch.int64)[:, None], WORDS_AT_ONCE)
+        outputs = [self._run(batch, torch.ones_like(batch), output_hidden_states=True) for batch in inputs]
+        return np.concatenate([_to_numpy(output.hidden_states[0][:, 0]) for output in outputs])
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
+        sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
+        tokens, inside = _padded(sequences, _padding(self._network))
+        output = self._run(torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
+        content = slice(len(self._before), len(self._before) + max(map(len, passages)))
+        found = (layer[:, :, content, content] for layer in output.attentions)
+        return [layer if layer.dtype == torch.float64 else layer.float() for layer in found]
+
+    def _run(
+        self, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
+    ) -> Any:
+        return _forward(self._network, tokens.to(self._device), inside.to(self._device), **wanted)
+
+
+def _load(source: Source, loading: Loading) -> Any:
+    """The network in evaluation mode (no dropout), with attention that is returned (not fused), on the CPU."""
+    from transformers import AutoConfig, AutoModel
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    settings = {"attn_implementation": "eager", "dtype": getattr(torch, loading.dtype), "trust_remote_code": False}
+    report: dict[str, Any] = {"missing_keys": ()}
+    try:
+        with warnings.catch_warnings():
+            # Some architectures' own code is behind torch's.
+            warnings.simplefilter("ignore")
+            if source.untrained:
+                network = _untrained(AutoConfig.from_pretrained(source.folder), settings, loading.seed)
+            else:
+                network, report = AutoModel.from_pretrained(
+                    source.folder,
+                    use_safetensors=not source.pickled,
+                    weights_only=True,
+                    output_loading_info=True,
+                    local_files_only=True,
+                    **settings,
+                )
+    except UnpicklingError:
+        # torch's own words advise to load it nevertheless, which would run what is in it.
+        raise InputError(
+            f"model {source.name} is not loaded, for its .bin weights hold something other than tensors: convert them "
+            "to safetensors, or give another model."
+        ) from None
+    except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
+        reason = _first_sentence(error)
+        raise InputError(f"model {source.name} cannot be loaded ({reason}): give another, or fetch it again.") from None
+    _refuse_missing_weights(source.name, report)
+    if network.config.is_encoder_decoder:
+        network = network.get_encoder()
+    return network.eval().requires_grad_(False)
+
+
+def _first_sentence(error: Exception) -> str:
+    """What an error says, without what it goes on to advise."""
+    line = (str(error).splitlines() or [""])[0]
+    return line.split(". ")[0].rstrip(".:") or type(error).__name__
+
+
+def _untrained(config: Any, settings: dict[str, Any], seed: int) -> Any:
+    from transformers import AutoModel
+
+    # The weights' own stream: nothing else that draws from torch is moved.
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModel.from_config(config, **settings)  # type: ignore[no-untyped-call]
+
+
+def _refuse_missing_weights(name: str, report: dict[str, Any]) -> None:
+    """Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be."""
+    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
+    if missing:
+        raise InputError(
+            f"model {name} lacks {len(missing)} of its weights ({missing[0]} …): its files are of another architecture "
+            "or incomplete; fetch it again."
+        )
+
+
+def _try(network: Any, name: str, length: int) -> Shape:
+    """What a run of the model shows; a model that cannot be run on tokens alone is refused."""
+    try:
+        return _trial(network, name, length)
+    except (InputError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # models of images or sound raise whatever they miss
+        if "memory" in str(error):
+            raise
+        reason = _first_sentence(error)
+        raise InputError(f"model {name} does not run on tokens of text ({reason}): give a model of text.") from None
+
+
+def _trial(network: Any, name: str, length: int) -> Shape:
+    """Run the model once on as many tokens as asked for, or as it takes, and look at what comes out."""
+    tokens = network.get_input_embeddings().num_embeddings
+    limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)
+    for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
+        # All but the padding token, which some models give no position.
+        trial = torch.arange(longest)[None] % (tokens - 1)
+        trial += trial >= _padding(network)
+        try:
+            output = _forward(network, trial, torch.ones_like(trial), output_attentions=True)
+        except (IndexError, RuntimeError) as error:
+            if "index" not in str(error):
+                raise
+            continue
+        attentions = getattr(output, "attentions", None) or ()
+        if not attentions or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attentions):
+            break
+        causal = all(not layer.triu(1).any() for layer in attentions)
+        if len({layer.shape[1] for layer in attentions}) > 1:
+            raise InputError(f"model {name} has layers of different numbers of heads: give one with as many in each.")
+        return Shape(len(attentions), attentions[0].shape[1], causal, longest)
+    raise InputError(
+        f"model {name} returned no attention between all positions even with attn_implementation='eager': "
+        "give a transformer with full self-attention."
+    )
+
+
+@torch.inference_mode()
+def _forward(network: Any, tokens: Tensor, inside: Tensor, **wanted: bool) -> Any:
+    with warnings.catch_warnings():
+        # Each architecture's advice on its own options is not about the user's.
+        warnings.simplefilter("ignore")
+        return network(input_ids=tokens, attention_mask=inside, **wanted)
+
+
+def _padding(network: Any) -> int:
+    return int(getattr(network.config, "pad_token_id", 0) or 0)
+
+
+def device_named(name: Device) -> torch.device:
+    """The device to run on; "auto" is the first that is there of CUDA, MPS and CPU."""
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name == "auto":
+        return torch.device(next(each for each in ("cuda", "mps", "cpu") if present[each]))
+    if not present[name]:
+        raise InputError(f"--device {name} is not available here: give cpu, or auto.")
+    return torch.device(name)
+
+
+def _padded(
+    rows: Sequence[Int[np.ndarray, " _"]], filler: int
+) -> tuple[Int[np.ndarray, "passage position"], np.ndarray]:
+    """Rows of different length as one matrix, and which of its entries are theirs."""
+    lengths = np.array([len(row) for row in rows])
+    inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
+    padded = np.full(inside.shape, filler, dtype=np.int64)
+    padded[inside] = np.concatenate(rows) if len(rows) else []
+    return padded, inside
+
+
+def _to_numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
+
+
+# Our own encoder as a subject of the probe: embeddings and attention of its current weights, while it trains.
+
+
+@dataclass(frozen=True, eq=False)
+class EncoderSubject:
+    """See ``probe.models.Subject``; any of the encoder's switches may be off."""
+
+    encoder: Encoder
+    before: int
+    after: int
+    """The special tokens around a passage."""
+
+    name: str = "encoder"
+    revision: str = ""
+
+    @property
+    def layers(self) -> int:
+        """Layers with attention."""
+        return self.encoder.settings.layers
+
+    @property
+    def heads(self) -> int:
+        """Heads a layer."""
+        return self.encoder.settings.heads
+
+    @property
+    def causal(self) -> bool:
+        """An encoder sees all positions."""
+        return False
+
+    @property
+    def first(self) -> int:
+        """All content positions are measured."""
+        return 0
+
+    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
+        """W^E⊤, a row a token."""
+        return self.encoder.parameter("embedding").detach().cpu().numpy()
+
+    @torch.no_grad()
+    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
+        """The embedding layer's output for each token alone, at position 0: word + position + type, normalised."""
+        rows = torch.as_tensor(tokens, dtype=torch.int64, device=self._device)
+        return self.encoder.embed(rows, torch.zeros_like(rows)).cpu().numpy()
+
+    @torch.no_grad()
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """See :class:`topicscope.probing.models.Subject`."""
+        lengths = np.array([len(passage) for passage in passages])
+        longest = int(lengths.max())
+        found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
+        for length in np.unique(lengths).tolist():
+            chosen = np.flatnonzero(lengths == length)
+            rows = np.stack([[self.before, *passages[place], self.after] for place in chosen.tolist()])
+            attention = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
+            found[:, chosen, :, :length, :length] = attention[..., 1:-1, 1:-1].cpu().float()
+        return list(found)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.encoder.parameter("embedding").device

@@ -1,0 +1,253 @@
+"""What a study of the probe is made of; each setting checks itself and says what is allowed.
+
+Messages name a setting by its option on the command line.
+"""
+
+import hashlib
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from topicscope.errors import InputError, check_at_least, check_one_of, refuse
+from topicscope.scale import check_engine
+from topicscope.settings.text import Layout
+from topicscope.text.corpora import Corpus, open_corpus
+
+Assignment = Literal["one", "several"]
+
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+Precision = Literal["float32", "float64", "bfloat16", "float16"]
+
+
+# LDA's seeds of one ``seed`` are so many numbers from seed · MOST_FITS on: shared with no other.
+MOST_FITS = 1_000
+
+
+# Settings that say nothing where topics are fitted already, and further ones where words are given with their topics.
+OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
+
+
+OF_LABELS = ("fractions", "assignments")
+
+
+# Figure 3: nine words of three topics.
+PAPER_WORDS = {
+    "animals": ("frog", "toad", "lizard"),
+    "musicians": ("mozart", "beethoven", "schubert"),
+    "mathematics": ("algebra", "arithmetic", "calculus"),
+}
+
+
+# Code of this package that the same passages and topics may come to give other numbers with: part of the key of all
+# finished work. Here, since work is named without torch.
+SOURCES = ("measure", "probing", "text", "randomness.py")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusSettings:
+    """Which text, and how it is cut."""
+
+    corpus: str = "wiki-sample"
+    """wiki-sample, a file, a folder or a Hugging Face dataset."""
+
+    field: str = "text"
+    """Where JSON lines and datasets have the text."""
+
+    split: str = "train"
+    """Which part of a dataset."""
+
+    layout: Layout = "auto"
+    """What a document is in plain text: each line, paragraph or file."""
+
+    length: int = 128
+    """Tokens a passage, special ones included; less where a model takes fewer."""
+
+    every: int = 1
+    """Keep one passage of so many."""
+
+    halves: bool = True
+    """Fit topics on one half of the articles and measure on the other; with --no-halves on all, as in the paper."""
+
+    def __post_init__(self) -> None:
+        check_at_least("--length", self.length, 4)
+        check_at_least("--every", self.every, 1)
+        check_one_of("--layout", self.layout, get_args(Layout))
+
+    def open(self) -> Corpus:
+        """The corpus itself."""
+        return open_corpus(self.corpus, field=self.field, split=self.split, layout=self.layout)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicOptions:
+    """Which words belong to which topics."""
+
+    topics: int = 100
+    """Topics of the LDA model."""
+
+    fractions: tuple[float, ...] = (0.0005, 0.001, 0.002)
+    """Ambiguity thresholds: each topic keeps ⌊fraction · words in LDA's vocabulary⌋ + 1 words."""
+
+    assignments: tuple[Assignment, ...] = ("one", "several")
+    """"one": a word keeps the topic where it is likeliest (Table 1). "several": all that it is kept in (Table 5)."""
+
+    fits: int = 2
+    """LDA seeds."""
+
+    iterations: int = 200
+    """Sweeps of LDA's sampler."""
+
+    most_tokens: int = 20_000_000
+    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes a word."""
+
+    stop_words: str = "gensim"
+    """Words left out: "gensim" (the English list of its package), "none", or a file with one word a line."""
+
+    topics_from: Path | None = None
+    """Use the topics that an earlier probe with the same tokenizer saved in this folder, instead of fitting them."""
+
+    word_topics: Path | None = None
+    """Your own topics, a CSV file with columns word and topic, instead of LDA."""
+
+    def __post_init__(self) -> None:
+        if self.topics_from and self.word_topics:
+            raise InputError("--topics-from and --word-topics are both given: give one of them.")
+        check_at_least("--topics", self.topics, 2)
+        check_at_least("--fits", self.fits, 1)
+        if self.fits > MOST_FITS:
+            raise refuse(
+                "--fits", self.fits, f"give at most {MOST_FITS}, for then come the LDA seeds of the next --seed"
+            )
+        check_at_least("--iterations", self.iterations, 1)
+        check_at_least("--most-tokens", self.most_tokens, 1)
+        if not self.fractions or not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
+            raise refuse("--fractions", self.fractions, "give numbers above 0 and below 1, such as 0.0005")
+        for name in ("fractions", "assignments"):
+            values = getattr(self, name)
+            if len(set(values)) < len(values) or not values:
+                raise refuse(f"--{name}", values, "give each value once")
+        self._refuse_what_says_nothing()
+
+    def check_files(self) -> None:
+        """Refuse files that cannot be read."""
+        needed = {
+            "--topics-from": self.topics_from and self.topics_from / "topics.safetensors",
+            "--word-topics": self.word_topics,
+        }
+        wanted = {
+            "--topics-from": "a folder topics-… that an earlier probe made",
+            "--word-topics": "a CSV file with the columns word and topic",
+        }
+        for option, path in needed.items():
+            if path is None:
+                continue
+            try:
+                path.open("rb").close()
+            except OSError as error:
+                given = path.parent if option == "--topics-from" else path
+                raise InputError(
+                    f"{option} {given} cannot be read ({error.strerror}): give {wanted[option]}."
+                ) from None
+
+    def _refuse_what_says_nothing(self) -> None:
+        if not self.topics_from and not self.word_topics:
+            return
+        option = "--topics-from" if self.topics_from else "--word-topics"
+        for name in OF_LDA if self.topics_from else (*OF_LDA, *OF_LABELS):
+            if getattr(self, name) != getattr(TopicOptions, name):
+                given = f"--{name.replace('_', '-')}"
+                raise refuse(
+                    given, getattr(self, name), f"{option} brings topics that it does not change; leave it out"
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasureSettings:
+    """How sure the numbers are to be."""
+
+    replicates: int = 1_000
+    """Bootstrap replicates, of articles for attention, of topics and words for embeddings."""
+
+    permutations: int = 9_999
+    """Permutations of words in the tests of a model's numbers."""
+
+    head_permutations: int = 999
+    """Permutations in the test over all layers and heads."""
+
+    def __post_init__(self) -> None:
+        check_at_least("--replicates", self.replicates, 2)
+        check_at_least("--permutations", self.permutations, 1)
+        check_at_least("--head-permutations", self.head_permutations, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeSettings:
+    """A study, but for the models it is of."""
+
+    text: CorpusSettings = CorpusSettings()
+    topics: TopicOptions = TopicOptions()
+    measures: MeasureSettings = MeasureSettings()
+    dtype: Precision = "float32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("--seed", self.seed, 0)
+
+    def table(self, corpus: Corpus | None = None) -> dict[str, Any]:
+        """As plain values, for JSON: what a folder of results is compared by. Files count by their content.
+
+        corpus: the one that the settings name, if it is open already: its content is then read once.
+        """
+        self.topics.check_files()
+        table = asdict(self)
+        table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
+        files = {"word_topics": self.topics.word_topics, "stop_words": Path(self.topics.stop_words)}
+        if self.topics.topics_from:
+            files["topics_from"] = self.topics.topics_from / "topics.safetensors"
+        for name, path in files.items():
+            given = path is not None and (path.is_file() or name != "stop_words")
+            table["topics"][name] = f"{path} ({_file_digest(path)})" if path and given else self._plain(name)
+        return table
+
+    def _plain(self, name: str) -> str | None:
+        value = getattr(self.topics, name)
+        return None if value is None else str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Where and how the work is done: results do not depend on it, but for rounding."""
+
+    device: Device = "auto"
+    """Where models run."""
+
+    batch: int | None = None
+    """Tokens a batch, halved when memory runs out; if not given, 1,024 on a CPU, 8,192 on a GPU."""
+
+    workers: int | None = None
+    """Processes; as many as cores if not given, one on a GPU."""
+
+    engine: str = "local"
+    """Where the processes are: "local", or "ray" for a cluster."""
+
+    address: str | None = None
+    """A Ray cluster, HOST:PORT or auto, instead of a Ray on this machine; --out must be on a disk it shares."""
+
+    timeout: float | None = None
+    """Seconds that a piece of work (256 passages, or a threshold's embeddings) may take; it is tried three times."""
+
+    allow_bin: bool = False
+    """Load pickled weights (.bin, read with weights_only=True) where there are no safetensors."""
+
+    def __post_init__(self) -> None:
+        if self.batch is not None:
+            check_at_least("--batch", self.batch, 1)
+        check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
+
+
+def _file_digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:20]

@@ -1,0 +1,1 @@
+"""Statistics of the probe: pairs of words, their averages, intervals and tests."""

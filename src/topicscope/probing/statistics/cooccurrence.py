@@ -1,0 +1,132 @@
+"""Co-occurrence: the pairs of words that are most often in one passage, against pairs of one topic (Table 2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.pairs import PairTable, form_average, pair_forms
+from topicscope.probing.statistics.resampling import Contrast, SeedDraws, contrast
+
+
+def count_pairs(
+    words: Int[np.ndarray, " position"], offsets: Int[np.ndarray, " passage_plus_one"], vocabulary: int
+) -> PairTable:
+    """How many pairs of positions of one passage hold each pair of words, in both directions as attention has them.
+
+    ``words`` are places in the vocabulary, −1 for other tokens.
+    """
+    tables: list[PairTable] = []
+    for start, stop in pairwise(offsets.tolist()):
+        present, number = np.unique(words[start:stop][words[start:stop] >= 0], return_counts=True)
+        first, second = np.triu_indices(len(present))
+        # n_a n_b pairs of positions for two words, n(n − 1)/2 for a word with itself; each has two directions.
+        pairs = np.where(first == second, number[first] * (number[first] - 1) / 2, number[first] * number[second])
+        codes = present[first].astype(np.int64) * vocabulary + present[second]
+        tables.append(PairTable(vocabulary, codes, 2 * pairs, np.zeros(len(codes))))
+        if len(tables) > 512:
+            tables = [PairTable.merged(tables)]
+    found = PairTable.merged(tables) if tables else PairTable.empty(vocabulary)
+    some = found.counts > 0
+    return PairTable(vocabulary, found.codes[some], found.counts[some], found.sums[some])
+
+
+def top_pairs(table: PairTable, number: int, kept: Bool[np.ndarray, " word"]) -> Int[np.ndarray, " pair"]:
+    """Places in the table of the pairs of different kept words that co-occur most; ties by the words' places."""
+    places = np.flatnonzero((table.first != table.second) & kept[table.first] & kept[table.second])
+    order = np.argsort(-table.counts[places], kind="stable")
+    return places[order[:number]]
+
+
+@dataclass(frozen=True)
+class TopPairs:
+    """One row of Table 2: same-topic pairs, and as many pairs that co-occur most as one topic has.
+
+    In both contrasts ``different`` stands for the top pairs. Their intervals are over words (each counts a Poisson(1)
+    number of times, a pair the product of its words'), for which words a topic or the list has is what may be chance,
+    and over LDA seeds on top.
+    """
+
+    pairs: int
+    """How many top pairs: those of the largest topic, k(k − 1)/2, under the first LDA seed."""
+
+    attention: Contrast
+    cosine: Contrast
+
+
+def compare_top_pairs(
+    table: PairTable,
+    labellings: Sequence[Labelling],
+    vectors: Sequence[Sequence[Float[np.ndarray, "_ _"]]],
+    *,
+    replicates: int = 1_000,
+    generator: np.random.Generator,
+) -> list[TopPairs]:
+    """Average attention and similarity of same-topic and of top co-occurring pairs, over the labellings of LDA seeds.
+
+    Attention is averaged over pairs of positions, similarity (dot products) over pairs of words. Both kinds of pair are
+    of the words that the labelling keeps. ``vectors``: of each variant, for each labelling, a row a kept word.
+    """
+    drawn = generator.poisson(1.0, (replicates, table.vocabulary)).astype(np.float64)
+    words = np.concatenate([np.ones((1, table.vocabulary)), drawn])
+    seeds = SeedDraws.draw(len(labellings), replicates, generator=generator)
+    of_seeds = [
+        _TopPairsOfSeed.measure(table, labelling, [variant[place] for variant in vectors], words)
+        for place, labelling in enumerate(labellings)
+    ]
+
+    def compared(column: int) -> Contrast:
+        sides = ([each.same[column] for each in of_seeds], [each.top[column] for each in of_seeds])
+        return contrast(*(seeds.average(np.stack(side)) for side in sides))
+
+    attention = compared(0)
+    return [TopPairs(of_seeds[0].pairs, attention, compared(1 + variant)) for variant in range(len(vectors))]
+
+
+@dataclass(frozen=True, eq=False)
+class _TopPairsOfSeed:
+    """Averages by replicate: of attention first, then of each variant's similarity."""
+
+    pairs: int
+    same: Float[np.ndarray, "column replicate"]
+    top: Float[np.ndarray, "column replicate"]
+
+    @classmethod
+    def measure(
+        cls,
+        table: PairTable,
+        labelling: Labelling,
+        vectors: Sequence[Float[np.ndarray, "word _"]],
+        words: Float[np.ndarray, "replicate vocabulary"],
+    ) -> "_TopPairsOfSeed":
+        size = int(labelling.membership.sum(axis=0).max())
+        top = top_pairs(table, size * (size - 1) // 2, labelling.kept)
+        number = np.cumsum(labelling.kept) - 1
+        first, second = labelling.same_topic_pairs
+        return cls(
+            pairs=len(top),
+            same=_averages(table, first, second, number, vectors, words),
+            top=_averages(table, table.first[top], table.second[top], number, vectors, words),
+        )
+
+
+def _averages(
+    table: PairTable,
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    number: Int[np.ndarray, " vocabulary"],
+    vectors: Sequence[Float[np.ndarray, "word _"]],
+    words: Float[np.ndarray, "replicate vocabulary"],
+) -> Float[np.ndarray, "column replicate"]:
+    places = table.places(first, second)
+    # A pair that is in no passage has place −1: it adds nothing to attention, and does count for similarity.
+    attention = [np.append(values, 0.0)[places] for values in (table.sums, table.counts)]
+    rows = (number[first], number[second])
+    similar = [np.einsum("pw,pw->p", each[rows[0]], each[rows[1]]).astype(np.float64) for each in vectors]
+    columns = np.stack([attention[0], *similar, attention[1], np.ones(len(first))], axis=1)
+    sums = pair_forms(words, first, second, columns)
+    counts = np.concatenate([sums[:, -2:-1], np.repeat(sums[:, -1:], len(similar), axis=1)], axis=1)
+    return form_average(sums[:, :-2], counts).T

@@ -1,0 +1,146 @@
+"""Which words have which topics, and so which pairs of words are of the same topic.
+
+Words are numbered by their place in a vocabulary that several labellings share (other thresholds, assignments, LDA
+seeds), so that one pass over a corpus serves all of them. A word without a topic is left out by that labelling.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, UInt64
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+
+# Classes of pairs, in the order of every axis named ``class``.
+CLASSES = ("same_word", "same_topic", "different_topic")
+
+
+SAME_WORD, SAME_TOPIC, DIFFERENT_TOPIC = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class Labelling:
+    """Topics of the words of a vocabulary; several topics a word are allowed, and none."""
+
+    membership: Bool[np.ndarray, "word topic"]
+
+    @cached_property
+    def kept(self) -> Bool[np.ndarray, " word"]:
+        """Words that have a topic."""
+        return np.any(self.membership, axis=1)
+
+    @cached_property
+    def single(self) -> bool:
+        """Whether no word has two topics."""
+        return bool((self.membership.sum(axis=1) <= 1).all())
+
+    @cached_property
+    def topic(self) -> Int[np.ndarray, " word"]:
+        """Each word's topic, the first if it has several; −1 for a word that is left out."""
+        return np.where(self.kept, self.membership.argmax(axis=1), -1)
+
+    @cached_property
+    def bits(self) -> UInt64[np.ndarray, "word block"]:
+        """Topics as bits, so that two words are compared in a few operations."""
+        padded = np.zeros((len(self.membership), -(-self.membership.shape[1] // 64) * 64), dtype=bool)
+        padded[:, : self.membership.shape[1]] = self.membership
+        return np.packbits(padded, axis=1).view(np.uint64)
+
+    def shares(self, first: Int[np.ndarray, "*pairs"], second: Int[np.ndarray, "*pairs"]) -> Bool[np.ndarray, "*pairs"]:
+        """Whether the two words have a topic in common."""
+        if self.single:
+            return (self.topic[first] == self.topic[second]) & (self.topic[first] >= 0)
+        return (self.bits[first] & self.bits[second]).any(axis=-1)
+
+    def classes(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+        """The class of each pair, −1 if one of the words is left out; a word with itself is never "same topic"."""
+        found = np.where(self.shares(first, second), SAME_TOPIC, DIFFERENT_TOPIC)
+        found = np.where(first == second, SAME_WORD, found)
+        return np.where(self.kept[first] & self.kept[second], found, -1)
+
+    @cached_property
+    def same_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+        """All pairs of different words that share a topic, each once, the smaller word first."""
+        member = sparse.csr_array(self.membership.astype(np.int32))
+        shared = sparse.coo_array(sparse.triu(member @ member.T, k=1))
+        order = np.lexsort((shared.col, shared.row))
+        return shared.row[order].astype(np.int64), shared.col[order].astype(np.int64)
+
+    @cached_property
+    def different_topic_pairs(self) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]]:
+        """All pairs of different kept words that share no topic, each once, the smaller word first."""
+        outside = np.triu(np.logical_and.outer(self.kept, self.kept), k=1)
+        outside[self.same_topic_pairs] = False
+        # A vocabulary has far fewer than 2^31 words, and there are many pairs.
+        first, second = np.nonzero(outside)
+        return first.astype(np.int32), second.astype(np.int32)
+
+    @property
+    def among_kept(self) -> "Labelling":
+        """The same of the kept words alone, in their order."""
+        return Labelling(self.membership[self.kept])
+
+
+# Bootstrap over topics and words: how often each counts in a replicate, the same for all LDA seeds.
+
+
+@dataclass(frozen=True, eq=False)
+class TopicWeights:
+    """Bootstrap weights of topics and words: a replicate draws topics, and words within each (Poisson(1) both).
+
+    A pair of one topic counts m_t n_i n_j times, a pair of two topics m_t n_i · m_u n_j times; a word with itself
+    never. A word with several topics has the mean of their draws. The first replicate is the sample itself.
+    """
+
+    within: Float[np.ndarray, "replicate word"]
+    between: Float[np.ndarray, "replicate word"]
+
+    @classmethod
+    def draw(cls, labelling: Labelling, replicates: int, *, generator: np.random.Generator) -> "TopicWeights":
+        """Weights of the kept words of one labelling."""
+        return TopicDraws.draw(labelling, replicates, generator=generator).weights(labelling)
+
+
+@dataclass(frozen=True, eq=False)
+class TopicDraws:
+    """How often topics and words were drawn. All LDA seeds share them, for all have the same words.
+
+    Were each seed to draw its own, their errors would seem independent, and averaging seeds would seem to remove them.
+    Topics of another seed are those of the first under other numbers: each is drawn with its partner.
+    """
+
+    first: Labelling
+    """The labelling whose topics were drawn."""
+
+    topics: Float[np.ndarray, "replicate topic"]
+    words: Float[np.ndarray, "replicate word"]
+
+    @classmethod
+    def draw(cls, first: Labelling, replicates: int, *, generator: np.random.Generator) -> "TopicDraws":
+        """For the topics of the first labelling and all words of the vocabulary."""
+        words, topics = first.membership.shape
+        drawn = [generator.poisson(1.0, (replicates, size)).astype(np.float64) for size in (topics, words)]
+        return cls(first, *drawn)
+
+    def weights(self, labelling: Labelling) -> TopicWeights:
+        """Of the kept words of the first labelling, or of another over the same vocabulary."""
+        member = labelling.membership[labelling.kept].astype(np.float64)
+        own = self.topics if labelling is self.first else self.topics[:, topic_partners(self.first, labelling)]
+        topics = own @ (member / member.sum(axis=1, keepdims=True)).T
+        words = self.words[:, labelling.kept]
+        one = np.ones((1, len(member)))
+        return TopicWeights(np.concatenate([one, words * np.sqrt(topics)]), np.concatenate([one, words * topics]))
+
+
+def topic_partners(first: Labelling, other: Labelling) -> Int[np.ndarray, " topic"]:
+    """Of each topic of ``other``, the one of ``first`` that it stands for: one to one, with the most words shared.
+
+    Overlap is the Jaccard index of two topics' words, and the sum over all topics is the largest possible.
+    """
+    one, two = first.membership.astype(np.float64), other.membership.astype(np.float64)
+    assert one.shape == two.shape, "labellings of one vocabulary and number of topics"
+    shared = two.T @ one
+    every = two.sum(axis=0)[:, None] + one.sum(axis=0) - shared
+    overlap = np.divide(shared, every, out=np.zeros_like(shared), where=every > 0)
+    return linear_sum_assignment(overlap, maximize=True)[1].astype(np.int64)

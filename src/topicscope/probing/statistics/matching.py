@@ -1,0 +1,495 @@
+"""Matched comparison: same-topic against different-topic pairs that are alike in all else that we can count.
+
+Topics are fitted to co-occurrence, so same-topic pairs co-occur more, and words that co-occur often attend to each
+other at short range. Pairs are therefore put into cells of equal co-occurrence, frequency and distance, and compared
+within cells: §8.2 asks whether anything of the topic effect is left then.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Int32, Integer
+from scipy import sparse, special
+
+from topicscope.measure.uncertainty import CONFIDENCE
+from topicscope.probing.statistics.labelling import Labelling, topic_partners
+from topicscope.probing.statistics.pairs import PairTable
+from topicscope.probing.statistics.permutation import permutation_p, stratified_orders
+from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, Contrast
+
+# Upper ends of distance bins, in tokens.
+DISTANCES = (2, 5, 12, 30)
+
+
+@dataclass(frozen=True, eq=False)
+class Strata:
+    """Which pairs of words are alike in co-occurrence and in frequency, and the bins of two positions' distance."""
+
+    pair_bins: Integer[np.ndarray, "word word"]
+    """The bin of each pair's co-occurrence."""
+
+    bins: int
+    """How many there are."""
+
+    level: Int[np.ndarray, " word"] | None = None
+    """How frequent each word is, 0 to levels − 1; None if that makes no difference."""
+
+    levels: int = 1
+    distances: tuple[int, ...] = DISTANCES
+
+    @property
+    def strata(self) -> int:
+        """Number of strata: bins × pairs of levels."""
+        return self.bins * self._level_pairs
+
+    @property
+    def size(self) -> int:
+        """Number of cells."""
+        return self.strata * (len(self.distances) + 1)
+
+    @property
+    def _level_pairs(self) -> int:
+        return self.levels * (self.levels + 1) // 2
+
+    def by_frequency(
+        self, frequency: Float[np.ndarray, " word"], kept: Bool[np.ndarray, " word"], levels: int
+    ) -> "Strata":
+        """The same with levels of frequency that have equally many of the kept words each."""
+        level = np.zeros(len(frequency), dtype=np.int64)
+        rank = np.argsort(np.argsort(frequency[kept], kind="stable"), kind="stable")
+        level[kept] = rank * levels // max(len(rank), 1)
+        return replace(self, level=level, levels=levels)
+
+    def among(self, kept: Bool[np.ndarray, " word"]) -> "Strata":
+        """Of some of the words alone."""
+        level = None if self.level is None else self.level[kept]
+        return replace(self, pair_bins=self.pair_bins[np.ix_(kept, kept)], level=level)
+
+    @property
+    def matrix(self) -> Int[np.ndarray, "word word"]:
+        """The stratum of every pair of words."""
+        found = self.pair_bins.astype(np.int64) * self._level_pairs
+        return found if self.level is None else found + _pair_of_levels(self.level[:, None], self.level[None])
+
+    def of(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+        """The stratum of each pair of words."""
+        found = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
+        return found if self.level is None else found + _pair_of_levels(self.level[first], self.level[second])
+
+    def cells(
+        self,
+        first: Int[np.ndarray, " pair"],
+        second: Int[np.ndarray, " pair"],
+        distance: Int[np.ndarray, " pair"],
+    ) -> Int[np.ndarray, " pair"]:
+        """The cell of each pair of positions."""
+        return self.cells_of_bins(first, second, np.searchsorted(self.distances, distance))
+
+    def cells_of_bins(
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"], bins: Int[np.ndarray, " pair"]
+    ) -> Int[np.ndarray, " pair"]:
+        """The same from the bins of the distances."""
+        return self.of(first, second) * (len(self.distances) + 1) + bins
+
+
+def cells_by_labelling(
+    strata: Sequence[Strata],
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    distance: Int[np.ndarray, " pair"],
+) -> Int[np.ndarray, "labelling pair"]:
+    """The cells of pairs of positions under several labellings' strata, which differ in their words' levels alone."""
+    one = strata[0]
+    if one.level is None:
+        return np.tile(one.cells(first, second, distance), (len(strata), 1))
+    levels = np.stack([each.level for each in strata if each.level is not None])
+    stratum = one.pair_bins[first, second].astype(np.int64) * one._level_pairs
+    stratum = stratum + _pair_of_levels(levels[:, first], levels[:, second])
+    return stratum * (len(one.distances) + 1) + np.searchsorted(one.distances, distance)
+
+
+def _pair_of_levels(one: Int[np.ndarray, "*#pairs"], other: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
+    """Numbers the pairs of levels, the rarer word's first: (0, 0), (0, 1), (1, 1), (0, 2) and so on."""
+    rarer, commoner = np.minimum(one, other), np.maximum(one, other)
+    return commoner * (commoner + 1) // 2 + rarer
+
+
+def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
+    """0 for nothing, then four bins a doubling: small counts have one each, larger ones in one differ by 19 % at most.
+
+    There is no last bin for all that is more: it would hold the pairs that topics have most of.
+    """
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.floor(4 * np.log2(counts)) + 1, 0).astype(np.int64)
+
+
+def co_occurrence_strata(table: PairTable) -> Strata:
+    """Strata of like co-occurrence, by quarter doublings.
+
+    Co-occurrence is the number of pairs of positions in passages, where the table has each in both directions.
+    """
+    # A count of 2^53 is in bin 213: a byte holds them all.
+    pair_bins = np.zeros((table.vocabulary, table.vocabulary), dtype=np.uint8)
+    # Bins that no pair is in have no number: cells are kept for each article and replicate.
+    occupied, found = np.unique(quarter_doubling_bins(table.counts / 2), return_inverse=True)
+    pair_bins[table.first, table.second] = pair_bins[table.second, table.first] = found + 1
+    return Strata(pair_bins, len(occupied) + 1)
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """Averages over the same cells, each weighted by its same-topic pairs."""
+
+    same: Float[np.ndarray, " replicate"]
+    different: Float[np.ndarray, " replicate"]
+    share: Float[np.ndarray, " replicate"]
+    """Of the same-topic pairs, those in cells that have different-topic pairs too."""
+
+
+def matched_averages(
+    same_sums: Float[np.ndarray, "replicate cell"],
+    same_counts: Float[np.ndarray, "replicate cell"],
+    different_sums: Float[np.ndarray, "replicate cell"],
+    different_counts: Float[np.ndarray, "replicate cell"],
+) -> Matched:
+    r"""Standardised averages: different-topic pairs weighted so that their cells are those of the same-topic pairs.
+
+    .. math:: \bar s = \frac{\sum_c n_c \bar s_c}{\sum_c n_c}, \qquad \bar d = \frac{\sum_c n_c \bar d_c}{\sum_c n_c}
+
+    over the cells c that have both, n_c the number of same-topic pairs in c. NaN if there is no such cell.
+    """
+    both = (same_counts > 0) & (different_counts > 0)
+    weight = np.where(both, same_counts, 0)
+    total = weight.sum(axis=-1)
+    level = np.divide(different_sums, different_counts, out=np.zeros_like(different_sums), where=both)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Matched(
+            same=np.where(both, same_sums, 0).sum(axis=-1) / total,
+            different=(weight * level).sum(axis=-1) / total,
+            share=total / same_counts.sum(axis=-1),
+        )
+
+
+# Permutation test of the matched comparison of attention (§8.2), from sums by pair of words and bin of distance.
+#
+# Words of like frequency exchange their topics, as in the other tests. What two words' pairs of positions are matched
+# on
+# (their co-occurrence, frequency and distance) stays as it is, so a permutation only moves same-topic pairs from cell
+# to
+# cell; what is left of a cell is its different-topic pairs.
+
+
+# Permutations at once: their sums by cell take 16 bytes a cell and permutation.
+DRAWN = 100
+
+
+@dataclass(frozen=True, eq=False)
+class _Cells:
+    """Of all pairs of different words that occur, sums and counts by the cells that have any of them."""
+
+    number: Int32[np.ndarray, " word_pair"]
+    """The row of each pair of words by first · words + second; one row more than there are if it does not occur."""
+
+    words: int
+
+    sums: sparse.csr_array
+    """A row a pair of words, a column a cell."""
+
+    counts: sparse.csr_array
+    every: Float[np.ndarray, "kind cell"]
+    """Sums and counts over all pairs."""
+
+    @classmethod
+    def of(cls, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> "_Cells":
+        """Of the words in ``order``, numbered by their place in it."""
+        place = np.full(table.vocabulary, -1)
+        place[order] = np.arange(len(order))
+        different = table.without_same_word().among(place >= 0)
+        cells = strata.cells_of_bins(different.first, different.second, different.bin)
+        _, cell = np.unique(cells, return_inverse=True)
+        one, other = place[different.first], place[different.second]
+        codes = np.minimum(one, other) * len(order) + np.maximum(one, other)
+        pairs, row = np.unique(codes, return_inverse=True)
+        number = np.full((len(order), len(order)), len(pairs), dtype=np.int32)
+        one, other = pairs // len(order), pairs % len(order)
+        number[one, other] = number[other, one] = np.arange(len(pairs))
+        shape = (len(pairs), int(cell.max(initial=-1)) + 1)
+        values = (different.sums, different.counts)
+        sums, counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
+        # NumPy counts nothing in whole numbers.
+        every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
+        return cls(number.ravel(), len(order), sums, counts, every)
+
+    def log_ratios(
+        self,
+        orders: Int[np.ndarray, "permutation word"],
+        first: Int[np.ndarray, " pair"],
+        second: Int[np.ndarray, " pair"],
+    ) -> Float[np.ndarray, " permutation"]:
+        """The matched log-ratio if the words that stand in these pairs' places were the same-topic ones."""
+        # A pair's permutations side by side: they are within one small part of the matrix of numbers.
+        standing = np.ascontiguousarray(orders.T)
+        rows = np.ascontiguousarray(self.number.take(standing[first] * self.words + standing[second]).T)
+        occurs = rows < self.sums.shape[0]
+        ends = np.concatenate([[0], np.cumsum(occurs.sum(axis=1))])
+        rows = rows[occurs]
+        chosen = sparse.csr_array((np.ones(len(rows)), rows, ends), shape=(len(orders), self.sums.shape[0]))
+        same_sums, same_counts = ((chosen @ each).toarray() for each in (self.sums, self.counts))
+        # Counts are whole numbers, so what is left of them is exact; a cell without any has no sum either.
+        left = self.every[1] - same_counts
+        found = matched_averages(same_sums, same_counts, np.where(left > 0, self.every[0] - same_sums, 0), left)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.log(found.same) - np.log(found.different)
+
+
+def matched_test(
+    table: PairTable,
+    labelling: Labelling,
+    word_stratum: Int[np.ndarray, " word"],
+    strata: Strata,
+    permutations: int,
+    *,
+    generator: np.random.Generator,
+) -> float:
+    """The p-value of the matched log-ratio of attention averaged over layers and heads; uncorrected.
+
+    table: sums by pair of words and bin of distance.
+    word_stratum: words of like frequency, which exchange topics.
+    strata: what pairs are matched on.
+    NaN if no cell has both kinds of pair.
+    """
+    # Words of one stratum, which stand in one another's places, have neighbouring numbers: looked-up entries are near.
+    kept = np.flatnonzero(labelling.kept)
+    kept = kept[np.argsort(word_stratum[kept], kind="stable")]
+    exchanged, stratum = Labelling(labelling.membership[kept]), word_stratum[kept]
+    first, second = exchanged.same_topic_pairs
+    by_strata = np.lexsort((stratum[second], stratum[first]))
+    first, second = first[by_strata], second[by_strata]
+    cells = _Cells.of(table, strata, kept)
+    observed = cells.log_ratios(np.arange(len(kept))[None], first, second)
+    drawn = []
+    for start, stop in pairwise([*range(0, permutations, DRAWN), permutations]):
+        orders = stratified_orders(exchanged, stratum, stop - start, generator=generator)
+        drawn.append(cells.log_ratios(orders, first, second))
+    return permutation_p(float(observed[0]), np.concatenate(drawn), size=1.0)
+
+
+# Matched attention with each topic left out in turn, and an interval that holds articles, topics and LDA seeds (§8.2).
+#
+# Drawing articles alone asks what other text would give, for these very words. Which words a topic has is chance too,
+# so
+# the interval adds the jackknife over topics, as that of matched similarity has it.
+
+
+def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
+    """Over all words first, then with the words of each topic left out (the first topic, if words have several).
+
+    ``table`` has sums by pair of words and bin of distance.
+    """
+    pairs = table.without_same_word().among(labelling.kept)
+    _, cell = np.unique(strata.cells_of_bins(pairs.first, pairs.second, pairs.bin), return_inverse=True)
+    topics, cells = labelling.membership.shape[1], int(cell.max(initial=-1)) + 1
+    one, other = labelling.topic[pairs.first], labelling.topic[pairs.second]
+    apart, same = one != other, labelling.shares(pairs.first, pairs.second)
+
+    def without(chosen: Bool[np.ndarray, " pair"], values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row cell"]:
+        values = np.where(chosen, values, 0.0)
+        touched = np.bincount(one * cells + cell, values, topics * cells)
+        touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
+        whole = np.bincount(cell, values, cells)
+        # NumPy counts nothing in whole numbers.
+        return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
+
+    # Counts are whole numbers: what nothing is left of is exactly 0, and has no part in the averages.
+    sides = [(chosen, values) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
+    return matched_averages(*(without(*each) for each in sides))
+
+
+def with_topics(
+    found: Contrast,
+    same: Float[np.ndarray, " replicate"],
+    different: Float[np.ndarray, " replicate"],
+    without: Sequence[Matched],
+    labellings: Sequence[Labelling],
+) -> Contrast:
+    """The contrast with intervals of three sources of doubt: variances of the replicates and of the jackknife added.
+
+    same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
+    without: of each LDA seed's labelling, what ``matched_without_topics`` gave. A topic of the first seed is left out
+    together with its partners of the others.
+    The ratio's interval is made of its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
+    out, as ``contrast`` has counted them. None if fewer than half remain, or where a topic cannot be left out.
+    """
+    first = labellings[0]
+    present = np.flatnonzero(first.membership.any(axis=0))
+    rows = [1 + np.argsort(topic_partners(first, each))[present] for each in labellings]
+    left = [
+        np.stack([getattr(each, side)[row] for each, row in zip(without, rows, strict=True)]).mean(axis=0)
+        for side in ("same", "different")
+    ]
+    there = np.isfinite(same) & np.isfinite(different)
+    # The sample itself is no replicate: without it there is no interval.
+    there[0] = True
+    low, high = _interval((same - different)[there], left[0] - left[1], replicates=len(same) - 1)
+    found = replace(found, difference_low=low, difference_high=high)
+    if found.ratio is None:
+        return found
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = (np.log(same) - np.log(different))[there]
+        low, high = _interval(logs, np.log(left[0]) - np.log(left[1]), replicates=len(same) - 1)
+    if low is None or high is None:
+        return replace(found, low=None, high=None)
+    return replace(found, low=float(np.exp(low)), high=float(np.exp(high)))
+
+
+def _interval(
+    values: Float[np.ndarray, " there"], left_out: Float[np.ndarray, " topic"], *, replicates: int
+) -> tuple[float, float] | tuple[None, None]:
+    """From the sample's number and those of its replicates that have one, of so many."""
+    # A variance takes two.
+    if len(values) - 1 < max(LEAST_WITH_PAIRS * replicates, 2) or not np.isfinite(values).all():
+        return None, None
+    return jackknife_interval(float(values[0]), left_out, more=float(values[1:].var(ddof=1)))
+
+
+# Matched similarity: same- against different-topic pairs of words of equal co-occurrence and frequency (§8.2).
+
+
+@dataclass(frozen=True)
+class MatchedSimilarity:
+    """Similarity of same-topic pairs, and of different-topic pairs of the same co-occurrence and frequency."""
+
+    same: float
+    different: float
+    difference: float
+    difference_low: float | None
+    difference_high: float | None
+    """95 %, by the jackknife over topics: each topic's words left out in turn. None if a topic cannot be.
+
+    The variance of the mean over LDA seeds is added to it.
+    """
+
+    share: float
+    """Of the same-topic pairs, those that have a match."""
+
+
+class MatchedWords:
+    """All pairs of the words that a labelling keeps, by stratum: sorted once, for many matrices of similarities."""
+
+    def __init__(self, labelling: Labelling, strata: Strata) -> None:
+        """Over one vocabulary."""
+        self._kept = labelling.among_kept
+        strata = strata.among(labelling.kept)
+        words, self._strata = len(self._kept.membership), strata.strata
+        self._topics = self._kept.membership.shape[1]
+        self._topic = self._kept.topic
+        self._pairs = self._kept.same_topic_pairs
+        self._same_stratum = strata.of(*self._pairs)
+        # Topic of the row's word and stratum of the pair; same-topic pairs and the diagonal are put aside.
+        stratum, diagonal = strata.matrix + self._topic[:, None] * self._strata, np.arange(words)
+        aside = self._topics * self._strata
+        stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[diagonal, diagonal] = aside
+        self._codes = stratum.ravel()
+        ones = np.bincount(self._codes, minlength=aside + 1).astype(np.float64)
+        self._different_counts = self._without(ones[:-1].reshape(self._topics, -1))
+        self._same_counts = self._same(np.ones(len(self._same_stratum)))
+
+    def averages(self, similarity: Float[np.ndarray, "word word"]) -> Matched:
+        """Over all words first, then with the words of each topic left out (the first topic, if words have several).
+
+        ``similarity`` is symmetric, of the kept words alone.
+        """
+        touched = np.bincount(self._codes, similarity.ravel(), self._topics * self._strata + 1)
+        different = self._without(touched[:-1].reshape(self._topics, -1))
+        return matched_averages(
+            self._same(similarity[self._pairs]), self._same_counts, different, self._different_counts
+        )
+
+    def _same(self, values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row stratum"]:
+        """Sums over same-topic pairs by stratum, of which those with a word in a topic are taken off in turn."""
+        whole = np.bincount(self._same_stratum, values, self._strata)
+        first, second = (self._topic[each] for each in self._pairs)
+        apart = first != second
+        size = self._topics * self._strata
+        touched = np.bincount(first * self._strata + self._same_stratum, values, size)
+        touched += np.bincount((second * self._strata + self._same_stratum)[apart], values[apart], size)
+        return np.concatenate([whole[None], whole - touched.reshape(self._topics, -1)])
+
+    def _without(self, touched: Float[np.ndarray, "topic stratum"]) -> Float[np.ndarray, "row stratum"]:
+        """The same of different-topic pairs, each of which touches two topics."""
+        whole = touched.sum(axis=0) / 2
+        return np.concatenate([whole[None], whole - touched])
+
+
+def matched_similarity(similarities: Sequence[Matched], labellings: Sequence[Labelling]) -> MatchedSimilarity:
+    """The average over LDA seeds of what ``MatchedWords.averages`` gave for each.
+
+    A topic of the first seed is left out together with its partners of the others.
+    """
+    first = labellings[0]
+    partner = [np.argsort(topic_partners(first, each)) for each in labellings]
+    differences = np.stack([each.same - each.different for each in similarities])
+    present = np.flatnonzero(first.membership.any(axis=0))
+    left_out = np.stack([row[1 + of[present]] for row, of in zip(differences, partner, strict=True)]).mean(axis=0)
+    seeds = len(labellings)
+    between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
+    same, different, share = (
+        float(np.mean([getattr(each, name)[0] for each in similarities])) for name in ("same", "different", "share")
+    )
+    low, high = jackknife_interval(float(differences[:, 0].mean()), left_out, more=between)
+    return MatchedSimilarity(same, different, float(differences[:, 0].mean()), low, high, share)
+
+
+@dataclass(frozen=True)
+class Balance:
+    """How often matched pairs co-occur: equal numbers mean that nothing of co-occurrence is left to compare."""
+
+    same: float
+    different: float
+
+    @classmethod
+    def mean(cls, found: Sequence["Balance"]) -> "Balance":
+        """Over LDA seeds."""
+        return cls(*(float(np.mean([getattr(each, name) for each in found])) for name in ("same", "different")))
+
+
+def matched_word_co_occurrence(table: PairTable, labelling: Labelling, words: MatchedWords) -> Balance:
+    """Average co-occurrence over matched pairs of words, as similarity is averaged."""
+    counts = np.zeros((table.vocabulary, table.vocabulary))
+    counts[table.first, table.second] = counts[table.second, table.first] = table.counts / 2
+    found = words.averages(counts[np.ix_(labelling.kept, labelling.kept)])
+    return Balance(float(found.same[0]), float(found.different[0]))
+
+
+def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling: Labelling, strata: Strata) -> Balance:
+    """Average co-occurrence of the words at two positions, over matched pairs of positions, as attention is averaged.
+
+    table: how many pairs of positions there are of each pair of words and bin of distance.
+    co_occurrence: how often two words co-occur; it counts each pair of positions in both directions.
+    """
+    table = table.without_same_word().among(labelling.kept)
+    first, second, counts = table.first, table.second, table.counts
+    # A pair that is not there has place −1, and co-occurs never.
+    together = counts * np.append(co_occurrence.counts, 0.0)[co_occurrence.places(first, second)] / 2
+    same, cell = labelling.shares(first, second), strata.cells_of_bins(first, second, table.bin)
+    groups = [(same, together), (same, counts), (~same, together), (~same, counts)]
+    sums = [np.bincount(cell[chosen], values[chosen], strata.size) for chosen, values in groups]
+    # NumPy counts nothing in whole numbers.
+    found = matched_averages(*(each[None].astype(np.float64) for each in sums))
+    return Balance(float(found.same[0]), float(found.different[0]))
+
+
+def jackknife_interval(
+    value: float, without: Float[np.ndarray, " group"], *, more: float = 0.0
+) -> tuple[float, float] | tuple[None, None]:
+    r"""θ̂ ± 1.96 s with s² = (G − 1)/G Σ_g (θ̂_{(g)} − θ̄)², from the numbers with each group left out.
+
+    ``more``: a variance of another source, added to s².
+    """
+    if len(without) < 2 or not np.isfinite([value, *without]).all():
+        return None, None
+    error = np.sqrt((len(without) - 1) * without.var() + more)
+    half = float(special.ndtri((1 + CONFIDENCE) / 2)) * error
+    return value - half, value + half

@@ -1,0 +1,198 @@
+"""Similarity of word vectors within and between topics: cosine and dot product over all pairs, exactly.
+
+No pair is sampled and none is looped over: the sum over all pairs is the square of the vectors' sum, and same-topic
+pairs are few. AUC and the permutation test look at the kept words' products, a matrix of W × W.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.probing.statistics.labelling import Labelling, TopicWeights
+from topicscope.probing.statistics.pairs import form_average, pair_forms
+from topicscope.probing.statistics.permutation import permutation_p, permuted_same_topic_sums
+
+Kind = Literal["cosine", "dot"]
+
+
+def prepared(
+    vectors: Float[np.ndarray, "word width"], kind: Kind, *, centred: bool = False
+) -> Float[np.ndarray, "word width"]:
+    """Vectors whose dot product is the similarity asked for; centred: the mean of these vectors taken off first.
+
+    So pass the words that a labelling keeps, and no others. A vector of length zero has cosine 0 with all.
+    """
+    found = vectors.astype(np.float64)
+    if centred:
+        found = found - found.mean(axis=0)
+    if kind == "dot":
+        return found
+    norms = np.linalg.norm(found, axis=1, keepdims=True)
+    return np.divide(found, norms, out=np.zeros_like(found), where=norms > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class PairAverages:
+    """Averages of dot products over pairs of different words."""
+
+    same: Float[np.ndarray, " replicate"]
+    different: Float[np.ndarray, " replicate"]
+
+
+def pair_averages(
+    vectors: Float[np.ndarray, "word width"], labelling: Labelling, weights: TopicWeights | None = None
+) -> PairAverages:
+    """Averages of dot products of kept words over same-topic and different-topic pairs, by replicate."""
+    kept = vectors[labelling.kept].astype(np.float64)
+    if weights is None:
+        one = np.ones((1, len(kept)))
+        weights = TopicWeights(one, one)
+    among = labelling.among_kept
+    first, second = among.same_topic_pairs
+    return averages_of([kept], [np.einsum("pw,pw->p", kept[first], kept[second])], among, weights)[0]
+
+
+def averages_of(
+    vectors: Sequence[Float[np.ndarray, "word _"]],
+    same_products: Sequence[Float[np.ndarray, " pair"]],
+    labelling: Labelling,
+    weights: TopicWeights,
+) -> list[PairAverages]:
+    r"""The same of several sets of vectors, of the kept words alone; their same-topic pairs' products are given.
+
+    With weights u (between) and s (within), and R the same-topic pairs:
+
+    .. math::
+        \sum_{\text{same}} = \sum_{(i,j) \in R} s_i s_j\, x_i^\top x_j, \qquad
+        \sum_{\text{different}} = \tfrac12 \Big( \big\| \textstyle\sum_i u_i x_i \big\|^2 - \sum_i u_i^2 \|x_i\|^2 \Big)
+        - \sum_{(i,j) \in R} u_i u_j\, x_i^\top x_j
+    """
+    first, second = labelling.same_topic_pairs
+    # The last column counts pairs.
+    values = np.stack([*same_products, np.ones(len(first))], axis=1)
+    u, s = weights.between, weights.within
+    same, inside = (pair_forms(each, first, second, values) for each in (s, u))
+    every_count = (u.sum(axis=1) ** 2 - (u**2).sum(axis=1)) / 2
+    found = []
+    for place, each in enumerate(vectors):
+        every = (((u @ each) ** 2).sum(axis=1) - u**2 @ (each**2).sum(axis=1)) / 2
+        found.append(
+            PairAverages(
+                same=form_average(same[:, place], same[:, -1]),
+                different=form_average(every - inside[:, place], every_count - inside[:, -1]),
+            )
+        )
+    return found
+
+
+def similarity_p_values(
+    products: Sequence[Float[np.ndarray, "word word"]],
+    labelling: Labelling,
+    stratum: Int[np.ndarray, " word"],
+    permutations: int,
+    *,
+    generator: np.random.Generator,
+) -> list[float]:
+    """Of each matrix of similarities, p of same- minus different-topic difference: words of like frequency permuted.
+
+    All matrices see the same permutations.
+    """
+    sums = permuted_same_topic_sums(products, labelling, stratum, permutations, generator=generator)
+    pairs = labelling.same_topic_pairs
+    # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
+    return [
+        permutation_p(float(matrix[pairs].sum()), permuted, size=float(np.abs(matrix[pairs]).sum()))
+        for matrix, permuted in zip(products, sums, strict=True)
+    ]
+
+
+# AUC of similarities: the probability that a same-topic pair is more similar than a different-topic pair, exactly.
+
+
+# Intervals of equal width that values are sorted into before they are compared.
+BUCKETS = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Placements:
+    """Where pairs stand among those of the other kind; equal ones count half."""
+
+    inside: Float[np.ndarray, " pair"]
+    """Of each same-topic pair, the share of different-topic pairs below it."""
+
+    above: Float[np.ndarray, " word"]
+    """Of each word, the sum over its different-topic pairs of the share of same-topic pairs above them."""
+
+    partners: Float[np.ndarray, " word"]
+    """How many different-topic pairs each word has."""
+
+
+def placements(products: Float[np.ndarray, "word word"], labelling: Labelling) -> Placements:
+    """Of the similarities of the words that a labelling keeps (all of its words)."""
+    same = products[labelling.same_topic_pairs]
+    first, second = labelling.different_topic_pairs
+    order, words = np.argsort(same, kind="stable"), len(products)
+    below, not_above = counts_below(products[first, second], same[order])
+    inside = np.empty(len(same))
+    # A different-topic pair is below the j-th same-topic pair if at most j of these are not above it; so for "not
+    # above" and "below". Counts so far are the answer, without sorting the many.
+    ranks = sum(np.cumsum(np.bincount(each, minlength=len(same) + 1))[:-1] for each in (below, not_above))
+    inside[order] = ranks / (2 * max(len(first), 1))
+    above = 1 - (below + not_above) / (2 * max(len(same), 1))
+    return Placements(
+        inside,
+        np.bincount(first, above, words) + np.bincount(second, above, words),
+        (np.bincount(first, minlength=words) + np.bincount(second, minlength=words)).astype(np.float64),
+    )
+
+
+def counts_below(
+    values: Float[np.ndarray, " value"], ordered: Float[np.ndarray, " other"]
+) -> tuple[Int[np.ndarray, " value"], Int[np.ndarray, " value"]]:
+    """How many of the ordered numbers are below each value, and how many are not above it.
+
+    As ``np.searchsorted``, which compares each value with a score of others. Here values and ordered numbers go into
+    buckets first: only a value whose bucket holds an ordered number has to be compared.
+    """
+    if not len(ordered) or not ordered[-1] > ordered[0]:
+        return np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
+    low, scale = ordered[0], BUCKETS / (ordered[-1] - ordered[0])
+
+    def bucket(numbers: np.ndarray) -> np.ndarray:
+        # Rounding never changes the order of two numbers, so a lower bucket means a lower number.
+        return np.clip((numbers - low) * scale, 0, BUCKETS).astype(np.int32)
+
+    before = np.concatenate([[0], np.cumsum(np.bincount(bucket(ordered), minlength=BUCKETS + 1))])
+    place = bucket(values)
+    below = before[place]
+    not_above = below.copy()
+    unsure = np.flatnonzero(before[place + 1] > below)
+    below[unsure] = np.searchsorted(ordered, values[unsure], "left")
+    not_above[unsure] = np.searchsorted(ordered, values[unsure], "right")
+    return below, not_above
+
+
+def auc_replicates(
+    found: Sequence[Placements], labelling: Labelling, weights: TopicWeights
+) -> list[Float[np.ndarray, " replicate"]]:
+    """AUC of several similarities of one labelling's words, with replicates.
+
+    Exact for the sample, the first replicate. In the others, both sides vary to first order: same-topic pairs are
+    weighted anew against the sample's different-topic pairs, and the other way round (a word counts by its average).
+    """
+    first, second = labelling.same_topic_pairs
+    values = np.stack([*(each.inside for each in found), np.ones(len(first))], axis=1)
+    inside = pair_forms(weights.within, first, second, values)
+    averages = form_average(inside[:, :-1], inside[:, -1:])
+    return [average + _different_side(each, weights.between) for each, average in zip(found, averages.T, strict=True)]
+
+
+def _different_side(found: Placements, weights: Float[np.ndarray, "replicate word"]) -> Float[np.ndarray, " replicate"]:
+    """How far the average over different-topic pairs of P(same > value) moves when words are weighted; 0 at first."""
+    if not found.partners.any():
+        return np.full(len(weights), np.nan)
+    deviation = found.above - found.partners * (found.above.sum() / found.partners.sum())
+    return 2 * form_average(weights @ deviation, weights @ found.partners)

@@ -1,1 +1,0 @@
-"""Figures for people to look at."""

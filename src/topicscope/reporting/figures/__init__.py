@@ -1,0 +1,1 @@
+"""Figures for people to look at, from arrays."""

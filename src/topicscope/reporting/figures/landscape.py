@@ -1,0 +1,120 @@
+"""The loss over attention's weights α and β, with theory drawn in."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullFormatter
+
+# Okabe and Ito's palette, told apart by colour-blind readers too.
+VERMILION, SKY, BLACK, WHITE = "#D55E00", "#56B4E9", "#000000", "#FFFFFF"
+
+
+# Losses closer to the smallest than this share of the range look alike.
+FLOOR_OF_EXCESS = 1e-4
+
+
+FADED = 0.55
+
+
+@dataclass(frozen=True, eq=False)
+class LandscapeData:
+    """What the figure shows; weights are positive, a zero optimum is drawn at the axis' end."""
+
+    alpha: Float[np.ndarray, " alpha"]
+    beta: Float[np.ndarray, " beta"]
+    loss: Float[np.ndarray, "alpha beta"]
+    word_loss: Float[np.ndarray, "alpha beta"] | None
+    """The loss without [MASK] queries, where there are any others."""
+    average: Float[np.ndarray, "alpha beta"]
+    """Theorem 3's ((v−1)α + β)/v."""
+    optimum: tuple[float, float]
+    attained: bool
+    """False if the loss still falls at the largest weights searched."""
+    low: float
+    high: float | None
+    limit: float | None
+    title: str
+
+
+def landscape_figure(data: LandscapeData) -> Figure:
+    """Loss over log α and log β: for all masked positions, and for word queries alone (Remark 5)."""
+    panels = [(data.loss, "all masked positions")]
+    if data.word_loss is not None:
+        panels.append((data.word_loss, "without [MASK] queries"))
+    figure = Figure(figsize=(4.6 * len(panels) + 0.6, 5.2), layout="constrained")
+    figure.suptitle(data.title, fontsize=11)
+    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
+    for axis, (loss, title) in zip(axes, panels, strict=True):
+        _draw_loss(figure, axis, data, loss)
+        _draw_theory(axis, data)
+        axis.set_title(title, fontsize=10)
+        axis.set_xlabel("α, weight on other words of the topic")
+    axes[0].set_ylabel("β, weight on the same word")
+    # Only the whole loss has one optimum; without [MASK] queries it may be a line.
+    _mark(axes[0], data, data.optimum, "o", VERMILION)
+    figure.legend(handles=_legend(data), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
+    return figure
+
+
+def _draw_loss(figure: Figure, axis: Axes, data: LandscapeData, loss: Float[np.ndarray, "alpha beta"]) -> None:
+    excess = loss - loss.min()
+    top = max(float(excess.max()), np.finfo(float).tiny)
+    norm = LogNorm(vmin=FLOOR_OF_EXCESS * top, vmax=top)
+    shown = np.maximum(excess, FLOOR_OF_EXCESS * top)
+    image = axis.pcolormesh(
+        data.alpha, data.beta, shown.T, norm=norm, cmap="cividis", shading="gouraud", rasterized=True
+    )
+    axis.set(xscale="log", yscale="log", xlim=data.alpha[[0, -1]], ylim=data.beta[[0, -1]])
+    for ticks in (axis.xaxis, axis.yaxis):
+        ticks.set_major_locator(LogLocator(numticks=6))
+        ticks.set_minor_locator(LogLocator(subs=(1.0,), numticks=20))
+        ticks.set_minor_formatter(NullFormatter())
+    bar = figure.colorbar(image, ax=axis, location="right", pad=0.02)
+    bar.set_label(f"loss − {loss.min():.6g}, the smallest shown", fontsize=8)
+
+
+def _draw_theory(axis: Axes, data: LandscapeData) -> None:
+    """Theorem 3's interval as a band: what is outside it is faded; its limit; uniform attention."""
+    average = data.average.T
+    grid = (data.alpha, data.beta, average)
+    outside = [(average.min(), data.low)] + ([] if data.high is None else [(data.high, average.max())])
+    for lower, upper in outside:
+        if lower < upper:
+            axis.contourf(*grid, levels=[lower, upper], colors=WHITE, alpha=FADED)
+    for bound in (data.low, data.high):
+        if bound is not None and average.min() < bound < average.max():
+            axis.contour(*grid, levels=[bound], colors=WHITE, linewidths=1.4)
+    if data.limit is not None and average.min() < data.limit < average.max():
+        axis.contour(*grid, levels=[data.limit], colors=SKY, linestyles="dashed", linewidths=1.6)
+    _mark(axis, data, (1.0, 1.0), "s", WHITE)
+
+
+def _mark(axis: Axes, data: LandscapeData, point: tuple[float, float], marker: str, colour: str) -> None:
+    x, y = np.clip(point[0], *data.alpha[[0, -1]]), np.clip(point[1], *data.beta[[0, -1]])
+    axis.plot(x, y, marker, color=colour, markeredgecolor=BLACK, markersize=8, clip_on=False, zorder=5)
+
+
+def _legend(data: LandscapeData) -> list[Line2D | Patch]:
+    def point(marker: str, colour: str, label: str) -> Line2D:
+        return Line2D([], [], marker=marker, color=colour, markeredgecolor=BLACK, linestyle="none", label=label)
+
+    upper = "∞" if data.high is None else f"{data.high:.4g}"
+    alpha, beta = data.optimum
+    best = "exact optimum" if data.attained else "no optimum is attained; best weights searched"
+    handles: list[Line2D | Patch] = [
+        point("o", VERMILION, f"{best}: α = {alpha:.4g}, β = {beta:.4g}"),
+        point("s", WHITE, "uniform attention: α = β = 1"),
+        Patch(
+            facecolor="#D9D9D9", edgecolor=BLACK, label=f"faded: outside Theorem 3's interval ({data.low:.4g}, {upper})"
+        ),
+    ]
+    if data.limit is not None:
+        label = f"limit of the average: {data.limit:.4g}"
+        handles.append(Line2D([], [], color=SKY, linestyle="dashed", label=label))
+    return handles

@@ -1,0 +1,339 @@
+"""Figures of the probe, from numbers: Table 1's layout, the map of heads, similarity of words, checkpoints."""
+
+import math
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from topicscope.reporting.figures.base import COLOURS, ratio_axis
+from topicscope.reporting.figures.paper import BLUE, GREEN, GREY, ORANGE
+from topicscope.reporting.rounding import with_interval
+
+MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
+
+
+SIGNIFICANT = "p < 0.05, for all heads of a model together"
+
+
+# What the signs of a table mean.
+SIGNS = {
+    "Δ": "same − different topic [95 % interval], where there is no ratio, as the average over different topics is not "
+    "clearly above 0",
+    "–": "no pair to average over",
+}
+
+
+# Panels of models in a row.
+COLUMNS = 4
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A ratio with the ends of its interval; None where it is not defined, or was not measured with one."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    difference: float | None = None
+    """Same minus different: what is shown where there is no ratio."""
+    difference_low: float | None = None
+    difference_high: float | None = None
+
+    @classmethod
+    def of(cls, contrast: Mapping[str, Any]) -> "Ratio":
+        """That of a contrast in a row of probe.json."""
+        names = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
+        return cls(*(contrast.get(name) for name in names))
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether both ends are known."""
+        return self.low is not None and self.high is not None
+
+    @property
+    def text(self) -> str:
+        """Short, for a table."""
+        if self.value is None:
+            ends = (self.difference_low, self.difference_high)
+            return "–" if self.difference is None else f"Δ {with_interval(self.difference, *ends)}"
+        if self.low is None or self.high is None:
+            return f"{self.value:.3g}"
+        return with_interval(self.value, self.low, self.high)
+
+
+@dataclass(frozen=True)
+class RatioRow:
+    """A row of Table 1: a model, a threshold, and same- over different-topic averages by measure."""
+
+    model: str
+    fraction: float | None
+    ratios: Mapping[str, Ratio]
+    """By "cosine", "dot", "attention"."""
+
+
+def ratio_text(rows: Sequence[RatioRow]) -> str:
+    """Table 1's layout as text: a line a row, columns aligned; then what its signs mean."""
+    cells = [["model", "threshold", *(f"{name} (same/different)" for name in MEASURES.values())]]
+    for before, row in zip([None, *rows], rows, strict=False):
+        model = "" if before and before.model == row.model else row.model
+        fraction = "own" if row.fraction is None else f"{row.fraction:g}"
+        cells.append([model, fraction, *(row.ratios[name].text for name in MEASURES)])
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    signs = [f"{sign}: {meaning}." for sign, meaning in SIGNS.items() if sign in "".join(lines)]
+    return "\n".join(
+        [lines[0], "  ".join("-" * width for width in widths), *lines[1:], *([""] if signs else []), *signs]
+    )
+
+
+def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[RatioRow] = ()) -> Figure:
+    """Table 1 as a picture: a line a row, a panel a measure, ratios with 95 % intervals beside 1.
+
+    ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds: other models on other text.
+    """
+    every = [*((row, False) for row in rows), *((row, True) for row in reference)]
+    figure = Figure(figsize=(12.0, 0.3 * len(every) + 1.9), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    panels = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
+    for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
+        panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0, label="no topic structure")
+        panel.set_xscale("log")
+        _plain_ticks(panel, [row.ratios[measure] for row, _ in every])
+        for place, (row, printed) in enumerate(every):
+            _draw_ratio(panel, row.ratios[measure], place, printed)
+        panel.set_xlabel(f"{name}: same / different topic")
+        panel.grid(axis="x", color="0.9", linewidth=0.5)
+        if reference:
+            panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8, label="below: printed in the paper")
+    labels = [f"{row.model}  {'own topics' if row.fraction is None else f'{row.fraction:g}'}" for row, _ in every]
+    panels[0].set_yticks(range(len(every)), labels, fontsize=8)
+    panels[0].set_ylim(len(every) - 0.4, -0.6)
+    handles = [Line2D([], [], marker="o", color=BLUE, linestyle="-", label="measured here, 95 % interval")]
+    if any(not each.has_interval for row in rows for each in row.ratios.values() if each.value is not None):
+        hollow = Line2D([], [], marker="o", color=BLUE, markerfacecolor="none", linestyle="none")
+        hollow.set_label("measured here, no interval: too few replicates have a pair")
+        handles.append(hollow)
+    if any(each.value is None and each.difference is not None for row in rows for each in row.ratios.values()):
+        handles.append(Line2D([], [], linestyle="none", label="Δ: same − different topic, where there is no ratio"))
+    if reference:
+        shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
+        handles.append(Line2D([], [], label="printed in the paper", **shape))  # type: ignore[arg-type]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
+    return figure
+
+
+def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
+    if ratio.value is None:
+        _write(panel, "no pair" if ratio.text == "–" else ratio.text, place)
+        return
+    if ratio.value <= 0:
+        _write(panel, f"{ratio.text}, off this axis", place)
+        return
+    if printed:
+        panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
+        return
+    if ratio.low is None or ratio.high is None:
+        panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5, label="no interval")
+        return
+    panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
+    panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5, label="measured")
+
+
+def _write(panel: Axes, text: str, place: int) -> None:
+    """Beside the line at 1, on the side that has more room."""
+    low, high = np.log(panel.get_xlim())
+    side = "left" if -low < 0.55 * (high - low) else "right"
+    panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
+
+
+def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
+    ticks, ends = ratio_axis([end for each in ratios for end in (each.value, each.low, each.high)])
+    panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
+    panel.minorticks_off()
+    panel.set_xlim(*ends)
+
+
+def head_maps(
+    panels: Mapping[str, tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]], *, title: str
+) -> Figure:
+    """log₂ of same- over different-topic attention of every head, a panel a model; a dot where it is significant.
+
+    Significant: p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
+    """
+    limit = max(
+        (float(np.abs(values[np.isfinite(values)]).max(initial=0.1)) for values, _ in panels.values()), default=1.0
+    )
+    shapes = [values.shape for values, _ in panels.values()]
+    # At least as wide as what is written above a panel, at least as high as two layers.
+    wide = [
+        max(0.36 * max(heads for _, heads in shapes[place::COLUMNS]), 1.9) for place in range(min(len(shapes), COLUMNS))
+    ]
+    tall = [0.36 * max(2, *(each for each, _ in shapes[at : at + COLUMNS])) for at in range(0, len(shapes), COLUMNS)]
+    figure = Figure(
+        figsize=(sum(wide) + 0.5 * len(wide) + 1.6, sum(tall) + 1.1 * len(tall) + 0.9), layout="constrained"
+    )
+    figure.suptitle(title, fontsize=10)
+    axes = _grid(figure, len(panels), width_ratios=wide, height_ratios=tall)
+    for place, (panel, (name, (values, significant))) in enumerate(zip(axes, panels.items(), strict=True)):
+        image = panel.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
+        image.set_label("log₂ (same / different topic)")
+        layer, head = np.nonzero(significant)
+        panel.plot(head, layer, "o", color="black", markersize=3, label=SIGNIFICANT)
+        layers, heads = (range(0, count, 1 if count <= 12 else 4) for count in values.shape)
+        panel.set_xticks(heads, [str(at + 1) for at in heads])
+        panel.set_yticks(layers, [str(at + 1) for at in layers])
+        panel.set_xlabel("head")
+        panel.set_title(
+            f"{_folded(name, wide[place % COLUMNS])}\n{significant.sum()} of {values.size} heads with p < 0.05",
+            fontsize=9,
+        )
+        if place % COLUMNS == 0:
+            panel.set_ylabel("layer")
+    figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall)).set_label(
+        "log₂ (same / different topic)", fontsize=8
+    )
+    dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none", label=SIGNIFICANT)
+    figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
+    return figure
+
+
+def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Figure:
+    """Similarity of every two words, a panel a model, the numbers written into the cells (Figure 3)."""
+    side, columns = 0.42 * len(words) + 0.3, min(len(panels), COLUMNS)
+    rows = -(-len(panels) // COLUMNS)
+    figure = Figure(figsize=(side * columns + 2.0, (side + 0.9) * rows + 0.4), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    axes = _grid(figure, len(panels))
+    for place, (panel, (name, values)) in enumerate(zip(axes, panels.items(), strict=True)):
+        image = panel.imshow(values, cmap=COLOURS, vmin=-1, vmax=1, interpolation="nearest")
+        for row, column in np.ndindex(*values.shape):
+            shade = "white" if abs(values[row, column]) > 0.7 else "black"
+            # Rounded first: what is as good as 0 has no sign.
+            text = f"{round(float(values[row, column]), 2) + 0.0:.2f}"
+            panel.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
+        panel.set_xticks(range(len(words)), words, rotation=45, ha="right", fontsize=8)
+        # Once a row: they are the same for all.
+        panel.set_yticks(range(len(words)), words if place % COLUMNS == 0 else [""] * len(words), fontsize=8)
+        panel.set_title(_folded(name, side), fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.8, aspect=20 * rows).set_label("cosine similarity", fontsize=8)
+    return figure
+
+
+def _grid(figure: Figure, count: int, **ratios: Sequence[float]) -> list[Axes]:
+    """Panels in rows."""
+    rows, columns = -(-count // COLUMNS), min(count, COLUMNS)
+    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios).ravel().tolist()
+    for spare in axes[count:]:
+        spare.remove()
+    return axes[:count]
+
+
+def _folded(name: str, inches: float) -> str:
+    """A title of small letters in lines that are no wider than its panel."""
+    return "\n".join(textwrap.wrap(name, max(int(inches / 0.075), 10)))
+
+
+def over_checkpoints(
+    revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Ratio]]], *, title: str
+) -> Figure:
+    """Ratios over the checkpoints of one model, a panel a measure, a line a threshold, intervals shaded.
+
+    A measure that lacks a ratio somewhere is drawn as the difference, on an axis of its own.
+    """
+    figure = Figure(figsize=(4.4 * len(measures), 3.6), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    axes = figure.subplots(1, len(measures), squeeze=False)[0]
+    styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
+    for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
+        every = [each for ratios in lines.values() for each in ratios]
+        apart = any(each.value is None and each.difference is not None for each in every)
+        ends = ("difference", "difference_low", "difference_high") if apart else ("value", "low", "high")
+        panel.axhline(0 if apart else 1, color=GREY, linestyle="--", linewidth=1.0, label="_no topic structure")
+        panel.set_ylabel("same − different topic" if apart else "same / different topic")
+        for number, (name, ratios) in enumerate(lines.items()):
+            colour, marker = styles[number % len(styles)]
+            value, low, high = (_numbers(ratios, end) for end in ends)
+            places = np.arange(len(ratios))
+            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0, label=f"_{name}: 95 % interval")
+            panel.plot(places, value, marker=marker, color=colour, label=name)
+        panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
+        panel.set_xlabel("checkpoint")
+        panel.set_title(MEASURES.get(measure, measure), fontsize=9)
+        panel.grid(color="0.9", linewidth=0.5)
+        if all(each.value is None and each.difference is None for each in every):
+            _nothing(panel)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
+    return figure
+
+
+def _nothing(panel: Axes) -> None:
+    """No axis where there is nothing to measure on it."""
+    panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
+    panel.set_yticks([])
+
+
+def _numbers(ratios: Sequence[Ratio], end: str) -> list[float]:
+    """Gaps in the line where a ratio is not defined."""
+    return [math.nan if (value := getattr(each, end)) is None else float(value) for each in ratios]
+
+
+# What should be known beside a probe's numbers: its corpus, what is left out, and its topics' quality.
+
+
+Row = Mapping[str, Any]
+
+
+# Words that a note lists.
+LISTED = 20
+
+
+def probe_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
+    """Sentences from rows of corpus.json; with several tokenizers or lengths, each begins with the models it is for.
+
+    rows: of probe.json, which say what each model was measured on.
+    """
+    return [
+        (f"{_models(about, rows)}: " if len(corpora) > 1 else "") + sentence
+        for about in corpora
+        for sentence in _sentences(about)
+    ]
+
+
+def _sentences(about: Row) -> list[str]:
+    size = f"{about['articles']:,} articles, {about['passages']:,} passages; measured on {about['measured']:,}"
+    found = [f"{about['source']}: {size}.", *about["problems"]]
+    if left_out := about["words_left_out"]:
+        found.append(
+            f'own topics: the tokenizer of "{about["tokenizer_name"]}" splits these words, which are left out: '
+            f"{_listed(left_out)}."
+        )
+    if absent := about["words_without_attention"]:
+        found.append(
+            f"own topics: {len(absent):,} of {about['words']:,} words are in no passage that is measured, and have no "
+            f"attention: {_listed(absent)}."
+        )
+    known = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
+    if known:
+        found.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()) + ".")
+    return found
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _models(about: Row, rows: Sequence[Row]) -> str:
+    """``for bert and 2 more (tokenizer 0ca024b4, passages of 126 tokens)``."""
+    ground = (about["tokenizer"], about["length"])
+    alike = [row for row in rows if (row.get("tokenizer"), row.get("length")) == ground]
+    names = list(dict.fromkeys(f"{row['model']} {row['revision']}".strip() for row in alike))
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"for {names[0] if names else 'no model'}{more} (tokenizer {ground[0][:8]}, passages of {ground[1]} tokens)"

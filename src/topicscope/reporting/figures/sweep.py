@@ -1,0 +1,256 @@
+"""Figures of a sweep from its table: measures against a setting with intervals over seeds, and maps of two settings."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.transforms import Affine2D
+
+from topicscope.measure.uncertainty import Interval, student_interval
+from topicscope.settings.sweep import brief
+
+Row = Mapping[str, Any]
+
+
+# More curves than this in a panel cannot be told apart: then they are averaged.
+MOST_CURVES = 6
+
+
+# Ticks stand at the values if neighbours are at least this share of the axis apart, else where the axis likes.
+LEAST_GAP = 0.19
+
+
+# Positive numbers that differ by more than this factor have a logarithmic scale: one wild run would hide the others.
+LARGEST_RATIO = 100
+
+
+# More cells than this are not labelled.
+MOST_LABELS = 64
+
+
+# Okabe and Ito's colours, told apart by colour-blind eyes.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
+
+
+def sweep_figures(
+    rows: Sequence[Row], *, settings: Sequence[str], measures: Sequence[str], connected: bool = True
+) -> dict[str, Figure]:
+    """A figure for each setting and for each pair of them, by name; a panel a measure.
+
+    ``connected`` is for grids: values are joined by lines. Combinations drawn at random are points.
+    """
+    varied = [name for name in settings if len(_values(rows, name)) > 1]
+    figures = {}
+    for name in varied:
+        others = [other for other in varied if other != name]
+        figures[f"by-{name}"] = by_setting(rows, name, measures=measures, others=others, connected=connected)
+    for first, second in itertools.combinations(varied, 2):
+        figures[f"map-{first}-{second}"] = map_of_two(rows, first, second, measures=measures, cells=connected)
+    return figures
+
+
+def by_setting(
+    rows: Sequence[Row], setting: str, *, measures: Sequence[str], others: Sequence[str] = (), connected: bool = True
+) -> Figure:
+    """Measures against one setting: means over seeds with 95 % intervals (Student's).
+
+    With few combinations of the other settings each has its curve; with many, each seed's numbers are first averaged
+    over them, so that the interval is still one over independent runs.
+    """
+    figure = _panels(len(measures))
+    values = _values(rows, setting)
+    combinations = list(dict.fromkeys(tuple(row[name] for name in others) for row in rows))
+    apart = connected and len(combinations) <= MOST_CURVES
+    for axes, measure in zip(figure.axes, measures, strict=True):
+        places = _places(axes, "x", values, setting)
+        joined = connected and _numbers(values)
+        means: list[float] = []
+        for number, combination in enumerate(combinations if apart else [None]):
+            mine = [row for row in rows if combination in (None, tuple(row[name] for name in others))]
+            found = {value: over_seeds([row for row in mine if row[setting] == value], measure) for value in values}
+            there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
+            label = ", ".join(f"{_short(n)} {brief(v)}" for n, v in zip(others, combination or (), strict=False))
+            # Words have no distance: nothing joins them, and curves stand side by side.
+            shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
+            _curve(axes, [places[value] for value in there], list(there.values()),
+                   colour=COLOURS[number], label=label or None, joined=joined, shift=shift)  # fmt: skip
+            means += [interval.value for interval in there.values()]
+        if _spans_decades(means):
+            axes.set_yscale("log")
+        axes.set_ylabel(measure.replace("_", " "))
+        axes.grid(color="0.9", linewidth=0.5)
+    if apart and len(combinations) > 1:
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    rest = "" if apart or not others else "; each seed averaged over the other settings"
+    figure.suptitle(f"{_over(rows)}{rest}", fontsize=9)
+    return figure
+
+
+def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequence[str], cells: bool = True) -> Figure:
+    """Measures over two settings, averaged over seeds and all else: a heat map, or coloured points if not a grid.
+
+    A cell has its mean and, smaller, half of its 95 % interval over seeds, each seed averaged over all else first.
+    """
+    figure = _panels(len(measures))
+    values = _values(rows, first), _values(rows, second)
+    image: AxesImage | PathCollection
+    for axes, measure in zip(list(figure.axes), measures, strict=True):
+        if cells:
+            table, halves = _cells(rows, measure, {first: values[0], second: values[1]})
+            norm = _colour_scale(table.ravel().tolist())
+            image = axes.imshow(np.ma.masked_invalid(table), cmap="viridis", norm=norm, origin="lower", aspect="auto")
+            axes.set_xticks(range(len(values[0])), [brief(value) for value in values[0]])
+            axes.set_yticks(range(len(values[1])), [brief(value) for value in values[1]])
+            axes.set_xlabel(first)
+            axes.set_ylabel(second)
+            _label_cells(axes, table, halves, norm)
+        else:
+            xs, ys = _places(axes, "x", values[0], first), _places(axes, "y", values[1], second)
+            pairs = list(dict.fromkeys((row[first], row[second]) for row in rows))
+            colours = [_mean(rows, measure, {first: x, second: y}) for x, y in pairs]
+            image = axes.scatter(
+                [xs[x] for x, _ in pairs], [ys[y] for _, y in pairs], c=colours, cmap="viridis", s=40,
+                norm=_colour_scale(colours),
+            )  # fmt: skip
+        axes.set_title(measure.replace("_", " "), fontsize=10)
+        figure.colorbar(image, ax=axes, shrink=0.8)
+    figure.suptitle(_over(rows, "and all other settings, ± half of the 95 % interval" if cells else ""), fontsize=9)
+    return figure
+
+
+def over_seeds(rows: Sequence[Row], measure: str) -> Interval | None:
+    """Mean and interval over seeds, each seed's rows averaged first; None if no run has the measure."""
+    seeds = list(dict.fromkeys(row["seed"] for row in rows))
+    numbers = [_mean(rows, measure, {"seed": seed}) for seed in seeds]
+    finite = np.array([number for number in numbers if np.isfinite(number)])
+    return student_interval(finite) if len(finite) else None
+
+
+def _over(rows: Sequence[Row], interval: str = "and 95 % interval") -> str:
+    """How many seeds a figure's means are over."""
+    count = len({row["seed"] for row in rows})
+    fewer = "; runs that diverged are left out" if any(row.get("diverged") for row in rows) else ""
+    return ("one seed: no interval" if count == 1 else f"mean over {count} seeds {interval}") + fewer
+
+
+def _spans_decades(numbers: Sequence[float]) -> bool:
+    """Whether numbers are all above 0 and too far apart for a linear scale."""
+    return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) > LARGEST_RATIO
+
+
+def _mean(rows: Sequence[Row], measure: str, where: Mapping[str, Any]) -> float:
+    chosen = [row[measure] for row in rows if all(row[name] == value for name, value in where.items())]
+    numbers = [float(number) for number in chosen if number is not None]
+    return float(np.mean(numbers)) if numbers else np.nan
+
+
+def _curve(
+    axes: Axes, places: Sequence[float], intervals: Sequence[Interval], *, colour: str, label: str | None, joined: bool,
+    shift: float,
+) -> None:  # fmt: skip
+    # A single seed has no interval.
+    halves = [interval.high - interval.value if np.isfinite(interval.high) else np.nan for interval in intervals]
+    axes.errorbar(
+        places, [interval.value for interval in intervals], yerr=halves if np.isfinite(halves).any() else None,
+        fmt="o-" if joined else "o", color=colour, label=label, markersize=4, capsize=3, linewidth=1.2,
+        # Drawn aside only: the numbers, and their names in the figure's CSV, stay those of the setting's value.
+        transform=Affine2D().translate(shift, 0) + axes.transData,
+    )  # fmt: skip
+
+
+def _panels(count: int) -> Figure:
+    columns = min(count, 3) if count != 4 else 2
+    rows = -(-count // columns)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 0.6), layout="constrained")
+    for place in range(count):
+        figure.add_subplot(rows, columns, place + 1)
+    return figure
+
+
+def _places(axes: Axes, which: str, values: Sequence[Any], name: str) -> dict[Any, float]:
+    """Where values go on an axis: numbers where they are, on a log scale if they span decades; others side by side."""
+    axis = getattr(axes, f"{which}axis")
+    axes.set(**{f"{which}label": name})
+    if not _numbers(values):
+        axis.set_ticks(range(len(values)), [brief(value) for value in values])
+        axes.set(**{f"{which}lim": (-0.5, len(values) - 0.5)})
+        return {value: float(place) for place, value in enumerate(values)}
+    logarithmic = min(values) > 0 and max(values) / min(values) >= 8
+    if logarithmic:
+        axes.set(**{f"{which}scale": "log"})
+    spread = np.sort(np.log(values) if logarithmic else np.array(values, dtype=float))
+    if len(values) == 1 or np.diff(spread).min() >= LEAST_GAP * np.ptp(spread):
+        axis.set_ticks(values, [brief(value) for value in values])
+        axis.set_ticks([], minor=True)
+    return {value: float(value) for value in values}
+
+
+def _cells(
+    rows: Sequence[Row], measure: str, axes: Mapping[str, Sequence[Any]]
+) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, "row column"]]:
+    """Means over seeds for all pairs of values of two settings, and half the width of their intervals."""
+    (first, columns), (second, lines) = axes.items()
+    found = [
+        [over_seeds([row for row in rows if (row[first], row[second]) == (x, y)], measure) for x in columns]
+        for y in lines
+    ]
+    means = np.array([[interval.value if interval else np.nan for interval in line] for line in found])
+    highs = np.array([[interval.high if interval else np.nan for interval in line] for line in found])
+    return means, highs - means
+
+
+def _colour_scale(numbers: Sequence[float]) -> Normalize:
+    finite = [number for number in numbers if np.isfinite(number)]
+    low, high = min(finite, default=0.0), max(finite, default=1.0)
+    return LogNorm(low, high) if _spans_decades(finite) else Normalize(low, high)
+
+
+def _label_cells(
+    axes: Axes, table: Float[np.ndarray, "row column"], halves: Float[np.ndarray, "row column"], norm: Normalize
+) -> None:
+    if table.size > MOST_LABELS:
+        return
+    form = same_digits(table[np.isfinite(table)])
+    size = min(8.0, 48.0 / table.shape[1])
+    for (row, column), value in np.ndenumerate(table):
+        if not np.isfinite(value):
+            axes.text(column, row, "diverged", ha="center", va="center", fontsize=size)
+            continue
+        colour = "black" if norm(value) > 0.5 else "white"
+        half = halves[row, column]
+        place: dict[str, Any] = {"ha": "center", "color": colour}
+        if not np.isfinite(half):
+            axes.text(column, row, form.format(value), va="center", fontsize=size, **place)
+            continue
+        axes.text(column, row, form.format(value), va="bottom", fontsize=size, **place)
+        axes.text(column, row, f"± {form.format(half)}", va="top", fontsize=0.75 * size, **place)
+
+
+def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
+    """One format for numbers that are compared: three digits of how far they are apart."""
+    span = float(np.ptp(numbers)) if len(numbers) else 0.0
+    largest = float(np.abs(numbers).max()) if len(numbers) else 0.0
+    digits = 2 - int(np.floor(np.log10(span or largest or 1.0)))
+    return f"{{:.{max(digits, 0)}f}}" if digits <= 6 and largest < 1e5 else "{:.2e}"
+
+
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """The setting's values, sorted if they are numbers."""
+    values = list(dict.fromkeys(row[name] for row in rows))
+    return sorted(values) if all(isinstance(value, int | float) for value in values) else values
+
+
+def _numbers(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _short(name: str) -> str:
+    return name.rpartition(".")[2].replace("_", " ")

@@ -1,0 +1,106 @@
+"""Results in a notebook: short tables of runs and claims, and the whole page in a frame."""
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+HEIGHT = 900
+
+
+# Words for what is not a number.
+NOTHING = "–"
+
+
+CURVE_WIDTH, CURVE_HEIGHT = 320, 60
+
+
+@dataclass(frozen=True, repr=False)
+class Shown:
+    """A page, shown by notebooks in a frame of its own."""
+
+    page: str
+
+    def __repr__(self) -> str:
+        return f"<page of {len(self.page) / 1e6:.1f} MB: a notebook shows it; write_report writes one to a file>"
+
+    def _repr_html_(self) -> str:
+        # Without allow-same-origin the page cannot reach the notebook; its own policy keeps it off the network.
+        return (
+            f'<iframe srcdoc="{html.escape(self.page)}" sandbox="allow-scripts allow-downloads" '
+            f'style="width: 100%; height: {HEIGHT}px; border: 1px solid #888" title="topicscope report"></iframe>'
+        )
+
+
+def table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -> str:
+    """A table, everything in it escaped."""
+    head = "".join(f'<th scope="col" style="text-align: left">{html.escape(name)}</th>' for name in columns)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align: left">{html.escape(_text(cell))}</td>' for cell in row) + "</tr>"
+        for row in rows
+    )
+    return (
+        f"<table><caption>{html.escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    )
+
+
+def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
+    """Verdicts of all claims."""
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    cells = [(row["verdict"], row["id"], row["statement"], row["expected"], _with_interval(row)) for row in rows]
+    columns = ("verdict", "claim", "statement", "expected", "measured [95 % interval]")
+    return table_html(columns, cells, f"{len(rows)} claims in {folder}: {said or 'none'}")
+
+
+def probe_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
+    """Table 1 with intervals."""
+    from topicscope.reporting.page.probes import table_row
+
+    columns = ("model", "fraction", "assignment", "embedding", "centred", "cosine", "dot product", "attention")
+    shown = [table_row(dict(row)) for row in rows]
+    cells = [[row[name] for name in columns] for row in shown]
+    return table_html(columns, cells, f"same- over different-topic averages in {folder}; * p < 0.05")
+
+
+def run_html(folder: str, rows: Sequence[Mapping[str, Any]], total: int) -> str:
+    """The last row of the metrics, and the loss as a curve."""
+    if not rows:
+        return f"<p>{html.escape(folder)}: nothing is logged yet.</p>"
+    last = rows[-1]
+    cells = [
+        ("step", f"{last['step']:,} of {total:,}"),
+        ("loss", last["loss"]),
+        ("held-out loss", last["validation_loss"]),
+        *((f"norm of {name}", ", ".join(f"{value:.5g}" for value in values)) for name, values in last["norm"].items()),
+    ]
+    losses = [float(row["loss"]) for row in rows]
+    return table_html(("quantity", "value"), cells, f"run {folder}") + curve_svg(losses, "loss over steps")
+
+
+def curve_svg(values: Sequence[float], label: str) -> str:
+    """A small curve, from its least to its largest value."""
+    low, high = min(values), max(values)
+    span, last = (high - low) or 1.0, max(len(values) - 1, 1)
+    points = " ".join(
+        f"{CURVE_WIDTH * place / last:.1f},{2 + (CURVE_HEIGHT - 4) * (high - value) / span:.1f}"
+        for place, value in enumerate(values)
+    )
+    said = html.escape(f"{label}: from {values[0]:.5g} to {values[-1]:.5g}")
+    return (
+        f'<svg role="img" aria-label="{said}" width="{CURVE_WIDTH}" height="{CURVE_HEIGHT}">'
+        f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="2"/></svg>'
+    )
+
+
+def _with_interval(row: Mapping[str, Any]) -> str:
+    interval = "" if row.get("low") is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
+    return _text(row["measured"]) + interval
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return NOTHING
+    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)

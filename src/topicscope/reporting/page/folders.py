@@ -1,0 +1,118 @@
+"""What a folder holds, told by its files; everything on the page is read from disk.
+
+``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
+``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep.
+A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is said on the page
+instead of failing.
+"""
+
+import csv
+import json
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from topicscope.errors import InputError
+from topicscope.settings.toml import names_a_corpus
+
+Row = dict[str, Any]
+
+
+# How deep run folders may lie inside a folder that is given: results/runs/figure2/squared-adam/seed-0.
+DEPTH = 4
+
+
+@dataclass
+class Found:
+    """Folders by what they hold, and what there is to say of the others."""
+
+    claims: list[Path] = field(default_factory=list)
+    runs: list[Path] = field(default_factory=list)
+    texts: list[Path] = field(default_factory=list)
+    landscapes: list[Path] = field(default_factory=list)
+    probes: list[Path] = field(default_factory=list)
+    sweeps: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+    """Folders that were looked at: one that is given twice, or lies in another, is shown once."""
+
+    def __bool__(self) -> bool:
+        return _count(self) > 0
+
+
+# A file's name → what the folder that holds it is.
+MARKS = {
+    "claims.json": "claims",
+    "trained.safetensors": "runs",
+    "settings.toml": "runs",
+    "landscape.npz": "landscapes",
+    "landscapes.npz": "landscapes",
+    "probe.json": "probes",
+    "sweep.csv": "sweeps",
+}
+
+
+def find(folders: list[Path]) -> Found:
+    """Look through the folders given, and into those inside them."""
+    found = Found()
+    for folder in folders:
+        if not folder.exists():
+            raise InputError(f"{folder} does not exist: give a folder that reproduce, train, probe or sweep wrote.")
+        if not folder.is_dir():
+            raise InputError(f"{folder} is a file: give the folder that it is in.")
+        if folder.resolve() in found.seen:
+            continue
+        before = _count(found)
+        _look(folder, found, DEPTH)
+        if _count(found) == before:
+            state = "is empty" if not any(folder.iterdir()) else "holds nothing that a page can show"
+            found.notes.append(f"{folder} {state}.")
+    return found
+
+
+def _count(found: Found) -> int:
+    return sum(map(len, (found.claims, found.runs, found.texts, found.landscapes, found.probes, found.sweeps)))
+
+
+def _look(folder: Path, found: Found, depth: int) -> None:
+    if folder.resolve() in found.seen:
+        return
+    found.seen.add(folder.resolve())
+    names = {path.name for path in folder.iterdir()}
+    for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
+        getattr(found, "texts" if kind == "runs" and _is_on_text(folder) else kind).append(folder)
+    # One that is not finished has no table yet.
+    if {"sweep.toml", "work"} <= names and "sweep.csv" not in names:
+        found.sweeps.append(folder)
+    # A sweep shows its table; its hundreds of runs would fill the page.
+    if depth and folder not in found.sweeps:
+        for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+            if inner.name not in ("work", "figures"):
+                _look(inner, found, depth - 1)
+
+
+def _is_on_text(folder: Path) -> bool:
+    try:
+        return names_a_corpus(tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return False
+
+
+def read_json(path: Path, found: Found) -> Any:
+    """The file's content, or None and a note."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); it is left out.")
+        return None
+
+
+def read_table(path: Path, found: Found) -> list[dict[str, str]]:
+    """Rows of a CSV file, or none and a note."""
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); it is left out.")
+        return []

@@ -1,0 +1,511 @@
+"""Rows of a probe in words and numbers, as its figures and table need them."""
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.reporting.figures.base import ratio_axis
+from topicscope.reporting.figures.probe import probe_notes
+from topicscope.reporting.page.claims import Image, images_of
+from topicscope.reporting.page.folders import Found, Row, read_json, read_table
+from topicscope.reporting.page.store import Store
+from topicscope.reporting.rounding import with_interval
+
+MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
+
+
+ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
+
+
+# Below this a difference is told from chance.
+SIGNIFICANT = 0.05
+
+
+# Blue, white and red of ColorBrewer, as in the pictures.
+BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
+
+
+REDS = ("#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f")
+
+
+DIVERGING = (*BLUES, "#f7f7f7", *REDS)
+
+
+COLOURS = [[place / (len(DIVERGING) - 1), colour] for place, colour in enumerate(DIVERGING)]
+
+
+Figure = dict[str, Any]
+
+
+def plotted(text: object) -> str:
+    """Text for a figure, where the plotting library would take tags for markup."""
+    return html.escape(str(text), quote=False)
+
+
+def model_name(row: Row) -> str:
+    """The model and, where there is one, its revision."""
+    return f"{row['model']} {row.get('revision') or ''}".strip()
+
+
+def threshold_name(row: Row) -> str:
+    """The ambiguity threshold, where topics were found and not given."""
+    return "own topics" if row.get("fraction") is None else f"{row['fraction']:g}"
+
+
+def assignment_name(row: Row) -> str:
+    """How many topics a word may have."""
+    assignment = str(row.get("assignment"))
+    return ASSIGNMENTS.get(assignment, assignment)
+
+
+def number(value: Any) -> float:
+    """NaN where there is none."""
+    return np.nan if value is None else float(value)
+
+
+# Ratios of a probe for the page: Table 1 to look at, a figure a measure and embedding.
+
+
+def ratio_figures(rows: Sequence[Row]) -> list[Figure]:
+    """Those of vectors as they are; centred ones, which seldom have a ratio, are in the table."""
+    plain = [row for row in rows if not row.get("centred")]
+    figures = []
+    for name, label in MEASURES.items():
+        known = [row for row in plain if isinstance(row.get(name), dict)]
+        # Attention does not depend on which embedding is looked at.
+        if name == "attention":
+            groups = {label: list({_point_name(row): row for row in known}.values())}
+        else:
+            embeddings = dict.fromkeys(str(row.get("embedding")) for row in known)
+            groups = {
+                f"{label}, embedding {each}": [row for row in known if str(row.get("embedding")) == each]
+                for each in embeddings
+            }
+        figures += [_ratio_figure(points, name, title) for title, points in groups.items() if points]
+    return figures
+
+
+def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
+    names = [plotted(_point_name(row)) for row in points]
+    measures = [row[name] for row in points]
+    ticks, ends = ratio_axis([each.get(end) for each in measures for end in ("ratio", "low", "high")])
+    bare = any(_drawn(each) and not _bounded(each) for each in measures)
+    return {
+        "title": f"{title}: same topic over different topics",
+        "text": "With 95 % intervals; 1 means no topic structure."
+        + (" Open: no whole interval." if bare else "")
+        + (" Δ: same − different topic, where there is no ratio." if any(map(_is_difference, measures)) else ""),
+        "traces": [_markers(names, measures, title), _words(names, measures, _beside_1(*ends))],
+        "layout": {
+            "xaxis": {
+                "title": {"text": "ratio (logarithmic)"},
+                "type": "log",
+                "range": [math.log10(end) for end in ends],
+                "tickvals": ticks,
+                "ticktext": [f"{tick:g}" for tick in ticks],
+            },
+            "yaxis": {
+                "autorange": "reversed",
+                "automargin": True,
+                "tickfont": {"size": 11},
+                "categoryorder": "array",
+                "categoryarray": names,
+            },
+            "height": 120 + 24 * len(points),
+            "shapes": [
+                {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
+            ],
+        },
+        # Names above their points where there is no room beside them.
+        "narrow": {
+            "yaxis": {"showticklabels": False, "automargin": False},
+            "annotations": [_name_above(each) for each in names],
+            "margin": {"l": 8},
+            "height": 120 + 36 * len(points),
+        },
+    }
+
+
+def _markers(names: Sequence[str], measures: Sequence[Row], title: str) -> dict[str, Any]:
+    ratio = [each.get("ratio") for each in measures]
+    above, below = (
+        [abs(each[end] - each["ratio"]) if _bounded(each) else None for each in measures] for end in ("high", "low")
+    )
+    symbols = ["circle" if _bounded(each) else "circle-open" for each in measures]
+    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    marker = {"size": 9, "symbol": symbols}
+    shape = {"type": "scatter", "mode": "markers", "name": title}
+    return {**shape, "x": ratio, "y": list(names), "marker": marker, "error_x": error}
+
+
+def _words(names: Sequence[str], measures: Sequence[Row], place: float) -> dict[str, Any]:
+    """What is written where a logarithmic axis has no place for a ratio."""
+    missing = [(name, each) for name, each in zip(names, measures, strict=True) if not _drawn(each)]
+    return {
+        "type": "scatter",
+        "mode": "text",
+        "x": [place] * len(missing),
+        "y": [name for name, _ in missing],
+        "text": [_written(each) for _, each in missing],
+        "textposition": "bottom center",
+        "cliponaxis": False,
+        "textfont": {"size": 11},
+        "hoverinfo": "skip",
+    }
+
+
+def _beside_1(low: float, high: float) -> float:
+    """The middle of a logarithmic axis's wider side of 1, where the line at 1 is not in the way."""
+    return math.sqrt(high if high * low >= 0.98 else low)
+
+
+def _written(measure: Row) -> str:
+    if _is_difference(measure):
+        ends = (measure.get("difference_low"), measure.get("difference_high"))
+        return f"Δ {with_interval(measure['difference'], *ends)}"
+    return "no pair" if measure.get("ratio") is None else f"{measure['ratio']:.3g}, off this axis"
+
+
+def _is_difference(measure: Row) -> bool:
+    return measure.get("ratio") is None and measure.get("difference") is not None
+
+
+def _drawn(measure: Row) -> bool:
+    return measure.get("ratio") is not None and measure["ratio"] > 0
+
+
+def _bounded(measure: Row) -> bool:
+    return all(measure.get(name) is not None for name in ("ratio", "low", "high"))
+
+
+def _name_above(name: str) -> dict[str, Any]:
+    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom", "yshift": 2}
+    return {"text": name, "showarrow": False, "font": {"size": 11}, **place}
+
+
+def _point_name(row: Row) -> str:
+    return ", ".join([model_name(row), threshold_name(row), str(row.get("assignment"))])
+
+
+# Maps of heads for the page: attention to the same topic over other topics, on one scale for all models.
+
+
+Grid = Float[np.ndarray, "layer head"]
+
+
+# The end of a scale is at least this, so that noise about 1 stays pale.
+LEAST_LIMIT = 0.1
+
+
+def head_figures(rows: Sequence[Row]) -> list[Figure]:
+    """A map a model, with a view a threshold; colours of a view are the same for all models.
+
+    The view that is shown first is that of the largest threshold, which keeps the most words.
+    """
+    known = [row for row in rows if head_grid(row.get("attention_by_layer_head"))]
+    # Attention does not depend on the embedding; a model's row is the first of its threshold.
+    first = {
+        (threshold_name(row), model_name(row)): row
+        for row in reversed(known)
+        if row.get("assignment") == known[0].get("assignment")
+    }
+    thresholds = head_thresholds(rows)
+    limits = {each: _limit([row for (name, _), row in first.items() if name == each]) for each in thresholds}
+    figures = []
+    for model in dict.fromkeys(model_name(row) for row in known):
+        views = {each: _view(model, first[each, model], limits[each]) for each in thresholds if (each, model) in first}
+        if views:
+            start = views[max(views, key=thresholds.index)]
+            title = f"{model}: attention to the same topic over other topics, by layer and head"
+            figures.append({"title": title, **start, "layout": _layout(start["traces"][0]), "views": views})
+    return figures
+
+
+def head_thresholds(rows: Sequence[Row]) -> list[str]:
+    """Thresholds at which heads were measured, from the smallest to the largest."""
+    known = {threshold_name(row): number(row.get("fraction")) for row in rows if row.get("attention_by_layer_head")}
+    return sorted(known, key=lambda name: known[name])
+
+
+def head_grid(cells: Any) -> tuple[Grid, Grid] | None:
+    """Ratios and p-values of heads, from a list a layer of a list a head; NaN where there is none."""
+    if not isinstance(cells, list) or not cells or not cells[0]:
+        return None
+    ratio, p = ([[number(head.get(name)) for head in layer] for layer in cells] for name in ("ratio", "p"))
+    return np.array(ratio), np.array(p)
+
+
+def log_ratio(ratio: Grid) -> Grid:
+    """log₂, so that 2 and ½ are equally far from 1; NaN where there is none."""
+    return np.log2(np.where(ratio > 0, ratio, np.nan))
+
+
+def _grids(row: Row) -> tuple[Grid, Grid]:
+    grids = head_grid(row["attention_by_layer_head"])
+    assert grids is not None
+    return grids
+
+
+def _limit(rows: Sequence[Row]) -> float:
+    return max(float(np.nanmax(np.abs(log_ratio(_grids(row)[0])), initial=LEAST_LIMIT)) for row in rows)
+
+
+def _view(model: str, row: Row, limit: float) -> dict[str, Any]:
+    ratio, p = _grids(row)
+    layers, heads = ratio.shape
+    hover = [
+        [_head_text(layer, head, cell) for head, cell in enumerate(cells)]
+        for layer, cells in enumerate(row["attention_by_layer_head"])
+    ]
+    trace = {
+        "type": "heatmap",
+        "name": plotted(model),
+        "z": [[None if np.isnan(value) else round(float(value), 5) for value in line] for line in log_ratio(ratio)],
+        "x": list(range(1, heads + 1)),
+        "y": list(range(1, layers + 1)),
+        "hovertext": hover,
+        "hoverinfo": "text",
+        "text": [["*" if value < SIGNIFICANT else "" for value in line] for line in p],
+        "texttemplate": "%{text}",
+        "zmin": -limit,
+        "zmax": limit,
+        "colorscale": COLOURS,
+        "colorbar": {"title": {"text": "log₂ (same / different)", "side": "right"}, "thickness": 12},
+    }
+    return {"text": _said(row, ratio, p), "traces": [trace]}
+
+
+def _said(row: Row, ratio: Grid, p: Grid) -> str:
+    if not np.isfinite(ratio).any():
+        return "No head has a ratio."
+    shown = "Own topics" if row.get("fraction") is None else f"Threshold {threshold_name(row)}"
+    missing = int(np.isnan(log_ratio(ratio)).sum())
+    return (
+        f"{shown}, {assignment_name(row)}. White: 1, no topic structure; colours are the same for all models. "
+        f"Ratios from {np.nanmin(ratio):.3g} to {np.nanmax(ratio):.3g}"
+        + (f", not defined or not above 0 in {missing} heads (blank). " if missing else ". ")
+        + f"* p < {SIGNIFICANT}, for all heads of the model together: "
+        f"{int((p < SIGNIFICANT).sum())} of {ratio.size} heads."
+    )
+
+
+def _layout(trace: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "xaxis": {"title": {"text": "head"}, "dtick": max(1, len(trace["x"]) // 12)},
+        "yaxis": {"title": {"text": "layer"}, "dtick": max(1, len(trace["y"]) // 12), "autorange": "reversed"},
+    }
+
+
+def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
+    numbers = {name: number(cell.get(name)) for name in ("ratio", "low", "high", "p")}
+    return (
+        f"layer {layer + 1}, head {head + 1}<br>ratio {numbers['ratio']:.4g} "
+        f"[{numbers['low']:.4g}, {numbers['high']:.4g}]<br>p = {numbers['p']:.3g}"
+    )
+
+
+# Figures of a probe for the page: ratios with intervals, heads, words, and structure over checkpoints.
+
+
+def probe_figures(rows: Sequence[Row], maps: Sequence[dict[str, Any]], anchor: str) -> list[Figure]:
+    """All of them."""
+    groups = {
+        "ratios": ratio_figures(rows),
+        "heads": head_figures(rows),
+        "words": [_word_maps(each) for each in maps],
+        "checkpoints": _checkpoints(rows),
+    }
+    figures = [{"group": name, **figure} for name, group in groups.items() for figure in group]
+    return [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
+
+
+def _word_maps(each: dict[str, Any]) -> Figure:
+    """The map of a few words' similarities (Figure 3)."""
+    words = [plotted(word) for word in each["words"]]
+    return {
+        "title": f"{each.get('model', '')}: cosine similarity of word embeddings (Figure 3)",
+        "text": "",
+        "traces": [
+            {
+                "type": "heatmap",
+                "name": "cosine",
+                "z": each["cosine"],
+                "x": words,
+                "y": words,
+                "zmin": -1,
+                "zmax": 1,
+                "colorscale": COLOURS,
+                "texttemplate": "%{z:.2f}",
+            }
+        ],
+        "layout": {
+            "yaxis": {"autorange": "reversed", "automargin": True},
+            "xaxis": {"automargin": True},
+            "height": 440,
+        },
+    }
+
+
+def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
+    """Ratios over the revisions of a model, where there are several."""
+    figures = []
+    for model in dict.fromkeys(row["model"] for row in rows):
+        mine = [row for row in rows if row["model"] == model and not row.get("centred")]
+        revisions = list(dict.fromkeys(str(row.get("revision")) for row in mine))
+        if len(revisions) < 2:
+            continue
+        first = mine[0]
+        alike = [
+            row
+            for row in mine
+            if all(row.get(name) == first.get(name) for name in ("fraction", "assignment", "embedding"))
+        ]
+        traces = [
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": label,
+                "x": [plotted(row.get("revision")) for row in alike],
+                "y": [(row.get(name) or {}).get("ratio") for row in alike],
+            }
+            for name, label in MEASURES.items()
+        ]
+        missing = [str(trace["name"]) for trace in traces if all(value is None for value in trace["y"])]
+        said = f" Not defined: {', '.join(missing)}." if missing else ""
+        shown = f"Threshold {first.get('fraction')}, {first.get('assignment')}, {first.get('embedding')}."
+        figures.append(
+            {
+                "title": f"{model}: topic structure over checkpoints",
+                "text": shown + said,
+                "traces": traces,
+                "layout": {
+                    "xaxis": {"title": {"text": "revision"}, "type": "category"},
+                    "yaxis": {"title": {"text": "same / different"}},
+                    "showlegend": True,
+                    "margin": {"b": 110},
+                    "height": 380,
+                },
+            }
+        )
+    return figures
+
+
+# A probe of language models: Table 1 with intervals, its topics, and its figures.
+
+
+MOST_TOPICS = 300
+
+
+PLAIN = ("assignment", "embedding", "words", "topics")
+
+
+@dataclass(frozen=True)
+class ProbeSection:
+    """One probe folder."""
+
+    anchor: str
+    folder: str
+    notes: tuple[str, ...]
+    """On the corpus and the topics."""
+    columns: tuple[str, ...]
+    rows: tuple[Mapping[str, str], ...]
+    topics: tuple[tuple[str, str], ...]
+    """A topic's name, and its words with what became of them."""
+    kept: str
+    """What the sign beside a word means."""
+    figures: tuple[dict[str, Any], ...]
+    thresholds: tuple[str, ...]
+    """Of the maps of heads; the last is shown first."""
+    images: tuple[Image, ...]
+
+
+def probe_section(folder: Path, number: int, store: Store, found: Found) -> ProbeSection | None:
+    """The probe in a folder; None, with a note, if it has no rows yet."""
+    rows = read_json(folder / "probe.json", found)
+    if not isinstance(rows, list) or not rows:
+        found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to go on.")
+        return None
+    anchor = f"probe-{number}"
+    topics, kept = _topics(folder, found)
+    maps = _optional(folder / "words.json", found)
+    drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
+    return ProbeSection(
+        anchor=anchor,
+        folder=str(folder),
+        notes=_notes(folder / "corpus.json", rows, found),
+        columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
+        rows=tuple(table_row(row) for row in rows),
+        topics=topics,
+        kept=kept,
+        figures=tuple(probe_figures(rows, maps, anchor)),
+        thresholds=tuple(head_thresholds(rows)),
+        images=images_of(drawn, anchor, store, found),
+    )
+
+
+def _notes(path: Path, rows: list[Row], found: Found) -> tuple[str, ...]:
+    try:
+        return tuple(probe_notes(_optional(path, found), rows))
+    except (KeyError, TypeError):
+        found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
+        return ()
+
+
+def _optional(path: Path, found: Found) -> list[Row]:
+    """What a file holds that earlier versions did not write."""
+    return (read_json(path, found) if path.exists() else None) or []
+
+
+def table_row(row: Row) -> dict[str, str]:
+    """A row of probe.json in words."""
+    ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
+    return {
+        **{name: str(row.get(name, "")) for name in PLAIN},
+        "model": model_name(row),
+        "fraction": threshold_name(row),
+        "centred": "yes" if row.get("centred") else "no",
+        **ratios,
+    }
+
+
+def ratio_text(measure: Any) -> str:
+    """Same- over different-topic average with its interval; the difference where the ratio is not defined."""
+    if not isinstance(measure, dict):
+        return "–"
+    star = " *" if measure.get("p") is not None and measure["p"] < SIGNIFICANT else ""
+    if measure.get("ratio") is None:
+        difference = _with_interval(measure, "difference", "difference_low", "difference_high")
+        return f"no ratio; difference {difference}{star}" if difference else "–"
+    return _with_interval(measure, "ratio", "low", "high") + star
+
+
+def _with_interval(measure: Row, name: str, low: str, high: str) -> str:
+    """A number with its 95 % interval, or with the word that it has none; empty if there is no number."""
+    if measure.get(name) is None:
+        return ""
+    return with_interval(measure[name], measure.get(low), measure.get(high))
+
+
+def _topics(folder: Path, found: Found) -> tuple[tuple[tuple[str, str], ...], str]:
+    """Words of each topic at the widest threshold, those that the narrowest keeps too marked."""
+    path = folder / "topics.csv"
+    rows = read_table(path, found) if path.exists() else []
+    if not rows:
+        return (), ""
+    first = [row for row in rows if all(row.get(name) == rows[0].get(name) for name in ("seed", "assignment"))]
+    fractions = sorted({row.get("fraction") or "" for row in first}, key=lambda text: float(text) if text else 0.0)
+    narrow, wide = fractions[0], fractions[-1]
+    kept = {(row.get("topic"), row.get("word")) for row in first if (row.get("fraction") or "") == narrow}
+    words: dict[str, list[str]] = {}
+    for row in first:
+        if (row.get("fraction") or "") == wide:
+            sign = " ✓" if (row.get("topic"), row.get("word")) in kept else ""
+            words.setdefault(row.get("topic") or "", []).append((row.get("word") or "") + sign)
+    said = f"✓: kept at threshold {narrow} too; all at {wide}" if narrow != wide else "all kept"
+    return tuple((topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]), said

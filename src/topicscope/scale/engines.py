@@ -1,0 +1,483 @@
+"""The local engine: processes on this machine, each with one task at a time and a pipe to this process.
+
+A process that ends while it has a task (killed, out of memory, out of time) is replaced, and its task tried again.
+When this process ends, however it does, the pipes close and the workers exit.
+"""
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import pickle
+import platform
+import queue
+import re
+import signal
+import socket
+import threading
+import traceback
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, TypeVar
+
+from topicscope.errors import InputError, LostWorkError
+from topicscope.files import remove_leftovers
+from topicscope.scale.items import Item, Task, read_result, remove_stale, result_paths
+from topicscope.scale.versions import available_cores, versions
+
+# How often an item is tried if its worker is lost.
+ATTEMPTS = 3
+
+
+# What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+
+
+# Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
+# probe's time.
+KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
+
+
+def run_local(tasks: Sequence[Task], *, workers: int) -> Iterator[Task]:
+    """The tasks, each when it is finished; tasks are handed out by a thread, also while the caller is busy."""
+    crew = _Crew(tasks, workers)
+    thread = threading.Thread(target=crew.work, daemon=True)
+    thread.start()
+    try:
+        while (outcome := crew.outcomes.get()) is not None:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            yield outcome
+    finally:
+        crew.stop()
+        thread.join()
+
+
+@contextlib.contextmanager
+def worker_environment() -> Iterator[None]:
+    """Have processes started meanwhile compute on one thread and keep their memory."""
+    wanted = ONE_THREAD | KEPT_MEMORY
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+class _Worker:
+    """A process, and the task that it has."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        with worker_environment():
+            self.process.start()
+        theirs.close()
+        self.task: Task | None = None
+
+    def give(self, task: Task) -> None:
+        self.task = task
+        # A process that is already gone is noticed when its answer is read.
+        with contextlib.suppress(BrokenPipeError):
+            self.connection.send_bytes(pickle.dumps(task))
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+class _Crew:
+    """Workers, and what is waiting for them."""
+
+    def __init__(self, tasks: Sequence[Task], workers: int) -> None:
+        self.outcomes: queue.SimpleQueue[Task | BaseException | None] = queue.SimpleQueue()
+        self._waiting = deque(tasks)
+        self._workers: list[_Worker] = []
+        self._count = workers
+        self._lost: Counter[Task] = Counter()
+        self._told, self._tell = multiprocessing.Pipe(duplex=False)
+
+    def stop(self) -> None:
+        """End the thread that works, and the workers with it."""
+        self._tell.close()
+
+    def work(self) -> None:
+        """Hand out tasks until all are done or one fails, then say so with None or the error."""
+        try:
+            self._hand_out()
+            while busy := {worker.connection: worker for worker in self._workers if worker.task}:
+                ready = wait([*busy, self._told])
+                if self._told in ready:
+                    break
+                for connection in ready:
+                    self._take(busy[connection])  # type: ignore[index]
+                self._hand_out()
+            self.outcomes.put(None)
+        except BaseException as error:
+            self.outcomes.put(error)
+        finally:
+            for worker in self._workers:
+                worker.end()
+
+    def _hand_out(self) -> None:
+        while len(self._workers) < min(self._count, len(self._waiting)):
+            self._workers.append(_Worker())
+        for worker in self._workers:
+            if worker.task is None and self._waiting:
+                worker.give(self._waiting.popleft())
+
+    def _take(self, worker: _Worker) -> None:
+        """A worker's answer: nothing when its task is done, the error that the function raised, or its end."""
+        task = worker.task
+        assert task is not None
+        try:
+            error = worker.connection.recv()
+        except (EOFError, OSError):
+            self._replace(worker, task)
+            return
+        if error is not None:
+            raise error
+        worker.task = None
+        self.outcomes.put(task)
+
+    def _replace(self, worker: _Worker, task: Task) -> None:
+        worker.end()
+        self._workers.remove(worker)
+        self._workers.append(_Worker())
+        self._lost[task] += 1
+        if self._lost[task] == ATTEMPTS:
+            raise lost(task)
+        self._waiting.appendleft(task)
+
+
+def lost(task: Task) -> LostWorkError:
+    """The error for a task whose worker was lost every time."""
+    time = "" if task.timeout is None else f", or over the {task.timeout:g} s allowed"
+    return LostWorkError(
+        f'"{task.name}" was lost with its worker {ATTEMPTS} times (killed, out of memory{time}); '
+        "what was finished is kept: find the cause and run it again."
+    )
+
+
+def _serve(connection: Connection) -> None:
+    """A worker's life: compute what arrives, answer, until the pipe closes."""
+    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()
+    while True:
+        connection.send(_outcome(inbox.get()))
+
+
+def _receive(connection: Connection, inbox: "queue.SimpleQueue[bytes]") -> None:
+    """Beside the computation, so that a worker ends with its parent even in the middle of a task."""
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            inbox.put(connection.recv_bytes())
+    os._exit(1)
+
+
+def _outcome(message: bytes) -> BaseException | None:
+    try:
+        pickle.loads(message).compute()  # noqa: S301 (from our own parent)
+    except BaseException as error:
+        error.add_note(traceback.format_exc())
+        try:
+            pickle.loads(pickle.dumps(error))  # noqa: S301
+        except Exception:
+            return RuntimeError(traceback.format_exc())
+        return error
+    return None
+
+
+# The Ray engine: tasks on a Ray of our own on this machine, or on a cluster that is there.
+#
+# Ray only runs them. What is finished is known from the files, so nothing depends on Ray's own state.
+
+
+# Results go to disk, so the object store carries arguments only; this is close to the least that Ray accepts.
+OBJECT_STORE_BYTES = 100 * 2**20
+
+
+# Tasks that wait at Ray for each worker of ours, so that none is idle while the caller is busy.
+AHEAD = 4
+
+
+# How long a cluster may take to answer at all.
+KNOCK_SECONDS = 10.0
+
+
+def run_on_ray(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> Iterator[Task]:
+    """The tasks, each when it is finished; on a cluster at most ``workers`` at once, if that is given."""
+    ray = _ray()
+    waiting, running = deque(tasks), dict[Any, Task]()
+    # A Ray of our own is told of cores enough for all workers, and each task takes its share, whatever there is: so as
+    # many run at once as were asked for, and none waits for ever for more cores than there are.
+    share = max(task.threads for task in tasks)
+    own = address is None and not ray.is_initialized()
+    with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
+        _check_threads(ray, tasks)
+        # Ray's own retries have no end for tasks that run out of memory, so attempts are counted here.
+        remote, attempts = ray.remote(max_retries=0)(compute_alike), Counter[Task]()
+        most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    task = waiting.popleft()
+                    sent = remote.options(num_cpus=share if own else task.threads, name=task.name)
+                    running[sent.remote(task, versions())] = task
+                done, _ = ray.wait(list(running), num_returns=1)
+                for reference in done:
+                    task = running.pop(reference)
+                    if _finished(ray, reference):
+                        yield task
+                        continue
+                    attempts[task] += 1
+                    if attempts[task] == ATTEMPTS:
+                        raise lost(task)
+                    waiting.append(task)
+        finally:
+            for reference in running:
+                ray.cancel(reference, force=True)
+
+
+def compute_alike(task: Task, asked: dict[str, str]) -> None:
+    """A worker's part: a result's name says by which code it was made, so it must be that of who asks."""
+    here = versions()
+    if different := [f"{name} {here[name]} there, {asked[name]} here" for name in asked if here[name] != asked[name]]:
+        raise InputError(
+            f"The machine {platform.node()} of the Ray cluster has other versions ({'; '.join(different)}): install "
+            "the same on all machines."
+        )
+    task.compute()
+
+
+def _check_threads(ray: Any, tasks: Sequence[Task]) -> None:
+    """Refuse a task that fits on no machine: Ray would wait for one for ever."""
+    most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+    for task in tasks:
+        if task.threads > most:
+            raise InputError(
+                f'"{task.name}" has threads = {task.threads}, and no machine of the Ray cluster has more than '
+                f"{most} cores: lower its threads, or add a machine."
+            )
+
+
+def _finished(ray: Any, reference: Any) -> bool:
+    """Whether there is a result, and not a lost worker; raise what the function raised, as it raised it."""
+    try:
+        ray.get(reference)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
+    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process has already."""
+    if ray.is_initialized():
+        yield
+        return
+    quietly = {"log_to_driver": False, "logging_level": logging.ERROR}
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    if address is None:
+        # Ray's own wishes: no report home, and no word about accelerators that nobody asked for.
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        with worker_environment():
+            ray.init(
+                address="local",
+                num_cpus=workers,
+                num_gpus=0,
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                **quietly,
+            )
+    else:
+        try:
+            _knock(address)
+            ray.init(address=address, **quietly)
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise InputError(
+                f'--address = "{address}" cannot be reached ({reason}): on a machine of a running Ray cluster, '
+                'give HOST:PORT of its head, or "auto".'
+            ) from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Find out within seconds that nobody is there, or that we are not let in: Ray itself takes minutes."""
+    from ray._private.services import get_ray_address_from_environment
+
+    found = get_ray_address_from_environment("auto", None) if address == "auto" else address
+    host, _, port = found.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"nobody answers at {found}: {error.strerror or error}") from None
+    _show_token(found)
+
+
+def _show_token(address: str) -> None:
+    """Have Ray use the token that this machine has, and refuse a cluster that does not accept it.
+
+    ``ray start`` asks for a token if it finds one. Ray looks for it by itself when it connects to "auto", but not when
+    it connects to HOST:PORT. RAY_AUTH_MODE, if it is set, decides.
+    """
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+        from ray._raylet import GcsClient  # type: ignore[attr-defined]
+        from ray.exceptions import AuthenticationError
+    except ImportError:
+        return  # A Ray that knows no tokens.
+    maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+    try:
+        GcsClient(address=address)
+    except AuthenticationError:
+        raise InputError(
+            f'--address = "{address}" asks for a token that this machine does not have: copy ~/.ray/auth_token from '
+            "the cluster's head, or set RAY_AUTH_TOKEN."
+        ) from None
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise InputError('--engine ray needs Ray: install it with `pip install "topicscope[scale]"`.') from None
+    return ray
+
+
+# The map: what is there is taken, what is missing goes to an engine, results come in the items' order.
+
+
+T = TypeVar("T")
+
+
+ENGINES = ("local", "ray")
+
+
+# Seconds that writing a result surely takes less than; workers of another process may be at it.
+LONGEST_WRITE = 3600.0
+
+
+# Called with how many items are done, how many there are, and the name of the last.
+Report = Callable[[int, int, str], None]
+
+
+def map_items(
+    function: Callable[[T], bytes],
+    items: Sequence[Item[T]],
+    *,
+    folder: Path,
+    workers: int | None = 1,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+    report: Report | None = None,
+) -> list[bytes]:
+    """The results of all items, in their order; options as of ``completed``."""
+    found: dict[int, bytes] = {}
+    options = {"workers": workers, "engine": engine, "address": address, "timeout": timeout}
+    for place, content in completed(function, items, folder=folder, **options):  # type: ignore[arg-type]
+        found[place] = content
+        if report:
+            report(len(found), len(items), items[place].name)
+    return [found[place] for place in range(len(items))]
+
+
+def completed(
+    function: Callable[[T], bytes],
+    items: Sequence[Item[T]],
+    *,
+    folder: Path,
+    workers: int | None = 1,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """(Place, result) pairs: first of the items already there, then of each as it is finished.
+
+    Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
+    ``ray`` on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on a disk
+    that all its machines share. ``workers``: how many items at once, None for as many as there are cores. ``timeout``:
+    seconds that an item may take. An item whose worker is lost (killed, out of memory, out of time) is tried again,
+    three times in all.
+
+    Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
+    iterator stops what is under way and keeps what is finished.
+    """
+    check_engine(engine, address=address, workers=workers, timeout=timeout)
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder, older_than=LONGEST_WRITE)
+    paths = result_paths(items, folder)
+    places: dict[Path, list[int]] = {}
+    for place, path in enumerate(paths):
+        places.setdefault(path, []).append(place)
+    tasks = []
+    for path, (first, *_) in places.items():
+        content = read_result(path)
+        if content is None:
+            item = items[first]
+            tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
+        else:
+            yield from ((place, content) for place in places[path])
+    remove_stale(folder, paths, [task.path for task in tasks])
+    for task in _computed(tasks, engine, workers, address):
+        content = read_result(task.path)
+        if content is None:
+            raise LostWorkError(
+                f'The result of "{task.name}" was written by its worker but is not at {task.path}: '
+                "use a folder on a disk that all workers share."
+            )
+        yield from ((place, content) for place in places[task.path])
+
+
+def check_engine(
+    engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
+) -> None:
+    """Refuse options that do not go together."""
+    if engine not in ENGINES:
+        raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
+    if address is not None and engine != "ray":
+        raise InputError(f'--address = "{address}" is not allowed with --engine {engine}: add --engine ray.')
+    if address is not None and address != "auto" and not re.fullmatch(r"[^/]+:\d+", address):
+        raise InputError(
+            f'--address = "{address}" is not allowed: on a machine of a running Ray cluster, give HOST:PORT of its '
+            'head, or "auto" (addresses of Ray\'s client, ray://, are not supported).'
+        )
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers = {workers} is not allowed: give a whole number, 1 or more.")
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise InputError(f"--timeout = {timeout} is not allowed: give seconds, above 0.")
+
+
+def _computed(tasks: Sequence[Task], engine: str, workers: int | None, address: str | None) -> Iterator[Task]:
+    """The tasks, each when it is finished."""
+    if not tasks:
+        return
+    if engine == "ray":
+        yield from run_on_ray(tasks, workers=workers, address=address)
+        return
+    count = min(len(tasks), workers or available_cores())
+    if count > 1 or tasks[0].timeout is not None:
+        yield from run_local(tasks, workers=count)
+        return
+    for task in tasks:
+        task.compute()
+        yield task

@@ -1,0 +1,240 @@
+"""How far a matrix is from what the theorems say: clause by clause, by classes of entries, and in loss."""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from topicscope.errors import InputError
+from topicscope.settings.data import Data, Masking
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.finite_documents import Moments, infinite_moments, population_loss
+from topicscope.theory.lemma1 import Family, lemma_1, require_topic_sets
+from topicscope.theory.theorem1 import theorem_1, theorem_1_bias
+from topicscope.theory.theorem2 import theorem_2
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """The size of some residuals: the largest in absolute value, and the root of their mean square."""
+
+    worst: float
+    rms: float
+
+
+@dataclass(frozen=True)
+class ClassAverage:
+    """The mean of a class of entries, their standard deviation, and how many there are."""
+
+    mean: float
+    spread: float
+    count: int
+
+
+@dataclass(frozen=True)
+class FamilyResiduals:
+    """How far a matrix is from Lemma 1's or Theorem 1's family."""
+
+    u: tuple[float, ...]
+    """u₀ … u_Tv of the nearest member."""
+
+    clauses: dict[str, Deviation]
+    """Each clause's two sides compared at the fitted u; for 1b, 3a and 3b these are sums over a topic's words."""
+
+    distance: float
+    """Frobenius distance to the nearest member."""
+
+    loss: float
+    """Expected loss over infinite documents."""
+
+    excess_loss: float
+    """That loss minus the family's: 0 for a member."""
+
+
+@dataclass(frozen=True)
+class OptimumResiduals:
+    """How far a matrix is from one optimal matrix."""
+
+    clauses: dict[str, Deviation]
+    """For each class of entries, and "all": matrix minus optimum, entry by entry."""
+
+    distance: float
+    """Frobenius distance."""
+
+    relative_distance: float
+    """That distance over the optimum's norm."""
+
+    loss: float
+    optimum_loss: float
+    excess_loss: float
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """A matrix beside Lemma 1 and Theorem 2."""
+
+    classes: dict[str, ClassAverage | None]
+    lemma_1: FamilyResiduals
+    theorem_2: OptimumResiduals
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self)
+
+
+def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:
+    """Each token's topic in the paper's model: 0 for [MASK], ⌈i/v⌉ for word i (Definition 1)."""
+    return np.append(0, np.repeat(np.arange(1, topics + 1), words))
+
+
+def class_masks(topic: Int[np.ndarray, " token"]) -> dict[str, Bool[np.ndarray, "token token"]]:
+    """Which entries (i, j) belong to which class; row i predicts token i, column j is the token seen."""
+    row, column = np.ogrid[: len(topic), : len(topic)]
+    of_words = (row > 0) & (column > 0)
+    same = of_words & (topic[:, None] == topic[None, :])
+    return {
+        "same_word": same & (row == column),
+        "same_topic": same & (row != column),
+        "different_topic": of_words & ~same,
+        "mask_column": (row > 0) & (column == 0),
+        "mask_row": (row == 0) & (column >= 0),
+    }
+
+
+def class_statistics(
+    matrix: Float[np.ndarray, "token token"], topic: Int[np.ndarray, " token"]
+) -> dict[str, ClassAverage | None]:
+    """Mean and spread over same word, same topic (other word), different topic, [MASK] column and 0-th row.
+
+    A class without entries (same topic for v = 1, different topic for T = 1) is None.
+    """
+    return {name: _average(matrix[where]) for name, where in class_masks(topic).items()}
+
+
+def residuals(
+    matrix: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking, per_document: int = 2
+) -> Residuals:
+    """A matrix W (of eq. A.8, or eq. 7 with uniform attention) beside Lemma 1 and Theorem 2.
+
+    Losses are over infinite documents of τ = ``per_document`` topics, τ < T, without bias. Of a model with a bias
+    give W + b1⊤: frequencies sum to one, so it predicts the same.
+    """
+    require_topic_sets(topics, per_document)
+    check_size(matrix, topics, words)
+    population = infinite_topic_moments(topics, words, per_document, masking)
+    topic = equal_word_topics(topics, words)
+    return Residuals(
+        classes=class_statistics(matrix, topic),
+        lemma_1=family_residuals(matrix, lemma_1(topics, words, masking), population),
+        theorem_2=optimum_residuals(matrix, theorem_2(topics, words, masking), topic, population),
+    )
+
+
+def embedding_residuals(
+    gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking, per_document: int = 2
+) -> FamilyResiduals:
+    """E = W^E⊤W^E beside Theorem 1: W^V = I and Theorem 1's bias, whatever the model's own are."""
+    require_topic_sets(topics, per_document)
+    check_size(gram, topics, words)
+    population = infinite_topic_moments(topics, words, per_document, masking)
+    family = theorem_1(topics, words, masking)
+    return family_residuals(gram, family, population, theorem_1_bias(topics, words, masking))
+
+
+def infinite_topic_moments(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
+    """Moments of Assumption 1's documents: τ of T topics, each word's frequency equal to its probability."""
+    data = Data(sampler="topics", topics=topics, words=words, per_document=per_document)
+    return infinite_moments(TopicModel.from_settings(data), masking)
+
+
+def family_residuals(
+    matrix: Float[np.ndarray, "token token"],
+    family: Family,
+    population: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+) -> FamilyResiduals:
+    """Clause by clause, at the u of the nearest member; ``bias`` is the one that the family is optimal with."""
+    u = family.fit(matrix)
+    difference = matrix - family.project(matrix)
+    sums = family.words * family.topic_means(difference[:, 1:])
+    own = np.repeat(np.eye(family.topics, dtype=bool), family.words, axis=0)
+    clauses = {
+        "1a": deviation(difference[0, :1]),
+        "1b": deviation(sums[0]),
+        "2a": deviation(difference[1:, 0]),
+        "3a": deviation(sums[1:][own]),
+        "3b": deviation(sums[1:][~own]),
+    }
+    return FamilyResiduals(
+        u=tuple(u.tolist()),
+        clauses=clauses,
+        distance=float(np.linalg.norm(difference)),
+        loss=population_loss(matrix, population, bias),
+        # A member is a minimiser, so the excess is E‖D x̃‖²: no digits are lost to a difference of losses.
+        excess_loss=float(np.vdot(difference @ population.second, difference)),
+    )
+
+
+def optimum_residuals(
+    matrix: Float[np.ndarray, "token token"],
+    optimum: Float[np.ndarray, "token token"],
+    topic: Int[np.ndarray, " token"],
+    population: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+) -> OptimumResiduals:
+    """Entry by entry, by classes; losses are the population's, with the same bias for both matrices."""
+    difference = matrix - optimum
+    clauses = {name: deviation(difference[where]) for name, where in class_masks(topic).items() if where.any()}
+    distance = float(np.linalg.norm(difference))
+    loss, least = population_loss(matrix, population, bias), population_loss(optimum, population, bias)
+    return OptimumResiduals(
+        clauses=clauses | {"all": deviation(difference)},
+        distance=distance,
+        relative_distance=distance / float(np.linalg.norm(optimum)),
+        loss=loss,
+        optimum_loss=least,
+        excess_loss=loss - least,
+    )
+
+
+def deviation(values: Float[np.ndarray, "..."]) -> Deviation:
+    """Worst and root-mean-square of residuals; zeros for none."""
+    if not values.size:
+        return Deviation(0.0, 0.0)
+    return Deviation(float(abs(values).max()), float(np.sqrt(np.mean(values**2))))
+
+
+def check_size(matrix: Float[np.ndarray, "row column"], topics: int, words: int, name: str = "The matrix") -> None:
+    """Refuse a matrix that does not fit T topics of v words; say which T and v it would fit."""
+    rows, columns = matrix.shape
+    if rows != columns:
+        needed = _needed(topics, words)
+        raise InputError(f"{name} is {rows} × {columns}, but {needed}: give a square matrix.")
+    check_tokens(rows, topics, words, name)
+
+
+def check_tokens(tokens: int, topics: int, words: int, name: str) -> None:
+    """The same for a square matrix that need not be formed yet."""
+    if tokens != topics * words + 1:
+        needed = _needed(topics, words)
+        raise InputError(f"{name} is {tokens} × {tokens}, but {needed}: {fitting(tokens - 1, topics, words)}.")
+
+
+def _needed(topics: int, words: int) -> str:
+    return f"topics = {topics} and words = {words} need {topics * words + 1} × {topics * words + 1}"
+
+
+def fitting(words_in_all: int, topics: int, words: int) -> str:
+    """Which T and v have Tv equal to the given number, nearest to those asked for first."""
+    if words_in_all < 1:
+        return "no setting has fewer than two tokens; give a larger matrix"
+    pairs = [(t, words_in_all // t) for t in range(1, words_in_all + 1) if words_in_all % t == 0]
+    pairs.sort(key=lambda pair: abs(np.log(pair[0] / topics)) + abs(np.log(pair[1] / words)))
+    shown = " or ".join(f"topics = {t} and words = {v}" for t, v in pairs[:3])
+    return f"it fits {shown}; give one of these"
+
+
+def _average(values: Float[np.ndarray, " entry"]) -> ClassAverage | None:
+    return ClassAverage(float(values.mean()), float(values.std()), values.size) if values.size else None

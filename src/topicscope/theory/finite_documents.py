@@ -1,0 +1,476 @@
+r"""The moments that the squared loss under uniform attention depends on, in closed form.
+
+With uniform attention a prediction is W x̃ + b, x̃ the token frequencies of the masked document and y the
+one-hot word at a masked position. So the expected squared loss of any W and b is a quadratic in
+
+.. math:: S = E[\tilde x \tilde x^\top], \quad R = E[y \tilde x^\top], \quad s = E[\tilde x], \quad r = E[y].
+
+Given topic proportions θ, positions are independent: an unmasked one has the word distribution p = Φ⊤θ, a masked
+one κ + p_c p with κ = (1 − p_c − p_r) on [MASK] and p_r/(V−1) on each word. So all four follow from E[p], E[pp⊤]
+and the expected numbers of masked and unmasked positions and pairs. docs/theory-finite.md has the derivation.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
+from topicscope.settings.data import Data, Masking
+from topicscope.settings.training import Average
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.lemma1 import constants
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What the population's squared loss depends on; all four are expectations under one measure."""
+
+    second: Float[np.ndarray, "token token"]
+    """S = E[x̃x̃⊤]."""
+
+    cross: Float[np.ndarray, "token token"]
+    """R = E[yx̃⊤]; row i is the word to predict."""
+
+    mean: Float[np.ndarray, " token"]
+    """s = E[x̃]."""
+
+    label: Float[np.ndarray, " token"]
+    """r = E[y]."""
+
+    @property
+    def vocabulary(self) -> int:
+        """V."""
+        return len(self.mean)
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Expected shares of positions and of ordered pairs of positions, by whether they are masked."""
+
+    masked: float
+    """E[m/N], m = |M|."""
+    pair_masked: float
+    """E[m(m−1)/N²]."""
+    pair_mixed: float
+    """E[m(N−m)/N²]."""
+    pair_seen: float
+    """E[(N−m)(N−m−1)/N²]."""
+    self_masked: float
+    """E[m/N²]: a masked position with itself."""
+    self_seen: float
+    """E[(N−m)/N²]."""
+    own: float
+    """E[1/N]: the predicted position itself among the keys."""
+    other_masked: float
+    """E[(m−1)/N]: the other masked positions."""
+
+
+def moments(model: TopicModel, masking: Masking, average: Average = "document") -> Moments:
+    """Moments of finite documents of this model, given that at least one position is masked.
+
+    ``average``: "document" is eq. 1, the mean over each document's own masked positions; "batch" is the mean over
+    all masked positions of a large batch, so that documents count in proportion to |M|.
+    """
+    return _assemble(model, masking, finite_shares(model.length, masking.mask, average))
+
+
+def infinite_moments(model: TopicModel, masking: Masking) -> Moments:
+    """Moments of infinitely long documents (Assumption 1; eq. A.8): word frequencies equal their probabilities."""
+    return _assemble(model, masking, infinite_shares(masking.mask))
+
+
+def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float[np.ndarray, "topic topic"]]:
+    r"""E[θ] and E[θθ⊤].
+
+    Dirichlet(a), A = Σa: a/A and (aa⊤ + diag a) / (A(A+1)). τ of T topics: 1/T; 1/(τT) on the diagonal and
+    (τ−1)/(τT(T−1)) off it.
+    """
+    topics = model.topics
+    if model.sampler == "dirichlet":
+        total = model.dirichlet.sum()
+        mean = model.dirichlet / total
+        return mean, (np.outer(mean, model.dirichlet) + np.diag(mean)) / (total + 1)
+    chosen = model.per_document
+    together = (chosen - 1) / (chosen * topics * (topics - 1)) if topics > 1 else 0.0
+    second = np.full((topics, topics), together)
+    np.fill_diagonal(second, 1 / (chosen * topics))
+    return np.full(topics, 1 / topics), second
+
+
+def finite_shares(length: tuple[int, int], mask: float, average: Average) -> Shares:
+    """The shares for N uniform on ``length``, m binomial given m ≥ 1, documents weighted equally or by m."""
+    n = np.arange(length[0], length[1] + 1, dtype=float)
+    with np.errstate(divide="ignore"):
+        some_masked = -np.expm1(n * np.log1p(-mask))
+    # E[m], E[m²], E[m³] from the binomial's factorial moments; dividing by P(m ≥ 1) conditions them.
+    falling = [n * mask, n * (n - 1) * mask**2, n * (n - 1) * (n - 2) * mask**3]
+    first = falling[0] / some_masked
+    square = (falling[1] + falling[0]) / some_masked
+    cube = (falling[2] + 3 * falling[1] + falling[0]) / some_masked
+    powers = (np.ones_like(n), first, square) if average == "document" else (first, square, cube)
+    weight, m, m2 = (power / powers[0].sum() for power in powers)
+    return Shares(
+        masked=float((m / n).sum()),
+        pair_masked=float(((m2 - m) / n**2).sum()),
+        pair_mixed=float(((n * m - m2) / n**2).sum()),
+        pair_seen=float(((n * (n - 1) * weight - (2 * n - 1) * m + m2) / n**2).sum()),
+        self_masked=float((m / n**2).sum()),
+        self_seen=float(((n * weight - m) / n**2).sum()),
+        own=float((weight / n).sum()),
+        other_masked=float(((m - weight) / n).sum()),
+    )
+
+
+def infinite_shares(mask: float) -> Shares:
+    """Their limit for N → ∞: a position with itself no longer counts."""
+    return Shares(
+        masked=mask,
+        pair_masked=mask**2,
+        pair_mixed=mask * (1 - mask),
+        pair_seen=(1 - mask) ** 2,
+        self_masked=0.0,
+        self_seen=0.0,
+        own=0.0,
+        other_masked=mask,
+    )
+
+
+def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:
+    vocabulary, keep = model.vocabulary, masking.keep
+    theta, theta_second = topic_moments(model)
+    p = np.concatenate([[0.0], theta @ model.topic_words])
+    pp = np.zeros((vocabulary, vocabulary))
+    pp[1:, 1:] = model.topic_words.T @ theta_second @ model.topic_words
+    kappa = np.full(vocabulary, masking.random / (vocabulary - 1))
+    kappa[0] = masking.replaced
+
+    both = np.outer(p, kappa)
+    second = (
+        (shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen) * pp
+        + (shares.pair_masked * keep + shares.pair_mixed) * (both + both.T)
+        + shares.pair_masked * np.outer(kappa, kappa)
+        + np.diag(shares.self_masked * (kappa + keep * p) + shares.self_seen * p)
+    )
+    other_seen = 1 - shares.masked
+    cross = shares.own * (both + keep * np.diag(p)) + shares.other_masked * (both + keep * pp) + other_seen * pp
+    mean = shares.masked * (kappa + keep * p) + other_seen * p
+    return Moments(second=second, cross=cross, mean=mean, label=p)
+
+
+# Exact expected squared loss under uniform attention: its value, gradient, optimum and gradient-descent path.
+#
+# Everything is a function of ``Moments``, so it holds alike for infinite documents (eq. A.8, and eq. 6 with
+# W = W^E⊤W^V W^E) and for finite ones, for any topic-word matrix, Dirichlet and masking.
+
+
+# Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
+NULL_EIGENVALUE = 1e-12
+
+
+def population_loss(
+    matrix: Float[np.ndarray, "token token"],
+    moments: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+    ridge: float = 0.0,
+) -> float:
+    r"""The expected loss of predicting W x̃ + b, plus λ‖W‖².
+
+    .. math:: E\|W\tilde x + b - y\|^2 = 1 - 2\langle W, R\rangle + \langle WS, W\rangle
+        + 2 b^\top (W s - r) + \|b\|^2
+    """
+    loss = 1 - 2 * np.vdot(matrix, moments.cross) + np.vdot(matrix @ moments.second, matrix)
+    if bias is not None:
+        loss += 2 * bias @ (matrix @ moments.mean - moments.label) + bias @ bias
+    return float(loss + ridge * np.vdot(matrix, matrix))
+
+
+def embedding_loss(
+    embedding: Float[np.ndarray, "dimension token"],
+    moments: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+    value: Float[np.ndarray, "dimension dimension"] | None = None,
+) -> float:
+    """The expected loss of eq. 6 with uniform attention: W = W^E⊤W^V W^E (W^V = I if not given)."""
+    inner = embedding if value is None else value @ embedding
+    return population_loss(embedding.T @ inner, moments, bias)
+
+
+def population_gradient(
+    matrix: Float[np.ndarray, "token token"],
+    moments: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+    ridge: float = 0.0,
+) -> Float[np.ndarray, "token token"]:
+    """The loss's gradient in W: 2(WS − R + b s⊤ + λW)."""
+    gradient = matrix @ moments.second - _target(moments, bias) + ridge * matrix
+    return 2 * gradient
+
+
+def finite_optimum(
+    moments: Moments, ridge: float = 0.0, bias: Float[np.ndarray, " token"] | None = None
+) -> Float[np.ndarray, "token token"]:
+    """The W that minimises the loss plus λ‖W‖² with b held fixed (0 if not given): (R − b s⊤)(S + λI)⁻¹.
+
+    Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0: of all
+    minimisers the one with the smallest norm.
+    """
+    return ridge_path(moments, np.array([ridge]), bias)[0]
+
+
+def ridge_path(
+    moments: Moments, ridges: Float[np.ndarray, " ridge"], bias: Float[np.ndarray, " token"] | None = None
+) -> Float[np.ndarray, "ridge token token"]:
+    """W(λ) for each λ ≥ 0, from one eigendecomposition of S; at 0 its limit, the minimiser of smallest norm."""
+    check_not_negative("ridge", float(ridges.min(initial=0.0)))
+    values, vectors = _spectrum(moments.second)
+    rotated = _target(moments, bias) @ vectors
+    return (rotated * _inverse(values + ridges[:, None])[:, None, :]) @ vectors.T
+
+
+def optimum_with_bias(
+    moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
+) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:
+    r"""The W and b^pred that together minimise the loss plus λ‖W‖² + μ‖b‖² (μ is ``bias_ridge``).
+
+    .. math:: W = \Big(R - \frac{r s^\top}{1+\mu}\Big)\Big(S - \frac{s s^\top}{1+\mu} + \lambda I\Big)^{-1},
+        \qquad b = \frac{r - W s}{1 + \mu}
+
+    Frequencies sum to one, so with λ = μ = 0 many pairs (W, b) have the same loss; this is then the one with the
+    smallest ‖W‖.
+    """
+    check_not_negative("ridge", ridge)
+    check_not_negative("bias_ridge", bias_ridge)
+    r, s = moments.label, moments.mean
+    centred = moments.second - np.outer(s, s) / (1 + bias_ridge)
+    values, vectors = _spectrum(centred, scale=float(np.trace(moments.second)))
+    target = (moments.cross - np.outer(r, s) / (1 + bias_ridge)) @ vectors
+    matrix = (target * _inverse(values + ridge)) @ vectors.T
+    return matrix, (r - matrix @ s) / (1 + bias_ridge)
+
+
+def gradient_descent(
+    start: Float[np.ndarray, "token token"],
+    moments: Moments,
+    rate: float,
+    steps: int,
+    ridge: float = 0.0,
+    bias: Float[np.ndarray, " token"] | None = None,
+) -> Float[np.ndarray, "token token"]:
+    r"""W after this many steps of gradient descent on the population loss plus λ‖W‖², from ``start``, exactly.
+
+    .. math:: W_k = W_0 (I - 2\eta H)^k + (R - b s^\top) H^{-1} (I - (I - 2\eta H)^k), \qquad H = S + \lambda I
+
+    Along a null direction of H the second factor is its limit 2ηk. From zero, without bias and ridge, this is
+    R S⁻¹(I − (I − 2ηS)^k). The bias, if given, is frozen.
+    """
+    check_not_negative("ridge", ridge)
+    values, vectors = _spectrum(moments.second)
+    return _descend(start, _target(moments, bias), values + ridge, vectors, rate, steps)
+
+
+def gradient_descent_with_bias(
+    start: Float[np.ndarray, "token token"],
+    start_bias: Float[np.ndarray, " token"],
+    moments: Moments,
+    rate: float,
+    steps: int,
+    ridge: float = 0.0,
+    bias_ridge: float = 0.0,
+) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:
+    """W and b^pred after this many steps when both are trained: b is the column of an input that is always 1."""
+    check_not_negative("ridge", ridge)
+    check_not_negative("bias_ridge", bias_ridge)
+    s = moments.mean[:, None]
+    hessian = np.block([[moments.second, s], [s.T, np.ones((1, 1))]])
+    hessian += np.diag(np.append(np.full(moments.vocabulary, ridge), bias_ridge))
+    values, vectors = _spectrum(hessian)
+    target = np.column_stack([moments.cross, moments.label])
+    both = _descend(np.column_stack([start, start_bias]), target, values, vectors, rate, steps)
+    return both[:, :-1], both[:, -1]
+
+
+def _descend(
+    start: Float[np.ndarray, "token input"],
+    target: Float[np.ndarray, "token input"],
+    curvature: Float[np.ndarray, " input"],
+    vectors: Float[np.ndarray, "input input"],
+    rate: float,
+    steps: int,
+) -> Float[np.ndarray, "token input"]:
+    """Gradient descent along each eigenvector of the Hessian on its own."""
+    check_positive("rate", rate)
+    check_at_least("steps", steps, 0)
+    shrink = 1 - 2 * rate * curvature
+    # 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
+    progress = np.where(
+        shrink > 0, -np.expm1(steps * np.log1p(-np.minimum(2 * rate * curvature, 1 - 1e-16))), 1 - shrink**steps
+    )
+    reached = np.divide(progress, curvature, out=np.full_like(curvature, 2 * rate * steps), where=curvature > 0)
+    return (start @ vectors * shrink**steps + target @ vectors * reached) @ vectors.T
+
+
+def _target(moments: Moments, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
+    """What W x̃ is to match once the bias has done its part: R − b s⊤."""
+    return moments.cross if bias is None else moments.cross - np.outer(bias, moments.mean)
+
+
+def _spectrum(
+    second: Float[np.ndarray, "token token"], scale: float | None = None
+) -> tuple[Float[np.ndarray, " token"], Float[np.ndarray, "token token"]]:
+    """Eigenvalues and vectors of a positive semi-definite matrix; eigenvalues that are rounding become exact zeros."""
+    values, vectors = np.linalg.eigh(second)
+    floor = NULL_EIGENVALUE * (values[-1] if scale is None else scale)
+    return np.where(values > floor, values, 0.0), vectors
+
+
+def _inverse(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """1/x, and 0 for 0 (the pseudo-inverse)."""
+    return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
+
+
+# Finite and infinite optima of the paper's symmetric setting by classes of entries: O(1) work, for any T and v.
+#
+# With T equal topics of v equally likely words and a symmetric Dirichlet (or τ of T topics), S and R do not change when
+# topics, or words within a topic, are permuted. Such matrices share three invariant spaces, on which they are numbers:
+# contrasts within a topic (dimension T(v−1)), contrasts between topics (T−1), and the plane of [MASK] and the mean
+# word,
+# on which they are 2 × 2. So the ridge optimum R(S + λI)⁻¹ is two divisions and one 2 × 2 inverse.
+
+
+@dataclass(frozen=True)
+class ClassMatrix:
+    """A matrix with one number a class and a 0-th row of zeros."""
+
+    mask_column: float
+    same_word: float
+    same_topic: float
+    different_topic: float
+
+    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
+        """The whole matrix."""
+        full = np.full((topics * words + 1, topics * words + 1), self.different_topic)
+        full[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), self.same_topic - self.different_topic))
+        full[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
+        full[:, 0], full[0, :] = self.mask_column, 0.0
+        return full
+
+
+@dataclass(frozen=True)
+class _Spectrum:
+    """A matrix of the symmetric kind on its invariant spaces."""
+
+    within: float
+    """On contrasts within a topic."""
+
+    between: float
+    """On contrasts between topics."""
+
+    plane: tuple[float, float]
+    """From ([MASK], mean word), both of length one, to the mean word."""
+
+
+@dataclass(frozen=True)
+class ClassMoments:
+    """S and R on the invariant spaces."""
+
+    topics: int
+    words: int
+    second: _Spectrum
+    second_mask: float
+    """S₀₀."""
+
+    cross: _Spectrum
+
+    @property
+    def _plane(self) -> Float[np.ndarray, "side side"]:
+        coupling, mean = self.second.plane
+        return np.array([[self.second_mask, coupling], [coupling, mean]])
+
+
+def class_moments(
+    data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
+) -> ClassMoments:
+    """The moments of ``topicscope.theory.finite_documents`` for equal topics and one Dirichlet parameter."""
+    if data.topic_words or len(set(data.dirichlet)) > 1:
+        name = "data.topic_words" if data.topic_words else "data.dirichlet"
+        raise refuse(name, getattr(data, name.removeprefix("data.")), "classes need equal topics; leave it out")
+    shares = infinite_shares(masking.mask) if infinite else finite_shares(data.length, masking.mask, average)
+    return _class_matrix(data, masking, shares)
+
+
+def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
+    """R(S + λI)⁻¹ without bias; at λ = 0 with S singular, its limit λ → 0."""
+    check_not_negative("ridge", ridge)
+    second, cross, n = moments.second, moments.cross, moments.topics * moments.words
+    plane = np.array(cross.plane) @ np.linalg.pinv(moments._plane + ridge * np.eye(2), hermitian=True)
+    within, between = _ratio(cross.within, second.within + ridge), _ratio(cross.between, second.between + ridge)
+    different = (plane[1] - between) / n
+    same_topic = different + (between - within) / moments.words
+    return ClassMatrix(float(plane[0]) / np.sqrt(n), same_topic + within, same_topic, float(different))
+
+
+def class_loss(matrix: ClassMatrix, moments: ClassMoments) -> float:
+    """1 − 2⟨W, R⟩ + ⟨WS, W⟩."""
+    topics, words = moments.topics, moments.words
+    within = matrix.same_word - matrix.same_topic
+    between = within + words * (matrix.same_topic - matrix.different_topic)
+    plane = np.array([np.sqrt(topics * words) * matrix.mask_column, between + topics * words * matrix.different_topic])
+    spaces = (
+        (topics * (words - 1), within, moments.cross.within, moments.second.within),
+        (topics - 1, between, moments.cross.between, moments.second.between),
+    )
+    loss = 1 + sum(dimension * (w * w * s - 2 * w * r) for dimension, w, r, s in spaces)
+    return float(loss + plane @ moments._plane @ plane - 2 * plane @ np.array(moments.cross.plane))
+
+
+def theorem_2_classes(topics: int, words: int, masking: Masking) -> ClassMatrix:
+    """Theorem 2's matrix by classes; see ``topicscope.theory.theorem2.theorem_2``."""
+    c = constants(topics, words, masking)
+    norm = c.c2**2 + topics * words
+    different = -(c.c1 * c.c2 + c.c3) / norm
+    same = different + c.c3 / words
+    return ClassMatrix((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
+
+
+def _class_matrix(data: Data, masking: Masking, shares: Shares) -> ClassMoments:
+    """S and R of docs/theory-finite.md with p = θ_topic/v, on the invariant spaces."""
+    n, keep = data.topics * data.words, masking.keep
+    noise = masking.random / n
+    topic_variance = _topic_contrast(data) / data.words
+
+    pairs = shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen
+    mixed = shares.pair_masked * keep + shares.pair_mixed
+    itself = shares.self_masked * (noise + keep / n) + shares.self_seen / n
+    second = _Spectrum(
+        within=itself,
+        between=itself + pairs * topic_variance,
+        plane=(
+            np.sqrt(n) * masking.replaced * (shares.pair_masked * noise + mixed / n),
+            itself + pairs / n + 2 * mixed * noise + shares.pair_masked * n * noise**2,
+        ),
+    )
+    kept = shares.own * keep / n
+    others = shares.other_masked * keep + 1 - shares.masked
+    masked = shares.own + shares.other_masked
+    cross = _Spectrum(
+        within=kept,
+        between=kept + others * topic_variance,
+        plane=(masked * masking.replaced / np.sqrt(n), kept + others / n + masked * noise),
+    )
+    second_mask = masking.replaced * (shares.pair_masked * masking.replaced + shares.self_masked)
+    return ClassMoments(data.topics, data.words, second, second_mask, cross)
+
+
+def _topic_contrast(data: Data) -> float:
+    """E[θ_t²] − E[θ_tθ_t'] for two topics."""
+    topics = data.topics
+    if data.sampler == "dirichlet":
+        return 1 / (topics * (topics * data.dirichlet[0] + 1))
+    chosen = data.per_document
+    return (topics - chosen) / (chosen * topics * (topics - 1)) if topics > 1 else 0.0
+
+
+def _ratio(cross: float, second: float) -> float:
+    """Cross over second; 0 on a space that the documents never reach."""
+    return cross / second if second > 0 else 0.0

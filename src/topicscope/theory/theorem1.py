@@ -1,0 +1,258 @@
+"""Lemma 1: every matrix that minimises the loss under uniform attention and infinite documents, as one family.
+
+Token 0 is [MASK]; T topics of v words each, so V = Tv + 1 tokens. p_m, p_c, p_r are ``masking.mask``,
+``masking.keep`` and ``masking.random``. Theorem 1's family is Lemma 1's with c₁ = 0: the bias takes its place.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import InputError, check_not_negative, refuse
+from topicscope.settings.data import Masking
+from topicscope.theory.finite_documents import Moments, population_loss
+from topicscope.theory.lemma1 import Family, constants, topic_gain
+from topicscope.theory.theorem2 import Pattern
+
+
+def theorem_1(topics: int, words: int, masking: Masking) -> Family:
+    """The minimisers E of eq. 6's loss with uniform attention, W^V = I and Theorem 1's bias, E = W^E⊤W^E left free.
+
+    Those that are symmetric and positive semi-definite are the optimal embeddings (``realisable``).
+    """
+    c = constants(topics, words, masking)
+    return Family(topics, words, 0.0, c.c2, c.c3)
+
+
+def theorem_1_bias(topics: int, words: int, masking: Masking) -> Float[np.ndarray, " token"]:
+    r"""b^pred of Theorem 1, which takes away the random words of the masking scheme (Remark 3).
+
+    .. math:: b_0 = 0, \qquad b_i = -\frac{p_m p_r}{(1-(1-p_c)p_m)Tv}
+
+    §4 writes "for all i"; appendix B, and optimality, say i ≥ 1: [MASK] is never a word to predict.
+    """
+    noise = masking.mask * masking.random * topic_gain(masking) / (topics * words)
+    return np.concatenate([[0.0], np.full(topics * words, -noise)])
+
+
+def realisable(
+    u: Float[np.ndarray, " token"], topics: int, words: int, masking: Masking, tolerance: float = 1e-9
+) -> bool:
+    r"""Whether some W^E has E = W^E⊤W^E in Theorem 1's family with this u.
+
+    Symmetry and E ⪰ 0 ask for u₀ ≤ 0 and, in every topic t, Σ_{l∈t} u_l = −u₀ v / c₂; if u₀ = 0 then E₀₀ = 0,
+    the 0-th row vanishes and u = 0. These suffice: with a = −u₀ > 0,
+
+    .. math:: E = \frac{c_2}{a} \tilde u \tilde u^\top + \begin{pmatrix} 0 & 0 \\ 0 & G \end{pmatrix},
+        \qquad \tilde u = (-a, u_1, \dots, u_{Tv})
+
+    is in the family for every G ⪰ 0 whose rows sum to c₃ over their own topic and to 0 over each other one.
+    """
+    c2 = constants(topics, words, masking).c2
+    scale = tolerance * max(1.0, float(abs(u).max()))
+    if abs(u[0]) <= scale:
+        return bool((abs(u) <= scale).all())
+    sums = u[1:].reshape(topics, words).sum(axis=1)
+    return bool(u[0] < 0 and (abs(sums + u[0] * words / c2) <= words * scale).all())
+
+
+def theorem_1_embedding(
+    topics: int,
+    words: int,
+    masking: Masking,
+    pattern: Pattern,
+    dimension: int,
+    u: Float[np.ndarray, " token"] | None = None,
+) -> Float[np.ndarray, "dimension token"]:
+    """A W^E whose E = W^E⊤W^E is optimal by Theorem 1, for any realisable u (0 if not given); see ``realisable``.
+
+    "block": E is c₃/v within a topic, of the least rank there is, T (T + 1 if u ≠ 0). "diagonal": E is
+    diag(0, c₃, …, c₃), of rank Tv (Tv + 1). E₀₀ = −c₂u₀, so it is 0 for u = 0, unlike in the paper's example.
+    """
+    c3 = topic_gain(masking)
+    if pattern == "block":
+        factor = np.sqrt(c3 / words) * np.kron(np.eye(topics), np.ones((1, words)))
+    else:
+        factor = np.sqrt(c3) * np.eye(topics * words)
+    rows = np.hstack([np.zeros((len(factor), 1)), factor])
+    if u is not None and u.any():
+        if not realisable(u, topics, words, masking):
+            raise refuse(
+                "u",
+                f"({u[0]:.6g}, …)",
+                "no embedding realises it; give u₀ < 0 and sums −u₀v/c₂ over every topic, or zeros",
+            )
+        rows = np.vstack([np.sqrt(constants(topics, words, masking).c2 / -u[0]) * u, rows])
+    if dimension < len(rows):
+        raise refuse(
+            "dimension", dimension, f'E of the pattern "{pattern}" has rank {len(rows)}; give {len(rows)} or more'
+        )
+    return np.vstack([rows, np.zeros((dimension - len(rows), rows.shape[1]))])
+
+
+def paper_diagonal_embedding(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+    """The paper's example of Theorem 1 (appendix B): W^E = √c₃ I with E₀₀ = c₃, which breaks its clause 1(a)."""
+    return np.sqrt(topic_gain(masking)) * np.eye(topics * words + 1)
+
+
+def paper_diagonal_excess_loss(masking: Masking) -> float:
+    """What the paper's example costs by predicting [MASK]: (c₃ p_m (1 − p_c − p_r))²."""
+    return (topic_gain(masking) * masking.mask * masking.replaced) ** 2
+
+
+# The best W of the form W^E⊤W^E: what embedding-only training (W^V = I, uniform attention) can reach.
+#
+# The loss is convex in E = W^E⊤W^E, which ranges over the positive semi-definite matrices (of any rank, for d ≥ V):
+#
+# .. math:: \min_{E \succeq 0} \; 1 - 2\langle E, B\rangle + \langle ES, E\rangle,
+#     \qquad B = \tfrac12 (C + C^\top) - \tfrac{\lambda}{2} I, \quad C = R - b s^\top
+#
+# with λ tr E = λ‖W^E‖² for eq. 2. In the eigenbasis of S, and with E_ij = F_ij / (s_i s_j)^{1/4}, the objective is
+# Σ h_ij F_ij² − 2⟨F, b⟩ with h_ij = (s_i + s_j) / (2√(s_i s_j)) ≥ 1: its condition number is about half the square
+# root of that of S, and F ⪰ 0 exactly when E ⪰ 0. Accelerated projected gradient then needs few steps.
+
+
+# Below this share of its largest eigenvalue S counts as singular, and the minimum may not be attained.
+SINGULAR = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class SemidefiniteOptimum:
+    """The optimal E = W^E⊤W^E and the proof of how good it is."""
+
+    matrix: Float[np.ndarray, "token token"]
+    """E, symmetric and positive semi-definite."""
+
+    loss: float
+    """Its expected loss, without the penalty."""
+
+    gap: float
+    """A proven bound: the penalised loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
+
+    iterations: int
+
+    def embedding(self, dimension: int | None = None) -> Float[np.ndarray, "dimension token"]:
+        """A W^E with W^E⊤W^E = E; of d rows (V if not given)."""
+        values, vectors = np.linalg.eigh(self.matrix)
+        rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]
+        rank = int((values > SINGULAR * values[-1]).sum())
+        dimension = len(values) if dimension is None else dimension
+        if dimension < rank:
+            raise refuse("dimension", dimension, f"the optimal W^E⊤W^E has rank {rank}; give {rank} or more")
+        extra = np.zeros((max(0, dimension - len(rows)), len(rows)))
+        return np.vstack([rows[:dimension], extra])
+
+
+def semidefinite_optimum(
+    moments: Moments,
+    bias: Float[np.ndarray, " token"] | None = None,
+    ridge: float = 0.0,
+    tolerance: float = 1e-14,
+    limit: int = 20_000,
+) -> SemidefiniteOptimum:
+    """The E ⪰ 0 with the least loss plus λ tr E, with b held fixed; stops once the duality gap is below tolerance.
+
+    S must be invertible, as it is for finite documents in which every token occurs.
+    """
+    check_not_negative("ridge", ridge)
+    values, vectors = np.linalg.eigh(moments.second)
+    if values[0] < SINGULAR * values[-1]:
+        raise InputError(
+            "The moments' S is singular, so the best W^E⊤W^E is not unique: give finite documents in which every token "
+            "can occur, or see Theorem 1 for infinite ones."
+        )
+    target = moments.cross if bias is None else moments.cross - np.outer(bias, moments.mean)
+    target = (target + target.T) / 2 - ridge / 2 * np.eye(len(values))
+    scale = np.outer(values, values) ** 0.25
+    weight = (values[:, None] + values[None, :]) / (2 * scale**2)
+    scaled, gap, iterations = _minimise(weight, vectors.T @ target @ vectors / scale, tolerance, limit)
+    matrix = vectors @ (scaled / scale) @ vectors.T
+    matrix = (matrix + matrix.T) / 2
+    return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap, iterations)
+
+
+def semidefinite_map_with_bias(
+    moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
+) -> Float[np.ndarray, "token token"]:
+    r"""The best map E + b1⊤ with E ⪰ 0 and b^pred trained together, at a cost of λ tr E + μ‖b‖².
+
+    For every E the best b is (r − Es)/(1 + μ). Put in, E alone has the objective of ``semidefinite_optimum`` with
+
+    .. math:: S - \frac{s s^\top}{1+\mu}, \qquad R - \frac{r s^\top}{1+\mu}.
+
+    With μ = 0 and λ = 0 both take 1 to 0, since frequencies sum to one: 1⊤E1 is free. Let E be G on the complement of
+    1 and e⊤ between the two. As 1⊤E1 grows, any e is compatible with E ⪰ 0, so G ⪰ 0 and e are best chosen each on
+    its own; the map does not depend on 1⊤E1. (If e is not in G's range this is an infimum, which training tends to.)
+    """
+    check_not_negative("ridge", ridge)
+    check_not_negative("bias_ridge", bias_ridge)
+    r, s = moments.label, moments.mean
+    second = moments.second - np.outer(s, s) / (1 + bias_ridge)
+    cross = moments.cross - np.outer(r, s) / (1 + bias_ridge)
+    if bias_ridge > 0:
+        matrix = semidefinite_optimum(Moments(second, cross, s, r), ridge=ridge).matrix
+    elif ridge > 0:
+        raise InputError(
+            f"ridge = {ridge} beside a bias without L2 is not allowed here: 1⊤E1 is then held by the ridge alone, and "
+            "this optimum is not computed; give bias_ridge > 0, or ridge = 0."
+        )
+    else:
+        matrix = _centred_optimum(second, cross)
+    return matrix + ((r - matrix @ s) / (1 + bias_ridge))[:, None]
+
+
+def _centred_optimum(
+    second: Float[np.ndarray, "token token"], cross: Float[np.ndarray, "token token"]
+) -> Float[np.ndarray, "token token"]:
+    """G and e of ``semidefinite_map_with_bias`` as the matrix that is zero along 1: G + 1e⊤/√V."""
+    one = np.full(len(second), len(second) ** -0.5)
+    # The last rows of the full right factor span the complement of 1.
+    basis = np.linalg.svd(one[None, :])[2][1:].T
+    inner = basis.T @ second @ basis
+    none = np.zeros(len(inner))
+    best = semidefinite_optimum(Moments(inner, basis.T @ cross @ basis, none, none)).matrix
+    across = np.linalg.solve(inner, basis.T @ cross.T @ one)
+    return np.asarray(basis @ best @ basis.T + np.outer(one, basis @ across))
+
+
+def _minimise(
+    weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"], tolerance: float, limit: int
+) -> tuple[Float[np.ndarray, "token token"], float, int]:
+    """Minimise Σ h_ij F_ij² − 2⟨F, b⟩ over F ⪰ 0 by Nesterov's method for condition number max h / min h, min h = 1."""
+    step = 1 / (2 * weight.max())
+    root = np.sqrt(weight.max())
+    momentum = (root - 1) / (root + 1)
+    current = _positive_part(target / weight)
+    ahead, gap = current, np.inf
+    for iteration in range(limit):
+        gap = _duality_gap(current, weight, target)
+        if gap <= tolerance:
+            return current, gap, iteration
+        following = _positive_part(ahead - step * 2 * (weight * ahead - target))
+        ahead = following + momentum * (following - current)
+        current = following
+    return current, gap, limit
+
+
+def _duality_gap(
+    point: Float[np.ndarray, "token token"],
+    weight: Float[np.ndarray, "token token"],
+    target: Float[np.ndarray, "token token"],
+) -> float:
+    r"""Value minus a lower bound of the minimum.
+
+    For every Z ⪰ 0 the minimum is at least min_F Σ h F² − ⟨F, 2b + Z⟩ = −¼ Σ (2b + Z)² / h. With G the gradient, N
+    the positive part of −G and Z = G + N, the difference to the value at F is ⟨F, Z⟩ + ¼ Σ N² / h.
+    """
+    gradient = 2 * (weight * point - target)
+    negative = _positive_part(-gradient)
+    # Both F and Z are positive semi-definite, so a negative product is rounding.
+    slackness = max(0.0, float(np.vdot(point, gradient + negative)))
+    return slackness + 0.25 * float((negative**2 / weight).sum())
+
+
+def _positive_part(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:
+    """The nearest positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T

@@ -1,0 +1,45 @@
+"""Optimal matrices in closed form: Theorems 1 and 2, and named members of Lemma 1's family."""
+
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.settings.data import Masking
+from topicscope.theory.lemma1 import constants, lemma_1
+
+Pattern = Literal["block", "diagonal"]
+
+
+def theorem_2(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+    r"""The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2; Assumption 1, b^pred = 0, τ < T).
+
+    .. math::
+        W_{i0} = \frac{c_2 c_3 - c_1 T v}{c_2^2 + T v}, \quad
+        W_{\text{diff-topic}} = -\frac{c_1 c_2 + c_3}{c_2^2 + T v}, \quad
+        W_{\text{same-topic}} = W_{\text{diff-topic}} + \frac{c_3}{v}, \quad
+        W_{0j} = 0
+
+    It is the member of Lemma 1's family with the smallest norm.
+    """
+    c = constants(topics, words, masking)
+    norm = c.c2**2 + topics * words
+    different = -(c.c1 * c.c2 + c.c3) / norm
+    matrix = np.full((topics * words + 1, topics * words + 1), different)
+    matrix[0, :] = 0
+    matrix[1:, 0] = (c.c2 * c.c3 - c.c1 * topics * words) / norm
+    matrix[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), c.c3 / words))
+    return matrix
+
+
+def block_value(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+    """Lemma 1's member with u = 0 and equal blocks: W_i0 = −c₁, c₃/v within a topic, else 0."""
+    return lemma_1(topics, words, masking).member(np.zeros(topics * words + 1))
+
+
+def diagonal_value(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+    """Lemma 1's member with u = 0 and a diagonal (D.4): W_i0 = −c₁, W_ii = c₃ for words i, else 0."""
+    c = constants(topics, words, masking)
+    return lemma_1(topics, words, masking).member(
+        np.zeros(topics * words + 1), c.c3 * np.eye(topics * words + 1)[:, 1:]
+    )

@@ -1,0 +1,225 @@
+"""Which documents, masked how, each training step sees: a function of the settings and the step alone."""
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from topicscope.errors import InputError
+from topicscope.randomness import Purpose, generator
+from topicscope.settings import Settings
+from topicscope.settings.text import SHORTEST_PASSAGE, TextSettings
+from topicscope.synthetic.documents import Documents, MaskedDocuments
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+
+# Documents are drawn and masked for some steps at once: one large draw costs less than many small ones. These bounds,
+# on the steps and on what a draw may hold, are part of the results, since each chunk has a generator of its own.
+MOST_STEPS = 64
+
+
+MOST_CELLS = 400_000
+
+
+def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
+    """How many steps' documents are drawn at once: a power of two, decided by the settings alone."""
+    cells = settings.training.batch * max(settings.data.length[1], vocabulary)
+    return min(MOST_STEPS, 1 << max(0, (MOST_CELLS // cells).bit_length() - 1))
+
+
+class BatchStream:
+    """Batches by step number, the same whichever step is asked for first."""
+
+    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
+        self.settings = settings
+        self.topic_model = topic_model
+        self.steps = steps_per_chunk(settings, topic_model.vocabulary)
+        """Steps whose documents are drawn at once."""
+
+        self._documents: Documents | None = None
+        self._masked_once: MaskedDocuments | None = None
+        if not settings.data.fresh:
+            draw = generator(settings.seed, Purpose.DOCUMENTS)
+            self._documents = self._sample(settings.data.documents, draw)
+            if settings.masking.fixed:
+                self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
+        self._chunk = lru_cache(maxsize=1)(self.chunk)
+        self._order = lru_cache(maxsize=2)(self._draw_order)
+
+    def batch(self, step: int) -> MaskedDocuments:
+        """The masked documents of a step."""
+        chunk, place = divmod(step, self.steps)
+        size = self.settings.training.batch
+        return self._chunk(chunk).span(place * size, (place + 1) * size)
+
+    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
+        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
+        draw = generator(self.settings.seed, purpose)
+        return self._mask(self._sample(count, draw), draw)
+
+    def chunk(self, chunk: int) -> MaskedDocuments:
+        """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
+        count = self.steps * self.settings.training.batch
+        if self._documents is None:
+            draw = generator(self.settings.seed, Purpose.DOCUMENTS, chunk)
+            return self._mask(self._sample(count, draw), draw)
+        chosen = self._chosen(chunk * count, count)
+        if self._masked_once is not None:
+            return self._masked_once.select(chosen)
+        return self._mask(self._documents.select(chosen), generator(self.settings.seed, Purpose.MASKS, chunk))
+
+    def _chosen(self, first: int, count: int) -> np.ndarray:
+        """Documents first … first + count − 1 of an endless series of shuffled passes over the fixed set."""
+        epoch, place = np.divmod(np.arange(first, first + count), self.settings.data.documents)
+        chosen = np.empty(count, dtype=np.int64)
+        for number in np.unique(epoch):
+            chosen[epoch == number] = self._order(int(number))[place[epoch == number]]
+        return chosen
+
+    def _draw_order(self, epoch: int) -> np.ndarray:
+        return generator(self.settings.seed, Purpose.ORDER, epoch).permutation(self.settings.data.documents)
+
+    def _sample(self, count: int, draw: np.random.Generator) -> Documents:
+        """A model without positions cannot tell in which order words stand, and each is masked whatever the others.
+
+        So for it the order is not drawn: loss and gradients have the same distribution.
+        """
+        shuffled = self.settings.model.positions != "none"
+        return sample_documents(self.topic_model, count, shuffled=shuffled, generator=draw)
+
+    def _mask(self, documents: Documents, draw: np.random.Generator) -> MaskedDocuments:
+        return mask_documents(
+            documents,
+            self.settings.masking,
+            self.topic_model.vocabulary,
+            needs_visible_key=self.settings.model.masked_keys == "hidden",
+            generator=draw,
+        )
+
+
+# Which passages of a text, masked how, each training step sees: a function of the settings and the step alone.
+
+
+# Held-out articles are the same for every seed, so that runs can be compared on them.
+HELD_OUT_SEED = 0
+
+
+# Tokens looked at in one go when passages are chosen: those of a large corpus stay on disk.
+BLOCK = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Specials:
+    """What training must know of a tokenizer: its special tokens, and its words."""
+
+    before: int
+    """What BERT calls [CLS]."""
+
+    after: int
+    """[SEP]."""
+
+    mask: int
+    padding: int
+    words: Int[np.ndarray, " word"]
+    """All tokens that are not special: what is masked and predicted, and what a random word is drawn from."""
+
+    vocabulary: int
+
+    @cached_property
+    def is_word(self) -> Bool[np.ndarray, " token"]:
+        """Whether each token of the vocabulary is one of the words."""
+        return np.isin(np.arange(self.vocabulary), self.words)
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """Passages of content tokens, end to end, special ones only for what is unknown; the arrays may be on disk."""
+
+    tokens: Int[np.ndarray, " token_position"]
+    offsets: Int[np.ndarray, " bound"]
+    """Where each passage begins, and at the end where the last one stops."""
+
+    articles: Int[np.ndarray, " passage"]
+    """The article that each passage is of."""
+
+    specials: Specials
+
+    @cached_property
+    def lengths(self) -> Int[np.ndarray, " passage"]:
+        """Tokens of each passage."""
+        return np.diff(self.offsets)
+
+    def word_counts(self) -> Int[np.ndarray, " passage"]:
+        """Tokens of each passage that are words, so can be masked."""
+        others = np.zeros(len(self.lengths), dtype=np.int64)
+        for first in range(0, len(self.tokens), BLOCK):
+            where = first + np.flatnonzero(~self.specials.is_word[self.tokens[first : first + BLOCK]])
+            others += np.bincount(np.searchsorted(self.offsets, where, side="right") - 1, minlength=len(others))
+        return self.lengths - others
+
+    def select(self, chosen: Int[np.ndarray, " chosen"]) -> Documents:
+        """These passages, in this order."""
+        lengths = self.lengths[chosen]
+        starts = np.cumsum(lengths) - lengths
+        positions = np.arange(lengths.sum()) + np.repeat(self.offsets[chosen] - starts, lengths)
+        return Documents(lengths.astype(np.int32), np.asarray(self.tokens[positions], dtype=np.int32))
+
+
+class PassageStream:
+    """Batches by step number, the same whichever step is asked for first."""
+
+    def __init__(self, settings: TextSettings, text: Text) -> None:
+        self.settings, self.text = settings, text
+        usable = np.flatnonzero((text.lengths >= SHORTEST_PASSAGE) & (text.word_counts() > 0))
+        out = np.isin(text.articles[usable], _held_out_articles(text.articles, settings.data.held_out))
+        self.passages, self._held_out = usable[~out], usable[out]
+        if not len(self.passages):
+            raise InputError(
+                f'data.corpus = "{settings.data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more, '
+                "one of them known to the tokenizer, to train on: give a corpus with longer articles, or lower "
+                "data.every or data.held_out."
+            )
+        self._order = lru_cache(maxsize=2)(self._draw_order)
+
+    def batch(self, step: int) -> MaskedDocuments:
+        """The masked passages of a step."""
+        size = self.settings.training.batch
+        chosen = self.passages[self._chosen(step * size, size)]
+        return self._mask(self.text.select(chosen), generator(self.settings.seed, Purpose.MASKS, step))
+
+    def held_out(self) -> MaskedDocuments | None:
+        """Passages of articles that are not trained on, with masks drawn once: steps can be compared on them."""
+        draw = generator(HELD_OUT_SEED, Purpose.VALIDATION, 1)
+        chosen = draw.permutation(self._held_out)[: self.settings.training.validation_passages]
+        return self._mask(self.text.select(chosen), draw) if len(chosen) else None
+
+    def _chosen(self, first: int, count: int) -> Int[np.ndarray, " chosen"]:
+        """Numbers first … first + count − 1 of an endless series of shuffled passes over the passages."""
+        epoch, place = np.divmod(np.arange(first, first + count), len(self.passages))
+        chosen = np.empty(count, dtype=np.int64)
+        for number in np.unique(epoch):
+            chosen[epoch == number] = self._order(int(number))[place[epoch == number]]
+        return chosen
+
+    def _draw_order(self, epoch: int) -> Int[np.ndarray, " passage"]:
+        return generator(self.settings.seed, Purpose.ORDER, epoch).permutation(len(self.passages))
+
+    def _mask(self, passages: Documents, draw: np.random.Generator) -> MaskedDocuments:
+        specials = self.text.specials
+        return mask_documents(
+            passages,
+            self.settings.masking,
+            specials.vocabulary,
+            mask_token=specials.mask,
+            words=specials.words,
+            maskable=specials.is_word[passages.tokens],
+            generator=draw,
+        )
+
+
+def _held_out_articles(articles: Int[np.ndarray, " passage"], share: float) -> Int[np.ndarray, " article"]:
+    """A share of the articles, at least one if any are asked for and more than one are there."""
+    found = np.unique(articles)
+    count = min(max(round(share * len(found)), 1 if share else 0), len(found) - 1)
+    return generator(HELD_OUT_SEED, Purpose.VALIDATION).permutation(found)[:count]

@@ -1,0 +1,182 @@
+"""What a training step records: norms of every part, W^V's rotation, contrast along topic blocks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, float64
+
+from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
+from topicscope.measure.blocks import product_contrasts
+from topicscope.model.transformer import Transformer, padded_batch
+from topicscope.randomness import Purpose
+from topicscope.settings.model import MaskedKeys
+from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.training.batches import BatchStream
+from topicscope.training.runs import Snapshot
+
+Weights = dict[str, Float[Tensor, "seed ..."]]
+
+
+# How many steps back W^V's rotation looks (Figure 5).
+ROTATION_STEPS = 10
+
+
+# Matrices that the model has once, not once a layer.
+UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
+
+
+def norms(weights: Weights) -> list[dict[str, list[float]]]:
+    """Frobenius norm of every parameter, one a layer, for each seed."""
+    layered = {
+        name: weight if weight.dim() > 2 and name not in UNLAYERED else weight[:, None]
+        for name, weight in weights.items()
+    }
+    found = {
+        name: weight.detach().cpu().flatten(start_dim=2).norm(dim=2, dtype=float64).tolist()
+        for name, weight in layered.items()
+    }
+    return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
+
+
+def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
+    """The same of one model's parameters, or of their gradients."""
+    return norms({name: tensor[None] for name, tensor in tensors.items()})[0]
+
+
+def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
+    """Frobenius norm of each head's rows of W^K, W^Q or W^V, by layer; their squares sum to the layer's."""
+    return matrix.cpu().reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
+
+
+def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
+    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one a layer; None from zero."""
+    first, second = (matrix.cpu().flatten(1).double() for matrix in (now, before))
+    sizes = first.norm(dim=1) * second.norm(dim=1)
+    products = (first * second).sum(dim=1)
+    return [
+        min(max((1 - product / size) / 2, 0.0), 1.0) if size else None
+        for product, size in zip(products.tolist(), sizes.tolist(), strict=True)
+    ]
+
+
+def embedding_products(model: Transformer) -> Float[np.ndarray, "token token"]:
+    """E = W^E⊤ W^E."""
+    table = model.parameter("embedding").detach()
+    return (table @ table.T).numpy()
+
+
+def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
+    """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
+    table = model.parameter("embedding").detach()
+    return (table @ model.parameter("value").detach() @ table.T).float().numpy()
+
+
+def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[dict[str, Any]]:
+    """Same- minus different-topic averages of W^E⊤ W^V W^E (one a layer) and of W^E⊤ W^E, for each seed."""
+    table = weights["embedding"].detach().double().numpy()[:, None]
+    values = weights["value"].detach().double().numpy()
+    by_layer, alone = (product_contrasts(rows, table, word_topics) for rows in (table @ values, table))
+    if by_layer is None or alone is None:
+        return [{"value": [None] * values.shape[1], "embedding": None} for _ in values]
+    return [
+        {"value": of_layers, "embedding": of_embedding}
+        for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
+    ]
+
+
+# Matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
+
+
+# V × V matrices are for looking at entry by entry; larger vocabularies are not.
+LARGEST_VOCABULARY = 512
+
+
+# Documents that attention is averaged over.
+DOCUMENTS = 32
+
+
+class SnapshotTaker:
+    """Takes snapshots of a model, always on the same held-out documents."""
+
+    def __init__(self, stream: BatchStream) -> None:
+        documents, masked_keys = stream.held_out(DOCUMENTS, Purpose.MEASURE), stream.settings.model.masked_keys
+        self._attention: BagAttention | PositionAttention
+        if stream.settings.model.positions == "none":
+            self._attention = BagAttention(documents, masked_keys, stream.topic_model.word_topics)
+        else:
+            self._attention = PositionAttention(documents, masked_keys, stream.topic_model.word_topics)
+
+    @torch.no_grad()
+    def take(self, model: Transformer) -> Snapshot:
+        """W^V of each layer, W^E⊤W^E, W^E⊤W^V W^E, and each head's attention to the same word, topic, other topics."""
+        snapshot = {"value": model.parameter("value").detach().float().numpy().copy()}
+        if model.sizes.vocabulary <= LARGEST_VOCABULARY:
+            snapshot["embedding_products"] = embedding_products(model).astype(np.float32)
+            # With one-hot embeddings this is W^V itself, kept once.
+            if not one_hot(model):
+                snapshot["value_products"] = value_products(model)
+        averages = self._attention.averages(model)
+        classes = (averages.same_word, averages.same_topic, averages.different_topic)
+        return snapshot | {"attention": np.stack(classes).astype(np.float32)}
+
+
+def one_hot(model: Transformer) -> bool:
+    """Whether the embedding is frozen at the identity."""
+    part = model.settings.embedding
+    return part.start == "identity" and not part.train
+
+
+def length_shares(documents: MaskedDocuments) -> Float[np.ndarray, "1 document 1 1 1"]:
+    """Lengths over their mean, to multiply attention with.
+
+    Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+    """
+    shares = documents.lengths / documents.lengths.mean()
+    return shares.astype(np.float32)[None, :, None, None, None]
+
+
+class PositionAttention:
+    """Average attention by class, from all pairs of positions: for any model."""
+
+    def __init__(
+        self, documents: MaskedDocuments, masked_keys: MaskedKeys, word_topics: Int[np.ndarray, " token"]
+    ) -> None:
+        self._batch = padded_batch(documents, masked_keys=masked_keys, average="document")
+        present = np.arange(self._batch.tokens.shape[1]) < documents.lengths[:, None]
+        self._classes = pair_classes(self._batch.tokens.numpy(), present, word_topics)
+        self._shares = length_shares(documents)
+
+    @torch.no_grad()
+    def averages(self, model: Transformer) -> AttentionAverages:
+        """Average attention over the pairs of each class."""
+        attention = model.attention(self._batch.tokens, self._batch.visible).numpy()
+        return attention_averages(attention * self._shares, self._classes)
+
+
+class BagAttention:
+    """The same from distinct tokens and their counts: for models without positions, and far fewer pairs."""
+
+    def __init__(
+        self, documents: MaskedDocuments, masked_keys: MaskedKeys, word_topics: Int[np.ndarray, " token"]
+    ) -> None:
+        vocabulary = len(word_topics)
+        code = documents.document * vocabulary + documents.tokens
+        distinct, number, total = np.unique(code, return_inverse=True, return_counts=True)
+        hidden = documents.masked if masked_keys == "hidden" else np.zeros_like(documents.masked)
+        visible = np.bincount(number[~hidden], minlength=len(distinct))
+        document, token = np.divmod(distinct, vocabulary)
+        slot = np.arange(len(distinct)) - np.searchsorted(document, document)
+        self._tokens, self._counts, self._visible = np.zeros((3, len(documents), slot.max() + 1), dtype=np.int64)
+        for grid, values in ((self._tokens, token), (self._counts, total), (self._visible, visible)):
+            grid[document, slot] = values
+        self._word_topics = word_topics
+        self._shares = length_shares(documents)
+
+    @torch.no_grad()
+    def averages(self, model: Transformer) -> AttentionAverages:
+        """Average attention over the pairs of each class."""
+        attention = model.attention(torch.from_numpy(self._tokens), torch.from_numpy(self._visible)).numpy()
+        return bag_attention_averages(attention * self._shares, self._tokens, self._counts, self._word_topics)

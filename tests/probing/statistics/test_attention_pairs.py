@@ -1,0 +1,271 @@
+"""Attention sums over pairs of words equal a loop over every pair of positions."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topicscope.probing.statistics.attention import (
+    BINS,
+    LOOKED_UP,
+    UNIFORM,
+    PairAccumulator,
+    PairPlan,
+    PermutedLabels,
+    ShardSums,
+    histogram_bin,
+    passage_pairs,
+    restore_shard,
+    shard_bytes,
+)
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Labelling
+from topicscope.probing.statistics.matching import Strata
+
+WORDS, TOPICS, LAYERS, HEADS = 9, 4, 2, 3
+
+
+@dataclass(frozen=True, eq=False)
+class Passage:
+    attention: np.ndarray
+    words: np.ndarray
+    article: int
+
+
+def random_passages(draw: np.random.Generator, *, causal: bool = False, count: int = 6) -> list[Passage]:
+    found = []
+    for _ in range(count):
+        length = int(draw.integers(1, 12))
+        attention = draw.random((LAYERS, HEADS, length, length)).astype(np.float32)
+        if causal:
+            attention = np.tril(attention)
+        attention /= attention.sum(axis=-1, keepdims=True)
+        found.append(Passage(attention, draw.integers(-1, WORDS, size=length), int(draw.integers(3))))
+    return found
+
+
+def random_labellings(draw: np.random.Generator) -> tuple[Labelling, ...]:
+    one = np.eye(TOPICS, dtype=bool)[draw.integers(TOPICS, size=WORDS)] & (draw.random((WORDS, 1)) < 0.8)
+    several = draw.random((WORDS, TOPICS)) < 0.3
+    return Labelling(one), Labelling(several)
+
+
+def class_by_loop(labelling: Labelling, first: int, second: int) -> int | None:
+    if not labelling.membership[first].any() or not labelling.membership[second].any():
+        return None
+    if first == second:
+        return SAME_WORD
+    shared = any(labelling.membership[first, t] and labelling.membership[second, t] for t in range(TOPICS))
+    return SAME_TOPIC if shared else DIFFERENT_TOPIC
+
+
+def sums_by_loop(
+    passages: list[Passage], labelling: Labelling, *, causal: bool, skip: int = 0
+) -> tuple[dict[tuple[int, int, int, int], float], dict[tuple[int, int], int]]:
+    """The obvious loop over passages, layers, heads, queries and keys."""
+    sums: dict[tuple[int, int, int, int], float] = defaultdict(float)
+    counts: dict[tuple[int, int], int] = defaultdict(int)
+    for passage in passages:
+        length = len(passage.words)
+        for query in range(skip, length):
+            for key in range(skip, length):
+                unusable = query == key or (causal and key > query)
+                if unusable or passage.words[query] < 0 or passage.words[key] < 0:
+                    continue
+                kind = class_by_loop(labelling, passage.words[query], passage.words[key])
+                if kind is None:
+                    continue
+                seen = query + 1 if causal else length
+                counts[passage.article, kind] += 1
+                for layer in range(LAYERS):
+                    for head in range(HEADS):
+                        value = float(passage.attention[layer, head, query, key]) * seen / 100
+                        sums[passage.article, kind, layer, head] += value
+    return sums, counts
+
+
+def accumulated(passages: list[Passage], plan: PairPlan, *, causal: bool = False, skip: int = 0) -> ShardSums:
+    accumulator = PairAccumulator(plan, LAYERS, HEADS)
+    for passage in passages:
+        accumulator.add(
+            passage_pairs(list(passage.attention), passage.words, causal=causal, skip=skip), passage.article
+        )
+    return accumulator.result()
+
+
+def check_equals_loop(seed: int, causal: bool, skip: int) -> None:
+    draw = np.random.default_rng(seed)
+    passages, labellings = random_passages(draw, causal=causal), random_labellings(draw)
+    found = accumulated(passages, PairPlan(labellings), causal=causal, skip=skip).articles
+    assert found.article.tolist() == sorted({passage.article for passage in passages})
+    for place, labelling in enumerate(labellings):
+        sums, counts = sums_by_loop(passages, labelling, causal=causal, skip=skip)
+        for row, article in enumerate(found.article.tolist()):
+            for kind in range(3):
+                assert found.counts[row, place, kind] == counts[article, kind]
+                for layer in range(LAYERS):
+                    for head in range(HEADS):
+                        expected = sums[article, kind, layer, head]
+                        assert found.sums[row, place, kind, layer, head] == pytest.approx(expected, rel=1e-9)
+
+
+@settings(derandomize=True, deadline=None, max_examples=15)
+@given(st.integers(0, 2**32), st.booleans(), st.integers(0, 1))
+def test_attention_sums_by_class_equal_a_loop_over_queries_and_keys(seed: int, causal: bool, skip: int) -> None:
+    check_equals_loop(seed, causal, skip)
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.integers(0, 2**32), st.booleans(), st.integers(0, 1))
+def test_attention_sums_by_class_equal_a_loop_in_200_cases(seed: int, causal: bool, skip: int) -> None:
+    check_equals_loop(seed, causal, skip)
+
+
+def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths() -> None:
+    draw = np.random.default_rng(1)
+    for causal in (False, True):
+        uniform = []
+        for passage in random_passages(draw, count=12):
+            length = len(passage.words)
+            seen = np.arange(1, length + 1)[:, None] if causal else np.full((length, 1), length)
+            flat = np.broadcast_to(1 / seen, (LAYERS, HEADS, length, length)).astype(np.float64)
+            uniform.append(Passage(np.tril(flat) if causal else flat, passage.words, passage.article))
+        found = accumulated(uniform, PairPlan(random_labellings(draw)), causal=causal).articles
+        present = found.counts > 0
+        assert present.sum() > 10
+        averages = found.sums[present] / found.counts[present][:, None, None]
+        assert averages == pytest.approx(UNIFORM, rel=1e-12)
+        # The control: without the lengths, shorter passages weigh more.
+        raw = [passage.attention[0, 0][-1, 0] for passage in uniform]
+        assert np.ptp(raw) > 0.01
+
+
+def test_uniform_attention_is_a_little_less_where_special_tokens_are_keys_too() -> None:
+    draw, special = np.random.default_rng(1), 2
+    found, expected = [], []
+    for passage in random_passages(draw, count=12):
+        length = len(passage.words)
+        flat = np.full((LAYERS, HEADS, length, length), 1 / (length + special))
+        pairs = passage_pairs(list(flat), passage.words)
+        found += pairs.directed.ravel().tolist()
+        expected += [UNIFORM * length / (length + special)] * pairs.directed.size
+    assert found == pytest.approx(expected, rel=1e-12)
+    # The control: it is not one number for all lengths.
+    assert np.ptp(found) > 0.05 * UNIFORM
+
+
+def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
+    draw = np.random.default_rng(2)
+    passages, labellings = random_passages(draw, count=20), random_labellings(draw)
+    shard = accumulated(passages, PairPlan(labellings))
+    for place, labelling in enumerate(labellings):
+        classes = labelling.classes(shard.pairs.first, shard.pairs.second)
+        for kind in range(3):
+            chosen = classes == kind
+            expected = shard.articles.sums[:, place, kind].mean(axis=(1, 2)).sum()
+            assert shard.pairs.sums[chosen].sum() == pytest.approx(expected, rel=1e-12)
+            assert shard.pairs.counts[chosen].sum() == shard.articles.counts[:, place, kind].sum()
+    other = shard.articles.sums[:, 0, SAME_TOPIC].sum()
+    assert shard.pairs.sums.sum() != pytest.approx(other, rel=1e-3)
+
+
+def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
+    draw = np.random.default_rng(3)
+    passages, labellings = random_passages(draw, count=20), random_labellings(draw)
+    orders = []
+    for labelling in labellings:
+        kept = np.flatnonzero(labelling.kept)
+        order = np.tile(np.arange(WORDS), (5, 1))
+        order[1:, kept] = [draw.permutation(kept) for _ in range(4)]
+        orders.append(order)
+    permuted = tuple(PermutedLabels(*pair) for pair in zip(labellings, orders, strict=True))
+    shard = accumulated(passages, PairPlan(labellings, permuted))
+    for place, (labelling, order) in enumerate(zip(labellings, orders, strict=True)):
+        relabelled = tuple(Labelling(labelling.membership[each]) for each in order)
+        expected = accumulated(passages, PairPlan(relabelled)).articles
+        found = shard.permuted[place]
+        assert found.sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=0), rel=1e-12)
+        assert found.counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=0))
+        # The first permutation moves nothing, and the others do.
+        assert found.counts[0] == shard.articles.counts[:, place, SAME_TOPIC].sum()
+        assert np.abs(found.sums[1:] - found.sums[0]).max() > 1e-3
+
+
+def test_many_words_are_compared_by_their_topics_and_not_in_a_table_that_overflows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    draw = np.random.default_rng(8)
+    several = Labelling(draw.random((40, 70)) < 0.05)
+    kept = np.flatnonzero(several.kept)
+    order = np.tile(np.arange(40), (6, 1))
+    order[:, kept] = [draw.permutation(kept) for _ in range(6)]
+    first, second = draw.choice(kept, size=(2, 200))
+    looked_up = PermutedLabels(several, order).same_topic(first, second)
+    strata = draw.integers(3, size=40)
+    assert (PermutedLabels(several, order, strata).same_topic(first, second) == looked_up).all()
+    monkeypatch.setattr("topicscope.probing.statistics.attention.LOOKED_UP", 10)
+    assert (PermutedLabels(several, order).same_topic(first, second) == looked_up).all()
+    assert 0 < looked_up.mean() < 1
+    # The table's last place fits into 32 bits for as many words as are looked up, and not for all.
+    assert LOOKED_UP**2 - 1 <= np.iinfo(np.int32).max < 46_341**2 - 1
+
+
+def test_the_order_of_passages_and_the_shards_change_nothing() -> None:
+    draw = np.random.default_rng(4)
+    passages, plan = random_passages(draw, count=15), PairPlan(random_labellings(draw))
+    whole = accumulated(passages, plan).articles
+    backwards = accumulated(passages[::-1], plan).articles
+    assert backwards.sums == pytest.approx(whole.sums, rel=1e-12)
+    halves = [accumulated(part, plan).articles.sums.sum(axis=0) for part in (passages[:7], passages[7:])]
+    assert sum(halves) == pytest.approx(whole.sums.sum(axis=0), rel=1e-12)
+    assert accumulated(passages[1:], plan).articles.sums.sum() != pytest.approx(whole.sums.sum(), rel=1e-6)
+
+
+def test_histograms_count_every_direction_of_every_pair_in_increasing_bins() -> None:
+    draw = np.random.default_rng(5)
+    shard = accumulated(random_passages(draw, count=10), PairPlan(random_labellings(draw))).articles
+    assert shard.histograms.sum(axis=-1) == pytest.approx(shard.counts)
+    values = UNIFORM * np.geomspace(1 / 200, 50, 500)
+    bins = histogram_bin(values)
+    assert (np.diff(bins) >= 0).all()
+    assert (bins[0], bins[-1], histogram_bin(np.zeros(1))[0]) == (0, BINS - 1, 0)
+    inside = (bins > 0) & (bins < BINS - 1)
+    # Two values of one bin differ by less than a sixteenth of a doubling.
+    for each in np.unique(bins[inside]):
+        assert np.ptp(np.log2(values[bins == each])) < 1 / 16
+
+
+def test_matched_sums_are_by_stratum_and_distance() -> None:
+    draw = np.random.default_rng(6)
+    passages, labellings = random_passages(draw, count=10), random_labellings(draw)
+    stratum = draw.integers(2, size=(WORDS, WORDS))
+    strata = Strata(np.maximum(stratum, stratum.T), 2, distances=(1, 3))
+    shard = accumulated(passages, PairPlan(labellings, strata=(strata, strata))).articles
+    expected = np.zeros((3, strata.size))
+    for passage in passages:
+        for query, first in enumerate(passage.words):
+            for key, second in enumerate(passage.words):
+                kind = class_by_loop(labellings[1], first, second) if min(first, second) >= 0 else None
+                if kind is not None and query != key:
+                    near = 0 if abs(query - key) <= 1 else 1 if abs(query - key) <= 3 else 2
+                    value = passage.attention[:, :, query, key].astype(float).mean() * len(passage.words) / 100
+                    expected[kind, strata.pair_bins[first, second] * 3 + near] += value
+    assert shard.matched_sums[:, 1].sum(axis=0) == pytest.approx(expected[SAME_TOPIC:], rel=1e-9)
+    assert shard.matched_counts.sum(axis=(0, 3)) == pytest.approx(shard.counts.sum(axis=0)[:, SAME_TOPIC:])
+    assert np.ptp(expected[DIFFERENT_TOPIC]) > 0.01
+
+
+def test_a_shard_is_the_same_after_a_file_and_may_be_empty() -> None:
+    draw = np.random.default_rng(7)
+    labellings = random_labellings(draw)
+    permuted = (PermutedLabels(labellings[0], np.tile(np.arange(WORDS), (3, 1))),)
+    plan = PairPlan(labellings, permuted, (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1),) * 2)
+    for passages in (random_passages(draw), []):
+        shard = accumulated(passages, plan)
+        restored = restore_shard(shard_bytes(shard))
+        assert shard_bytes(restored) == shard_bytes(shard)
+        assert restored.articles.sums.shape == shard.articles.sums.shape
+        assert restored.articles.sums.shape[1:] == (2, 3, LAYERS, HEADS)

@@ -1,0 +1,200 @@
+"""The bootstrap over articles streams, covers the truth, and gives ratio, difference and AUC their intervals."""
+
+import numpy as np
+import pytest
+
+from topicscope.probing.statistics.attention import ArticleSums, AttentionReplicates, poisson_weights
+from topicscope.probing.statistics.resampling import SeedDraws, auc_of_histograms, contrast, percentile_interval
+
+SHAPE = (1, 3, 2, 2)
+
+
+def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> ArticleSums:
+    """Articles of different length and attention scale, the same in all classes; same topic ``ratio`` as much."""
+    counts = draw.integers(20, 200, size=(count, 1, 3)).astype(np.float64)
+    level = 0.01 * draw.lognormal(0, 0.4, size=(count, 1, 1)) * np.array([3.0, ratio, 1.0])
+    sums = (counts * level)[..., None, None] * draw.lognormal(0, 0.1, size=(count, *SHAPE))
+    empty = np.zeros((count, 0, 3, 0))
+    histograms = draw.integers(1, 9, size=(count, 1, 3, 5)).astype(np.float64)
+    return ArticleSums(np.arange(count), sums, counts, histograms, empty, empty)
+
+
+def part(sums: ArticleSums, places: slice) -> ArticleSums:
+    names = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
+    return ArticleSums(*(getattr(sums, name)[places] for name in names))
+
+
+def replicates_of(*shards: ArticleSums, replicates: int = 200, seed: int = 0) -> AttentionReplicates:
+    found = AttentionReplicates(replicates, seed)
+    for shard in shards:
+        found.add(shard)
+    return found
+
+
+def test_an_articles_weights_depend_on_its_index_and_the_seed_alone() -> None:
+    together = poisson_weights(np.array([3, 7, 11]), 50, seed=1)
+    alone = poisson_weights(np.array([7]), 50, seed=1)
+    assert (together[:, 1] == alone[:, 0]).all()
+    assert (together[0] == 1).all()
+    assert (poisson_weights(np.array([7]), 50, seed=2) != alone).any()
+    many = poisson_weights(np.arange(400), 100, seed=0)[1:]
+    error = 1 / np.sqrt(many.size)
+    assert abs(many.mean() - 1) < 5 * error
+    # A Poisson number's variance is 1, too; the variance of its square deviation is 1 + 2.
+    assert abs(many.var() - 1) < 5 * np.sqrt(3) * error
+
+
+def test_shards_change_nothing_and_the_first_replicate_is_the_sample() -> None:
+    draw = np.random.default_rng(0)
+    sums = articles(draw, 12)
+    whole = replicates_of(sums).averages(0)
+    split = replicates_of(part(sums, slice(0, 5)), part(sums, slice(5, 12))).averages(0)
+    assert split == pytest.approx(whole, rel=1e-12)
+    expected = sums.sums[:, 0].sum(axis=0) / sums.counts[:, 0].sum(axis=0)[:, None, None]
+    assert whole[0] == pytest.approx(expected, rel=1e-12)
+    doubled = replicates_of(sums, part(sums, slice(0, 1)))
+    assert doubled.averages(0)[0] != pytest.approx(expected, rel=1e-6)
+
+
+def test_replicates_are_weighted_sums_by_hand() -> None:
+    draw = np.random.default_rng(1)
+    sums = articles(draw, 6)
+    weights = poisson_weights(sums.article, 4, seed=9)
+    found = replicates_of(sums, replicates=4, seed=9).averages(0)
+    for replicate in range(5):
+        total, count = np.zeros((3, 2, 2)), np.zeros(3)
+        for article in range(6):
+            total += weights[replicate, article] * sums.sums[article, 0]
+            count += weights[replicate, article] * sums.counts[article, 0]
+        assert found[replicate] == pytest.approx(total / count[:, None, None], rel=1e-12)
+
+
+def test_the_interval_covers_the_ratio_where_one_over_pairs_would_not() -> None:
+    draw = np.random.default_rng(2)
+    trials, covered, naive = 150, 0, 0
+    for trial in range(trials):
+        sums = articles(draw, 60)
+        averages = replicates_of(sums, replicates=300, seed=trial).averages(0).mean(axis=(2, 3))
+        low, high = percentile_interval(averages[1:, 1])
+        truth = 0.015 * np.exp(0.4**2 / 2) * np.exp(0.1**2 / 2)
+        assert low is not None
+        assert high is not None
+        covered += low < truth < high
+        # As if pairs were independent: their spread is the articles', their number is thousands.
+        spread = 0.015 * 0.43 / np.sqrt(sums.counts[:, 0, 1].sum())
+        naive += abs(averages[0, 1] - truth) < 1.96 * spread
+    # Percentile intervals of 60 skewed articles fall a little short of 95 %.
+    assert covered / trials > 0.95 - 5 * np.sqrt(0.95 * 0.05 / trials)
+    assert naive / trials < 0.5
+
+
+def test_a_ratio_is_null_unless_its_denominator_is_above_zero() -> None:
+    draw = np.random.default_rng(4)
+    same = 1 + 0.1 * draw.normal(size=200)
+    around, below = "the denominator's interval includes 0", "the denominator is not above 0"
+    for level, note in ((1.0, None), (0.05, around), (-0.05, around), (-1.0, below)):
+        found = contrast(same, level + 0.1 * draw.normal(size=200))
+        assert (found.ratio is None) == (found.low is None) == (note is not None)
+        assert found.ratio_note == note
+        assert found.difference_low is not None
+    # Without replicates the number itself decides.
+    assert [contrast(same[:1], np.array([level])).ratio_note for level in (0.1, 0.0, -0.1)] == [None, below, below]
+
+
+def test_a_ratio_that_is_null_for_want_of_pairs_says_so() -> None:
+    same, different = np.array([1.0, 1.1, 0.9]), np.array([2.0, 1.9, 2.1])
+    assert contrast(same, different).ratio_note is None
+    assert contrast(same * np.nan, different).ratio_note == "no pair to average over"
+    assert contrast(same, different * np.nan).ratio_note == "no pair to average over"
+    for sides in ((same, [2.0, np.nan, np.nan]), ([1.0, np.nan, np.nan], different)):
+        gap = contrast(*map(np.array, sides))
+        assert (gap.ratio, gap.low, gap.high, gap.difference_low) == (0.5, None, None, None)
+        assert gap.ratio_note == "2 of 2 replicates have no pair: too many for an interval"
+        assert gap.replicates_left_out == 2
+
+
+def test_intervals_are_over_the_replicates_that_have_pairs_of_both_kinds() -> None:
+    draw = np.random.default_rng(7)
+    same, different, auc = (level + 0.1 * draw.normal(size=401) for level in (2.0, 1.0, 0.7))
+    same[5:60], different[40:100] = np.nan, np.nan
+    found = contrast(same, different, auc=auc)
+    there = np.r_[1:5, 100:401]
+    expected = {
+        ("low", "high"): same[there] / different[there],
+        ("difference_low", "difference_high"): same[there] - different[there],
+        ("auc_low", "auc_high"): auc[there],
+    }
+    for ends, values in expected.items():
+        assert [getattr(found, end) for end in ends] == pytest.approx(np.quantile(values, [0.025, 0.975]))
+    assert found.replicates_left_out == 95
+    assert found.ratio_note == "95 of 400 replicates have no pair and are left out of the interval"
+    # The control: without gaps none is left out, and the interval is another.
+    whole = contrast(np.nan_to_num(same, nan=3.0), np.nan_to_num(different, nan=1.0), auc=auc)
+    assert whole.replicates_left_out == 0
+    assert whole.auc_low != found.auc_low
+
+
+def test_replicates_without_pairs_are_left_out_and_counted_up_to_half() -> None:
+    draw = np.random.default_rng(8)
+    same, different = 1 + 0.1 * draw.normal(size=(2, 201))
+    whole = contrast(same, different)
+    for missing in (99, 101):
+        gaps = different.copy()
+        gaps[1 : 1 + missing] = np.nan
+        found = contrast(same, gaps)
+        assert found.ratio == whole.ratio
+        assert (found.ratio_note or "").startswith(f"{missing} of 200 replicates have no pair")
+        assert (found.low is None) == (found.difference_low is None) == (missing > 100)
+    gaps[1:100], gaps[100:] = np.nan, different[100:]
+    ends = np.quantile((same / different)[100:], [0.025, 0.975])
+    assert (contrast(same, gaps).low, contrast(same, gaps).high) == pytest.approx(tuple(ends))
+
+
+def test_a_replicate_whose_denominator_crosses_0_is_in_the_upper_tail() -> None:
+    draw = np.random.default_rng(9)
+    different = np.append(1.0, 1 + 0.49 * draw.standard_normal(20_000))
+    same = np.append(3.0, 3 + 0.1 * draw.standard_normal(20_000))
+    crossing = int((different <= 0).sum())
+    assert 0 < crossing < 500
+    found = contrast(same, different)
+    ordered = np.sort(np.where(different <= 0, np.inf, same / different)[1:])
+    assert found.ratio == 3
+    assert (found.low, found.high) == (ordered[499], ordered[-501])
+    # The control: with its sign, the ratio of such a replicate would move both ends.
+    naive = np.quantile((same / different)[1:], [0.025, 0.975])
+    assert naive[0] < ordered[499] - 0.1
+    assert naive[1] < ordered[-501] / 1.5
+    # Few replicates, one of which crosses: the order statistic is infinite, and there is no upper end.
+    few = contrast(np.ones(22), np.append(np.ones(21), -0.01))
+    assert few.ratio == 1
+    assert (few.low, few.high) == (1, None)
+    assert "no upper end" in (few.ratio_note or "")
+
+
+def auc_error(same: np.ndarray, different: np.ndarray) -> float:
+    """Half the probability that the two values fall into one bin."""
+    return float((same * different).sum() / (same.sum() * different.sum()) / 2)
+
+
+def test_auc_of_a_histogram_is_exact_up_to_its_bins() -> None:
+    draw = np.random.default_rng(5)
+    same, different = draw.normal(0.4, 1, size=300), draw.normal(0, 1, size=400)
+    exact = (same[:, None] > different).mean()
+    for bins in (8, 64, 512):
+        edges = np.linspace(-5, 5, bins + 1)
+        counts = [np.histogram(values, edges)[0][None].astype(np.float64) for values in (same, different)]
+        assert abs(auc_of_histograms(*counts)[0] - exact) <= auc_error(counts[0][0], counts[1][0])
+    assert auc_error(counts[0][0], counts[1][0]) < 0.005
+    assert auc_of_histograms(counts[1], counts[0]) == pytest.approx(1 - auc_of_histograms(*counts))
+
+
+def test_seeds_widen_the_interval_by_their_own_spread() -> None:
+    draw = np.random.default_rng(6)
+    shared = 0.1 * draw.normal(size=2001)
+    seeds = np.array([-1.0, 0, 0.5, 1, 2])
+    found = SeedDraws.draw(5, 2000, generator=draw).average(seeds[:, None] + shared)
+    assert found[0] == pytest.approx(0.5 + shared[0])
+    expected = 0.1**2 + seeds.var() / 5
+    # The variance of a sample variance of 2,000 normal numbers.
+    assert abs(found[1:].var() - expected) < 5 * expected * np.sqrt(2 / 2000)
+    assert shared[1:].var() < expected / 5

@@ -1,0 +1,156 @@
+"""Co-occurrence counts and Table 2's rows equal loops."""
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from support.random_pairs import WORDS, random_words, width
+from topicscope.probing.statistics.cooccurrence import TopPairs, compare_top_pairs, count_pairs, top_pairs
+from topicscope.probing.statistics.labelling import Labelling
+from topicscope.probing.statistics.pairs import PairTable, form_average, pair_forms
+
+
+def counted_by_loop(words: np.ndarray, offsets: np.ndarray) -> Counter[tuple[int, int]]:
+    counts: Counter[tuple[int, int]] = Counter()
+    for start, stop in pairwise(offsets):
+        for query in range(start, stop):
+            for key in range(start, stop):
+                if query != key and words[query] >= 0 and words[key] >= 0:
+                    first, second = sorted((int(words[query]), int(words[key])))
+                    counts[first, second] += 1
+    return counts
+
+
+def test_counts_equal_a_loop_over_positions() -> None:
+    words, offsets = random_words(np.random.default_rng(0))
+    table, expected = count_pairs(words, offsets, WORDS), counted_by_loop(words, offsets)
+    pairs = zip(table.first.tolist(), table.second.tolist(), strict=True)
+    assert dict(zip(pairs, table.counts, strict=True)) == expected
+    # The control: passages count, not the whole text.
+    assert counted_by_loop(words, offsets[[0, -1]]) != expected
+
+
+def test_tables_merge_by_adding_and_find_their_pairs() -> None:
+    draw = np.random.default_rng(1)
+    first, second, directed = draw.integers(0, 5, 40), draw.integers(0, 5, 40), draw.random((2, 40))
+    whole = PairTable.of(first, second, directed, 5)
+    parts = [PairTable.of(first[part], second[part], directed[:, part], 5) for part in (slice(0, 9), slice(9, 40))]
+    merged = PairTable.merged(parts)
+    assert (merged.codes == whole.codes).all()
+    assert merged.sums == pytest.approx(whole.sums)
+    assert (np.diff(whole.codes) > 0).all()
+    places = whole.places(second, first)
+    assert (whole.first[places] == np.minimum(first, second)).all()
+    assert PairTable.empty(5).places(first, second).tolist() == [-1] * 40
+    gone = PairTable(5, whole.codes[1:], whole.counts[1:], whole.sums[1:])
+    assert gone.places(whole.first[:1], whole.second[:1]).tolist() == [-1]
+
+
+def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
+    draw = np.random.default_rng(2)
+    words, offsets = random_words(draw)
+    counted = count_pairs(words, offsets, WORDS)
+    table = PairTable(WORDS, counted.codes, counted.counts, counted.counts * draw.random(len(counted.codes)))
+    labelling = Labelling(np.repeat(np.arange(3), 4)[:, None] == np.arange(3))
+    vectors = draw.normal(size=(WORDS, 5))
+    [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=50, generator=draw)
+    assert found.pairs == 6
+    rows = [
+        (count, int(i), int(j), total)
+        for i, j, count, total in zip(table.first, table.second, table.counts, table.sums, strict=True)
+        if i != j
+    ]
+    best = sorted(rows, key=lambda row: (-row[0], row[1], row[2]))[:6]
+    assert found.attention.different == pytest.approx(sum(row[3] for row in best) / sum(row[0] for row in best))
+    assert found.cosine.different == pytest.approx(np.mean([vectors[i] @ vectors[j] for _, i, j, _ in best]))
+    same = [row for row in rows if row[1] // 4 == row[2] // 4]
+    assert found.attention.same == pytest.approx(sum(row[3] for row in same) / sum(row[0] for row in same))
+    pairs = [vectors[i] @ vectors[j] for i in range(WORDS) for j in range(i) if i // 4 == j // 4]
+    assert found.cosine.same == pytest.approx(np.mean(pairs))
+    assert found.attention.different != pytest.approx(found.attention.same)
+    assert len(top_pairs(table, 10**6, labelling.kept)) == len(rows)
+
+
+def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> None:
+    labelling = Labelling(np.repeat(np.arange(2), 3)[:, None] == np.arange(2))
+    vectors = np.eye(6) + 1
+
+    def compared(table: PairTable) -> TopPairs:
+        draw = np.random.default_rng(0)
+        [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=40, generator=draw)
+        return found
+
+    alone = compared(PairTable.empty(6))
+    assert alone.pairs == 0
+    assert (alone.attention.ratio, alone.attention.ratio_note) == (None, "no pair to average over")
+    # (e_i + 1)·(e_j + 1) = 6 + 2.
+    assert alone.cosine.same == pytest.approx(8)
+    # The control: two words that meet once have attention.
+    met = compared(PairTable(6, np.array([0 * 6 + 1, 0 * 6 + 4]), np.array([2.0, 2.0]), np.array([1.0, 0.5])))
+    assert (met.pairs, met.attention.same) == (2, 0.5)
+    assert met.attention.different == pytest.approx(0.375)
+
+
+def test_table_2_is_of_the_words_that_the_threshold_keeps() -> None:
+    draw = np.random.default_rng(11)
+    words, offsets = random_words(draw)
+    counted = count_pairs(words, offsets, WORDS)
+    table = PairTable(WORDS, counted.codes, counted.counts, counted.counts * draw.random(len(counted.codes)))
+    member = np.repeat(np.arange(3), 4)[:, None] == np.arange(3)
+    kept = np.arange(WORDS) % 4 != 0
+    vectors = draw.normal(size=(WORDS, 5))
+    part = Labelling(member & kept[:, None])
+    [found] = compare_top_pairs(table, [part], [[vectors[kept]]], replicates=20, generator=draw)
+    rows = [
+        (count, int(i), int(j), total)
+        for i, j, count, total in zip(table.first, table.second, table.counts, table.sums, strict=True)
+        if i != j and kept[i] and kept[j]
+    ]
+    best = sorted(rows, key=lambda row: (-row[0], row[1], row[2]))[:3]
+    assert found.pairs == 3
+    assert found.attention.different == pytest.approx(sum(row[3] for row in best) / sum(row[0] for row in best))
+    assert found.cosine.different == pytest.approx(np.mean([vectors[i] @ vectors[j] for _, i, j, _ in best]))
+    # The control: the pairs that co-occur most have other words too.
+    every = top_pairs(table, 3, np.ones(WORDS, dtype=bool))
+    assert not (kept[table.first[every]] & kept[table.second[every]]).all()
+
+
+def test_table_2_averages_lda_seeds_and_its_intervals_hold_their_spread() -> None:
+    draw = np.random.default_rng(12)
+    first, second = np.triu_indices(60, k=1)
+    counts = draw.integers(1, 100, size=len(first)).astype(np.float64)
+    table = PairTable(60, first * 60 + second, counts, counts * draw.random(len(counts)))
+    topic = np.repeat(np.arange(3), 20)
+    vectors = 2 * np.eye(3)[topic] + 0.1 * draw.normal(size=(60, 3))
+    good, bad = (Labelling(each[:, None] == np.arange(3)) for each in (topic, np.roll(topic, 5)))
+
+    def compared(*labellings: Labelling) -> TopPairs:
+        sets = [[vectors] * len(labellings)]
+        [found] = compare_top_pairs(table, labellings, sets, replicates=400, generator=np.random.default_rng(0))
+        return found
+
+    one, other, both, twice = compared(good), compared(bad), compared(good, bad), compared(good, good)
+    for name in ("attention", "cosine"):
+        expected = (getattr(one, name).same + getattr(other, name).same) / 2
+        assert getattr(both, name).same == pytest.approx(expected)
+    # Seeds that agree add nothing, those that do not add their spread: ± half of their distance or nothing.
+    assert width(twice.cosine) == pytest.approx(width(one.cosine))
+    gap = abs(one.cosine.difference - other.cosine.difference) / 2
+    assert width(both.cosine) > max(width(one.cosine), 1.5 * gap)
+
+
+def test_pair_forms_count_a_pair_as_often_as_both_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(8)
+    first, second = np.array([0, 0, 1]), np.array([1, 2, 2])
+    values, words = draw.random((3, 2)) + 1, np.array([[1.0, 1, 1], [2, 1, 0], [0, 0, 3]])
+    found = pair_forms(words, first, second, values)
+    assert found[0] == pytest.approx(values.sum(axis=0))
+    assert found[1] == pytest.approx(2 * values[0])
+    assert found[2] == pytest.approx([0, 0])
+    average = form_average(found[:, 0], found[:, 1])
+    assert average[1] == pytest.approx(values[0, 0] / values[0, 1])
+    assert np.isnan(average[2])
+    monkeypatch.setattr("topicscope.probing.statistics.pairs.BLOCK", 1)
+    assert (pair_forms(words, first, second, values) == found).all()

@@ -1,0 +1,187 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from support.tiny_models import DECODERS, ENCODERS, VOCABULARY, save_tiny, tiny_config
+from topicscope.errors import InputError
+from topicscope.probing.models import HuggingFaceModel, Loading, find_model
+
+BEFORE, AFTER = [2], [3]
+LENGTHS = (7, 1, 12, 5)
+PASSAGES = [np.random.default_rng(length).integers(5, VOCABULARY, size=length) for length in LENGTHS]
+Build = Callable[..., HuggingFaceModel]
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    folders: dict[str, Path] = {}
+
+    def make(kind: str, *, untrained: bool = False, special: bool = True, **loading: object) -> HuggingFaceModel:
+        if kind not in folders:
+            folders[kind] = save_tiny(kind, tmp_path_factory.mktemp(kind))
+        name = ("random:" if untrained else "") + str(folders[kind])
+        settings = {"device": "cpu", "length": 30, **loading}
+        return HuggingFaceModel(
+            find_model(name),
+            (BEFORE, AFTER) if special else ([], []),
+            Loading(**settings),  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+def own_output(model: HuggingFaceModel, tokens: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Hugging Face's own attention and embedding layer for one sequence, by the whole model and without padding."""
+    from transformers import AutoModel
+
+    folder = model.name.removeprefix("random:")
+    network = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        output = network(torch.tensor([tokens]), output_attentions=True, output_hidden_states=True)
+    of_encoder = "encoder_" if network.config.is_encoder_decoder else ""
+    attentions = torch.stack(getattr(output, f"{of_encoder}attentions"))[:, 0]
+    return attentions.numpy(), getattr(output, f"{of_encoder}hidden_states")[0][0].numpy()
+
+
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_attention_is_hugging_faces_own_whatever_the_padding(kind: str, build: Build) -> None:
+    model = build(kind)
+    found = torch.stack(model.attention(PASSAGES)).numpy()
+    assert found.shape == (2, 4, 2, 12, 12)
+    assert (model.layers, model.heads, model.causal) == (2, 2, kind in DECODERS)
+    for place, passage in enumerate(PASSAGES):
+        expected, _ = own_output(model, [*BEFORE, *passage, *AFTER])
+        inside = slice(0, len(passage))
+        np.testing.assert_allclose(found[:, place, :, inside, inside], expected[:, :, 1:-1, 1:-1], rtol=0, atol=1e-6)
+        if len(passage) > 1:
+            # The control: the same matrix a position further is another one.
+            assert np.abs(found[:, place, :, inside, inside] - expected[:, :, 2:, 2:]).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
+def test_embeddings_are_hugging_faces_own(kind: str, build: Build) -> None:
+    from transformers import AutoModel
+
+    model = build(kind)
+    words = np.array([7, 30, 59, 5])
+    network = AutoModel.from_pretrained(model.name)
+    matrix = model.embedding_matrix()
+    np.testing.assert_array_equal(matrix, network.get_input_embeddings().weight.detach().numpy())
+    layer = model.embedding_layer(words)
+    expected = np.stack([own_output(model, [int(word)])[1][0] for word in words])
+    np.testing.assert_allclose(layer, expected, rtol=0, atol=1e-6)
+    at_position_1 = np.stack([own_output(model, [2, int(word)])[1][1] for word in words])
+    # The others turn queries and keys by position instead.
+    knows_positions = kind not in ("modernbert", "gpt_neox", "llama")
+    assert (np.abs(layer - at_position_1).max() > 1e-3) == knows_positions
+    # Factorised embeddings are narrower than the layers that they feed.
+    assert matrix.shape[1] == (8 if kind in ("albert", "electra") else 16)
+    assert layer.shape == (4, 16)
+
+
+def test_order_and_company_of_passages_change_nothing(build: Build) -> None:
+    model = build("bert")
+    together = torch.stack(model.attention(PASSAGES))
+    backwards = torch.stack(model.attention(PASSAGES[::-1])).flip(1)
+    for place, passage in enumerate(PASSAGES):
+        inside = (slice(None), place, slice(None), slice(len(passage)), slice(len(passage)))
+        torch.testing.assert_close(together[inside], backwards[inside], rtol=0, atol=1e-6)
+    alone = torch.stack(model.attention(PASSAGES[:1]))
+    torch.testing.assert_close(together[:, :1, :, :7, :7], alone, rtol=0, atol=1e-6)
+    assert not torch.allclose(together[:, 2, :, :7, :7], alone[:, 0], atol=1e-3)
+
+
+@pytest.mark.parametrize(("special", "first"), [(True, 0), (False, 1)])
+def test_a_decoders_first_content_token_is_left_out_if_it_is_the_first_of_all(
+    special: bool, first: int, build: Build
+) -> None:
+    assert build("gpt2", special=special).first == first
+    assert build("bert", special=special).first == 0
+
+
+def test_an_untrained_model_has_the_architecture_but_other_weights_fixed_by_the_seed(build: Build) -> None:
+    trained, untrained = build("bert"), build("bert", untrained=True)
+    assert untrained.name.startswith("random:")
+    assert (untrained.layers, untrained.heads, untrained.length) == (trained.layers, trained.heads, trained.length)
+    matrix = untrained.embedding_matrix()
+    assert not np.allclose(matrix, trained.embedding_matrix())
+    state = torch.random.get_rng_state()
+    np.testing.assert_array_equal(matrix, build("bert", untrained=True).embedding_matrix())
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert not np.allclose(matrix, build("bert", untrained=True, seed=1).embedding_matrix())
+
+
+@pytest.mark.parametrize(("kind", "most"), [("bert", 40), ("roberta", 38), ("gpt2", 40), ("bart", 40)])
+def test_the_longest_passage_is_what_the_model_takes(kind: str, most: int, build: Build) -> None:
+    assert build(kind, length=1_000).length == most - 2
+    assert build(kind, length=11).length == 9
+    model = build(kind, length=1_000)
+    model.attention([np.full(model.length, 9)])
+    with pytest.raises((IndexError, RuntimeError)):
+        model.attention([np.full(model.length + 1, 9)])
+
+
+def test_half_precision_is_near_full_precision(build: Build) -> None:
+    full, half = (build("bert", dtype=dtype).attention(PASSAGES[:1])[-1] for dtype in ("float32", "bfloat16"))
+    assert half.dtype == torch.float32
+    error = (full - half).abs().max()
+    assert 0 < error < 0.2
+    assert build("bert", dtype="float64").attention(PASSAGES)[0].dtype == torch.float64
+
+
+def save_config(kind: str, folder: Path) -> Path:
+    tiny_config(kind).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", ["fnet", "mamba", "longformer"])
+def test_models_without_attention_between_all_positions_are_refused(kind: str, tmp_path: Path) -> None:
+    from transformers import AutoConfig
+
+    sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24}
+    more = {"longformer": {"num_attention_heads": 2, "attention_window": 4, "max_position_embeddings": 40}}
+    AutoConfig.for_model(kind, **sizes, **more.get(kind, {})).save_pretrained(tmp_path)
+    with pytest.raises(InputError, match="returned no attention between all positions even with attn_implementation"):
+        HuggingFaceModel(find_model(f"random:{tmp_path}"), ([], []), Loading(device="cpu", length=9))
+
+
+@pytest.mark.parametrize("error", [NotImplementedError("no tokens here"), TypeError("pixel_values is missing")])
+def test_a_model_that_does_not_run_on_tokens_is_refused_in_one_sentence(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    folder = save_tiny("bert", tmp_path)
+    monkeypatch.setattr("topicscope.probing.models._forward", fail)
+    with pytest.raises(InputError, match=f"does not run on tokens of text .{error}.: give"):
+        HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
+    # Memory is another matter: fewer tokens at once may do.
+    error = torch.OutOfMemoryError("out of memory")
+    with pytest.raises(torch.OutOfMemoryError):
+        HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
+
+
+def test_files_that_lack_weights_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = save_tiny("bert", tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    whole = HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu"))
+    assert whole.layers == 2
+    without_pooler = {name: value for name, value in weights.items() if "pooler" not in name}
+    save_file(without_pooler, folder / "model.safetensors", metadata={"format": "pt"})
+    assert HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu")).layers == 2
+    rest = {name: value for name, value in without_pooler.items() if "layer.1" not in name}
+    save_file(rest, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(InputError, match=r"lacks \d+ of its weights"):
+        HuggingFaceModel(find_model(str(folder)), (BEFORE, AFTER), Loading(device="cpu"))
+
+
+def test_a_device_that_is_not_there_is_refused(build: Build) -> None:
+    missing = "cuda" if not torch.cuda.is_available() else "mps"
+    with pytest.raises(InputError, match=f"--device {missing} is not available here: give cpu, or auto"):
+        build("bert", device=missing)

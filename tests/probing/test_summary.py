@@ -1,0 +1,156 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from support.planted_model import PlantedModel, planted_labels
+from topicscope.probing.passes import Plan, attention_sums, places
+from topicscope.probing.rows import VARIANTS, AttentionTotals, EmbeddingTask, attention_summary, measure_embedding
+from topicscope.probing.settings import MeasureSettings
+from topicscope.probing.statistics.cooccurrence import count_pairs
+from topicscope.probing.study import word_vectors
+from topicscope.probing.topics import Labels
+
+WORDS, TOPICS = 60, 6
+TOPIC = np.arange(WORDS) % TOPICS
+MODEL = PlantedModel(TOPIC, weights=(5.0, 3.0, 2.0), common=0.5, topical=1.5)
+MEASURES = MeasureSettings(replicates=50, permutations=199, head_permutations=99)
+DRAW = np.random.default_rng(3)
+PASSAGES = [DRAW.integers(WORDS, size=size) for size in DRAW.integers(10, 40, size=40)]
+ARTICLES = [place // 2 for place in range(len(PASSAGES))]
+
+
+def make_plan(labels: list[Labels]) -> Plan:
+    tokens = np.concatenate(PASSAGES)
+    offsets = np.cumsum([0, *map(len, PASSAGES)])
+    frequency = np.bincount(tokens, minlength=WORDS).astype(np.float64)
+    return Plan(tuple(labels), frequency, count_pairs(tokens, offsets, WORDS), MEASURES.head_permutations, seed=0)
+
+
+def shuffled(seed: int = 0) -> Labels:
+    """The same topics on other words."""
+    return planted_labels(np.random.default_rng(7).permutation(TOPIC), seed)
+
+
+def attention(labels: list[Labels], shards: int = 3) -> dict[str, Any]:
+    """Through the same steps as a study: shards to files, files to totals, totals to a summary."""
+    plan = make_plan(labels)
+    files = []
+    for part in np.array_split(np.arange(len(PASSAGES)), shards):
+        passages = [PASSAGES[place] for place in part]
+        words = [places(passage, plan.tokens) for passage in passages]
+        articles = [ARTICLES[place] for place in part]
+        files.append(attention_sums(MODEL, passages, words, articles, plan=plan.pair_plan(), batch=100).to_bytes())
+    return attention_summary(AttentionTotals.of(files, plan, MEASURES), plan, MEASURES)["groups"][0]
+
+
+def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
+    found = attention([planted_labels(TOPIC)])
+    # The first layer attends by class with weights 5, 3 and 2, the second uniformly.
+    model = found["attention"]
+    assert model["same"] == pytest.approx((0.03 + 0.01) / 2, rel=1e-6)
+    assert model["different"] == pytest.approx((0.02 + 0.01) / 2, rel=1e-6)
+    assert model["same_word"] == pytest.approx((0.05 + 0.01) / 2, rel=1e-6)
+    assert model["ratio"] == pytest.approx(4 / 3, rel=1e-6)
+    assert model["low"] == pytest.approx(model["high"], rel=1e-6)
+    assert model["auc"] == 1.0
+    assert model["p"] == pytest.approx(1 / 200)
+    heads = found["attention_by_layer_head"]
+    assert [[head["ratio"] for head in layer] for layer in heads] == pytest.approx(
+        np.array([[1.5] * 3, [1.0] * 3]), rel=1e-6
+    )
+    assert max(head["p"] for head in heads[0]) == pytest.approx(0.01)
+    assert min(head["p"] for head in heads[1]) > 0.05
+    # Matched on co-occurrence, frequency and distance, the planted effect is all still there.
+    assert found["matched"]["ratio"] == pytest.approx(4 / 3, rel=1e-6)
+    assert found["matched"]["p"] == pytest.approx(1 / 200)
+
+
+def test_shuffled_labels_find_nothing_in_the_planted_model() -> None:
+    found = attention([shuffled()])
+    for model in (found["attention"], found["matched"]):
+        assert model["ratio"] == pytest.approx(1, abs=0.05)
+        assert model["low"] < 1 < model["high"]
+        assert model["p"] > 0.05
+
+
+def test_how_passages_are_shared_among_shards_changes_nothing() -> None:
+    one, many = attention([planted_labels(TOPIC)], shards=1), attention([planted_labels(TOPIC)], shards=7)
+    for name in ("same", "different", "ratio", "low", "high", "auc", "p"):
+        assert one["attention"][name] == pytest.approx(many["attention"][name], rel=1e-9)
+    shuffled_ = attention([shuffled()], shards=7)
+    assert shuffled_["attention"]["same"] != pytest.approx(one["attention"]["same"], rel=1e-3)
+
+
+def test_lda_seeds_are_averaged_and_widen_the_interval() -> None:
+    good, bad = attention([planted_labels(TOPIC)])["attention"], attention([shuffled()])["attention"]
+    both = attention([planted_labels(TOPIC, 0), shuffled(1)])["attention"]
+    assert both["same"] == pytest.approx((good["same"] + bad["same"]) / 2, rel=1e-9)
+    assert both["high"] - both["low"] > good["high"] - good["low"] + 0.1
+
+
+def test_matched_attention_averages_lda_seeds_too() -> None:
+    good, bad = attention([planted_labels(TOPIC)])["matched"], attention([shuffled()])["matched"]
+    both = attention([planted_labels(TOPIC, 0), shuffled(1)])["matched"]
+    for name in ("same", "different", "share"):
+        assert both[name] == pytest.approx((good[name] + bad[name]) / 2, rel=1e-9)
+    balance = [each["co_occurrence"]["same"] for each in (good, bad, both)]
+    assert balance[2] == pytest.approx((balance[0] + balance[1]) / 2)
+    assert good["high"] == pytest.approx(good["low"], rel=1e-6)
+    assert both["high"] - both["low"] > 0.1
+
+
+def embeddings(labels: list[Labels], folder: Path) -> list[dict[str, Any]]:
+    plan = make_plan(labels)
+    save_file(word_vectors(MODEL, plan), folder / "vectors.safetensors")
+    places = tuple(range(len(labels)))
+    return measure_embedding(EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), places, 50, 19, seed=0))
+
+
+def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_path: Path) -> None:
+    good, bad = (embeddings([each], tmp_path)[0] for each in (planted_labels(TOPIC), shuffled()))
+    both = embeddings([planted_labels(TOPIC, 0), shuffled(1)], tmp_path)[0]
+    agree = embeddings([planted_labels(TOPIC, 0), planted_labels((TOPIC + 1) % TOPICS, 1)], tmp_path)[0]
+    for name in ("same", "different", "auc"):
+        assert both["cosine"][name] == pytest.approx((good["cosine"][name] + bad["cosine"][name]) / 2)
+    for name in ("same", "different", "difference", "share"):
+        assert both["matched"][name] == pytest.approx((good["matched"][name] + bad["matched"][name]) / 2)
+    # Planted similarities are all alike, so all doubt is about the seeds; two that agree leave none.
+    assert both["cosine"]["auc_high"] - both["cosine"]["auc_low"] > 0.1
+    assert both["matched"]["difference_high"] - both["matched"]["difference_low"] > 0.1
+    assert agree["cosine"]["auc_high"] == agree["cosine"]["auc_low"] == 1
+    assert agree["matched"]["difference_high"] == pytest.approx(agree["matched"]["difference_low"])
+    assert both["cosine"]["p"] == good["cosine"]["p"] != bad["cosine"]["p"]
+
+
+@pytest.fixture
+def planted_embeddings(tmp_path: Path) -> list[dict[str, dict[str, float]]]:
+    plan = make_plan([planted_labels(TOPIC)])
+    save_file(word_vectors(MODEL, plan), tmp_path / "vectors.safetensors")
+    task = EmbeddingTask(tmp_path / "vectors.safetensors", plan.write(tmp_path), (0,), 50, 199, seed=0)
+    return measure_embedding(task)
+
+
+def test_a_planted_model_gives_the_planted_similarities(planted_embeddings: list[dict[str, dict[str, float]]]) -> None:
+    # x·y = 0.5 + 1.5 [same topic]; each vector has the squared length 0.5 + 1.5 + 1 = 3.
+    plain = planted_embeddings[0]
+    assert (VARIANTS[0].embedding, VARIANTS[0].centred) == ("matrix", False)
+    assert plain["dot"]["same"] == pytest.approx(2.0, rel=1e-6)
+    assert plain["dot"]["different"] == pytest.approx(0.5, rel=1e-6)
+    assert plain["cosine"]["same"] == pytest.approx(2 / 3, rel=1e-6)
+    assert plain["cosine"]["ratio"] == pytest.approx(4.0, rel=1e-6)
+    assert plain["cosine"]["auc"] == 1.0
+    assert plain["cosine"]["p"] == pytest.approx(1 / 200)
+    assert plain["matched"]["same"] == pytest.approx(2 / 3, rel=1e-6)
+    assert plain["matched"]["different"] == pytest.approx(1 / 6, rel=1e-6)
+
+
+def test_centring_takes_the_common_part_away(planted_embeddings: list[dict[str, dict[str, float]]]) -> None:
+    # Without the mean: 1.5 (1 − 1/6) − 1/60 within a topic, −1.5/6 − 1/60 between topics: no longer of one sign.
+    centred = planted_embeddings[1]
+    assert VARIANTS[1].centred
+    assert centred["dot"]["same"] == pytest.approx(1.5 * (1 - 1 / 6) - 1 / 60, rel=1e-5)
+    assert centred["dot"]["different"] == pytest.approx(-1.5 / 6 - 1 / 60, rel=1e-5)
+    assert centred["dot"]["difference"] == pytest.approx(planted_embeddings[0]["dot"]["difference"], rel=1e-5)

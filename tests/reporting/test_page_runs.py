@@ -1,0 +1,216 @@
+"""Training runs on the page: finished, half-finished and damaged ones, their seeds, layers and frames."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.page_data import data_of
+from support.page_material import write_layers, write_runs, write_text_run
+from topicscope.reporting.page import page_html
+from topicscope.reporting.page.folders import find
+from topicscope.reporting.page.runs import KEPT, classes_of, evenly, film, run_sections, run_views
+from topicscope.reporting.page.store import Store
+from topicscope.reporting.page.texts import by_layer, panel
+from topicscope.training.runs import RunFolder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_runs(tmp_path_factory.mktemp("page") / "runs")
+
+
+def test_seeds_of_one_setting_are_one_run_with_frames_of_the_first(runs: Path) -> None:
+    found = find([runs])
+    (view,) = run_views(found.runs, found)
+    assert view.seeds == (0, 1)
+    (matrix,) = view.matrices
+    assert matrix.label == "W^V"
+    assert matrix.classes.shape == (2, len(view.frame_steps), 5)
+    np.testing.assert_allclose(matrix.classes[0], classes_of(matrix.frames, view.word_topics))
+    assert not np.allclose(matrix.classes[0], matrix.classes[1])
+    assert matrix.theory is not None
+    assert view.loss.shape == (2, len(view.steps))
+
+
+def test_a_kept_experiment_is_read_as_it_was_seen(runs: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    found = find([runs])
+    (view,) = run_views(found.runs, found)
+    (tmp_path / "kept").mkdir()
+    save_file(film(view), tmp_path / "kept" / KEPT)
+    again = find([tmp_path])
+    (kept,) = run_views(again.runs, again)
+    assert (kept.name, kept.seeds, kept.total, kept.done) == (view.name, view.seeds, view.total, view.done)
+    np.testing.assert_array_equal(kept.loss, view.loss)
+    np.testing.assert_array_equal(kept.matrices[0].frames, view.matrices[0].frames)
+    np.testing.assert_array_equal(kept.matrices[0].classes, view.matrices[0].classes)
+    assert kept.levels == view.levels
+
+
+def test_few_frames_are_kept_where_many_would_not_fit() -> None:
+    assert evenly(40, 3).tolist() == [0, 20, 39]
+    assert evenly(5, 100).tolist() == [0, 1, 2, 3, 4]
+    assert evenly(1, 10).tolist() == [0]
+
+
+def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "seed-0", run)
+    whole = page_html([run])
+    assert "is not finished" not in whole
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    (run / "metrics.jsonl").write_text("\n".join(lines[:3]) + '\n{"step": 8, "lo')
+    (run / "snapshots.safetensors").write_bytes(b"cut")
+    page = page_html([run])
+    assert "is not finished: step 4 of 12" in page
+    assert "snapshots.safetensors cannot be read" in page
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(runs / "seed-0" / "settings.toml", begun)
+    assert "has logged nothing yet" in page_html([begun])
+
+
+def test_seeds_at_different_progress_are_grouped_by_what_they_have_recorded(tmp_path: Path) -> None:
+    runs = write_runs(tmp_path / "runs", seeds=4)
+    # Seed 1 is behind, seed 2 was stopped before its first snapshot, and seed 3 has a row that is not whole.
+    for seed, rows in ((1, 3), (2, 2)):
+        metrics = runs / f"seed-{seed}" / "metrics.jsonl"
+        metrics.write_text("\n".join(metrics.read_text().splitlines()[:rows]) + "\n")
+    (runs / "seed-2" / "snapshots.safetensors").unlink()
+    (runs / "seed-3" / "metrics.jsonl").write_text('{"step": 0}\n')
+    found = find([runs])
+    together, *apart = run_views(found.runs, found)
+    assert together.seeds == (0, 1)
+    assert together.loss.shape == (2, 3)
+    assert {view.seeds for view in apart} == {(2,), (3,)}
+    said = " ".join(found.notes)
+    assert f"{runs / 'seed-1'} is not finished: step 4 of 12" in said
+    assert f"topicscope train --out {runs / 'seed-1'} --resume" in said
+    assert f"{runs / 'seed-2'} has not recorded what other seeds" in said
+    assert f"{runs / 'seed-3'} holds a run that has logged nothing yet" in said
+    assert len(data_of(page_html([runs]))["runs"]) == 2
+
+
+def test_a_run_on_text_has_loss_curves_by_layer_and_topic_structure_over_the_same_steps(tmp_path: Path) -> None:
+    folder = write_text_run(tmp_path / "text")
+    page = page_html([folder])
+    drawn = data_of(page)["figures"]
+    figures = {figure["title"]: figure["traces"] for figure in drawn}
+    assert list(figures) == [
+        "Loss", "Norm of W^K by layer", "Norm of W^Q by layer", "Norm of W^V by layer", "Rotation of W^V by layer",
+        "Norm of the gradient of W^K by layer", "Topic structure",
+        "Topic structure as a difference: embedding matrix (cosine)", "Topic structure in attention, by layer",
+    ]  # fmt: skip
+    assert {tuple(figure["layout"]["xaxis"]["range"]) for figure in drawn} == {(-0.06, 2.06)}
+    assert [trace["name"] for trace in figures["Loss"]] == ["loss of the batch", "held-out loss"]
+    assert figures["Norm of W^V by layer"][1]["y"] == [2.0, 2.0, 4.0]
+    assert [(trace["x"], trace["y"]) for trace in figures["Rotation of W^V by layer"]] == [
+        ([2], [0.25]),
+        ([2], [0.125]),
+    ]
+    assert figures["Norm of the gradient of W^K by layer"][1]["y"] == pytest.approx([1e-5, 1e-4, 1e-3])
+    assert [figure["title"] for figure in drawn if figure["layout"]["yaxis"].get("type") == "log"] == [
+        "Norm of the gradient of W^K by layer"
+    ]
+    assert "is not finished: step 2 of 14" in page
+    (folder / "metrics.jsonl").unlink()
+    assert "logged nothing yet" in page_html([folder])
+
+
+def test_topic_structure_of_a_run_on_text_has_intervals_and_is_a_difference_where_there_is_no_ratio(
+    tmp_path: Path,
+) -> None:
+    figures = {figure["title"]: figure for figure in data_of(page_html([write_text_run(tmp_path / "text")]))["figures"]}
+    # The embedding matrix has no ratio anywhere: it is drawn apart.
+    embedding, attention = figures["Topic structure"]["traces"]
+    assert embedding["name"] == "embedding layer's output (cosine)"
+    assert (embedding["x"], embedding["y"]) == ([0, 2], [None, pytest.approx(np.log(3))])
+    assert attention["y"] == pytest.approx([0.0, np.log(2)])
+    for end in ("array", "arrayminus"):
+        assert attention["error_y"][end] == pytest.approx([np.log(2)] * 2)
+        assert embedding["error_y"][end] == [None, pytest.approx(np.log(2))]
+    apart = figures["Topic structure as a difference: embedding matrix (cosine)"]
+    (difference,) = apart["traces"]
+    assert difference["y"] == [0.5, 0.5]
+    assert (difference["error_y"]["arrayminus"], difference["error_y"]["array"]) == ([0.25] * 2, [0.5] * 2)
+    assert "2 of 2 steps have no ratio" in apart["text"]
+    # One ratio is not above 0, but its difference was not measured; attention has all of its ratios.
+    assert sum("as a difference" in title for title in figures) == 1
+    first, second, mean = figures["Topic structure in attention, by layer"]["traces"]
+    assert (first["name"], second["name"], mean["name"]) == ("layer 1", "layer 2", "mean")
+    assert second["y"] == pytest.approx(np.log([2, 4]))
+    # Intervals of layers would lie over each other: they are in the table alone.
+    assert [trace["error_y"]["visible"] for trace in (first, second, mean)] == [False, False, True]
+
+
+def test_layers_beyond_the_colours_have_other_dashes() -> None:
+    lines = by_layer([{"step": 0, "values": list(range(13))}], lambda row: row["values"])
+    assert [line["line"]["dash"] for line in lines] == ["solid"] * 6 + ["dash"] * 6 + ["dot"]
+    # A logarithmic axis of a few factors has more ticks than one of many.
+    assert panel("", "", lines[1:], logarithmic=True)["layout"]["yaxis"]["dtick"] == "D2"
+    lines[1]["y"] = [1e-3]
+    assert panel("", "", lines[1:], logarithmic=True)["layout"]["yaxis"]["dtick"] == 1
+    # Rows that were written before there was such a number have no curve.
+    assert by_layer([{"step": 0}], lambda row: row.get("values")) == []
+
+
+def test_a_run_on_text_says_what_could_not_be_read_of_its_corpus(tmp_path: Path) -> None:
+    folder, note = write_text_run(tmp_path / "text"), "corpus.txt: 2 broken lines were left out."
+    assert note not in page_html([folder])
+    (folder / "passages").mkdir()
+    path = folder / "passages" / "passages.json"
+    path.write_text(json.dumps({"source": "corpus.txt", "problems": {"broken_lines": 2}}))
+    assert note in page_html([folder])
+    path.write_text(json.dumps({"source": "corpus.txt", "problems": {"of another version": 2}}))
+    assert "what it says of the corpus is left out" in page_html([folder])
+
+
+def test_each_layer_has_its_own_matrix_and_attention(tmp_path: Path) -> None:
+    folder = write_layers(tmp_path / "layers")
+    found = find([folder])
+    (view,) = run_views(found.runs, found)
+    assert [(matrix.label, matrix.layer) for matrix in view.matrices] == [("W^V, layer 1", 0), ("W^V, layer 2", 1)]
+    snapshot = RunFolder(folder).snapshots()[12]
+    for layer, matrix in enumerate(view.matrices):
+        np.testing.assert_array_equal(matrix.frames[-1], snapshot["value"][layer])
+        np.testing.assert_allclose(
+            view.attention[0, -1, layer], snapshot["attention"][:, layer].mean(axis=1), rtol=1e-6
+        )
+    assert not np.array_equal(view.matrices[0].frames[-1], view.matrices[1].frames[-1])
+    (run,) = data_of(page_html([folder]))["runs"]
+    assert [matrix["layer"] for matrix in run["matrices"]] == [0, 1]
+
+
+def test_an_experiment_kept_before_layers_were_told_apart_is_still_read(runs: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    found = find([runs])
+    (view,) = run_views(found.runs, found)
+    old = film(view)
+    old["attention"] = old["attention"].mean(axis=2)
+    (tmp_path / "kept").mkdir()
+    save_file(old, tmp_path / "kept" / KEPT)
+    again = find([tmp_path])
+    (kept,) = run_views(again.runs, again)
+    np.testing.assert_allclose(kept.attention, view.attention)
+
+
+def test_frames_take_no_more_room_than_there_is(runs: Path) -> None:
+    found = find([runs])
+    views = run_views(found.runs, found)
+    size = views[0].matrices[0].frames[0].size
+
+    def frames(room: int) -> int:
+        store = Store()
+        (section,) = run_sections(views, store, room)
+        reference = section["matrices"][0]["frames"]
+        return 0 if reference is None else int(store.index[reference["$"]]["shape"][0])
+
+    assert frames(10 * size) == len(views[0].frame_steps)
+    assert frames(3 * size) == 3
+    assert frames(size) == 0
+    assert frames(-1) == 0
