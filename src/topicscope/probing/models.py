@@ -334,8 +334,8 @@ def _load(source: Source, loading: Loading) -> Any:
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     settings = {"attn_implementation": "eager", "dtype": getattr(torch, loading.dtype), "trust_remote_code": False}
     report: dict[str, Any] = {"missing_keys": ()}
     try:
@@ -380,7 +380,7 @@ def _untrained(config: Any, settings: dict[str, Any], seed: int) -> Any:
     # The weights' own stream: nothing else that draws from torch is moved.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModel.from_config(config, **settings)  # type: ignore[no-untyped-call]
+        return AutoModel.from_config(config, **settings)
 
 
 def _refuse_missing_weights(name: str, report: dict[str, Any]) -> None:
