@@ -24,7 +24,7 @@ from topicscope.probing.models import check_names
 from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, Precision, ProbeSettings, TopicOptions
 from topicscope.probing.study import Finished, measure_models
 from topicscope.probing.topics import read_pairs, save_topics
-from topicscope.reporting.figures.base import save_figure
+from topicscope.reporting.figures import save_figure
 from topicscope.reporting.figures.probe import (
     MEASURES,
     Ratio,
