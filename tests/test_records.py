@@ -76,7 +76,7 @@ def film() -> dict[str, np.ndarray]:
 
 def fitted(seed: int) -> dict[str, np.ndarray]:
     arrays = {"tokens": np.arange(4), "topic_word": np.full((2, 4), 0.25), "counts": np.ones(4)}
-    return {f"seed{seed}/{name}": array for name, array in arrays.items()}
+    return {f"seed{seed}/{name}": array.astype(records.FITTED[name]) for name, array in arrays.items()}
 
 
 @pytest.fixture(scope="module")
@@ -204,15 +204,15 @@ def test_what_is_not_a_file_of_a_bearable_size_is_refused(tmp_path: Path, folder
     assert "cannot be read (Is a directory)" in str(outcome(name, path))
     path.rmdir()
     os.mkfifo(path)
-    assert "cannot be read (it is not a regular file)" in str(outcome(name, path))
+    assert " is not a regular file: " in str(outcome(name, path))
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert "cannot be read (it is not a regular file)" in str(outcome(name, path))
+    assert " is not a regular file: " in str(outcome(name, path))
     path.unlink()
     path.touch()
     assert isinstance(outcome(name, path), UnreadableError)
     os.truncate(path, 2**36)
-    assert "cannot be read (it has 68,719,476,736 bytes, of which at most" in str(outcome(name, path))
+    assert " has 68,719,476,736 bytes, of which at most " in str(outcome(name, path))
 
 
 STRANGE = {
@@ -396,7 +396,13 @@ def test_arrays_are_of_numbers_and_the_wanted_ones(tmp_path: Path) -> None:
 
 
 def test_the_error_keeps_its_parts_on_the_way_from_a_worker() -> None:
-    error = UnreadableError(Path("a"), "it is so", "do that")
+    error = UnreadableError(Path("a"), "no such file", "do that")
     again = pickle.loads(pickle.dumps(error))
-    assert (again.path, again.reason, str(again)) == (Path("a"), "it is so", "a cannot be read (it is so): do that.")
+    assert (again.path, again.reason, str(again)) == (
+        Path("a"),
+        "no such file",
+        "a cannot be read (no such file): do that.",
+    )
     assert again.exit_code == 2
+    assert str(UnreadableError("a", "it is empty", "fill it")) == "a is empty: fill it."
+    assert str(UnreadableError("a", "it is wrong: b", "right it")) == "a is wrong: b; right it."
