@@ -456,7 +456,7 @@ class _Fits(TypedDict):
 
 
 # Arrays of a fit: the tokenizer's numbers of words, P(word | topic), and how often each word occurs.
-FITTED: dict[str, np.dtype[Any]] = {"tokens": np.dtype(np.int32), "topic_word": np.dtype(np.float32), "counts": np.dtype(np.int64)}
+FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
 PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
 
 
