@@ -6,7 +6,7 @@ import pytest
 from support.helpers import start_program
 from topicscope import __version__
 from topicscope.cli import COMMANDS, main
-from topicscope.commands.terminal import one_sentence
+from topicscope.commands.options import one_sentence
 
 
 def test_help_and_version_import_nothing_heavy() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
+from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
-from topicscope.commands.terminal import console, parse, print_json
+from topicscope.commands.terminal import console, print_json
 from topicscope.errors import InputError
 from topicscope.files import load_npy, load_tensors, newest_checkpoint, one_layer, only_tensor
 from topicscope.settings import Data, Masking, Settings
@@ -411,7 +411,7 @@ CLAUSES = {
 class Options:
     """Files and their setting."""
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], POSITIONAL]
     """Run folders, .npy or .safetensors files."""
 
     kind: Kind = "value"
@@ -426,7 +426,7 @@ class Options:
     sampler: Sampler = Data.sampler
     """Finite documents from a Dirichlet (LDA), or of τ topics."""
 
-    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+    setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
     json: bool = False
     """Print JSON instead of tables."""
@@ -434,7 +434,7 @@ class Options:
 
 def main(words: list[str]) -> int:
     """Check every file and print the results."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope check", description=DESCRIPTION))
+    options = parse(Options, words, command="check", description=DESCRIPTION)
     if not options.files:
         raise InputError("No file is given: name a run folder, a .npy or a .safetensors file.")
     results = [_check(path, options) for path in options.files]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 
+from topicscope.commands.options import INLINE, parse
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
-from topicscope.commands.terminal import console, parse, print_json
+from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.errors import InputError, check_at_least
 from topicscope.files import write_atomically
@@ -177,7 +177,7 @@ class Options:
     out: Path
     """The folder to write to; new or empty."""
 
-    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+    setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
     value: Value = "block"
     """W^V: "block" is Theorem 2's, "diagonal" that of appendix D.4."""
@@ -191,7 +191,7 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, compute, write, print where and what."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope landscape", description=DESCRIPTION))
+    options = parse(Options, words, command="landscape", description=DESCRIPTION)
     check_empty(options.out)
     result = landscape(options.setting, value=options.value, points=options.points)
     write_landscape(result, options.out)

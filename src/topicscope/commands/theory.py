@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 from rich.table import Table
 
+from topicscope.commands.options import INLINE, parse
 from topicscope.commands.setting import TheorySetting, option_names
-from topicscope.commands.terminal import console, parse, print_json, progress_bar
+from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import RAREST_USABLE_MASK
@@ -350,7 +350,7 @@ FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_b
 class Options:
     """Options of the command."""
 
-    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+    setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
     samples: int = SAMPLES
     """How many documents to draw for each Bayes floor; 0 leaves the floors out."""
@@ -367,7 +367,7 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, compute, print."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope theory", description=DESCRIPTION))
+    options = parse(Options, words, command="theory", description=DESCRIPTION)
     with progress_bar("Bayes floors", quiet=options.quiet) as report:
         found = theory(options.setting, samples=options.samples, seed=options.seed, report=report)
     if options.json:
