@@ -14,7 +14,7 @@ from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import moments, population_loss
 from topicscope.theory.lemma1 import topic_gain
-from topicscope.theory.theorem1 import SemidefiniteOptimum, semidefinite_optimum, theorem_1_bias
+from topicscope.theory.theorem1 import SemidefiniteOptimum, semidefinite_optimum, theorem1_bias
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -46,7 +46,7 @@ def cross_entropy(preset: Preset) -> Experiment:
 def optimum() -> SemidefiniteOptimum:
     """The E ⪰ 0 with the least population loss of finite documents, at the theorem's bias."""
     exact = moments(TopicModel.from_settings(LDA), Masking())
-    return semidefinite_optimum(exact, theorem_1_bias(10, 10, Masking()))
+    return semidefinite_optimum(exact, theorem1_bias(10, 10, Masking()))
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -109,7 +109,7 @@ def _block_sums(trained: Trained, measure: Callable[[float, float], float]) -> M
 
 
 def _excess(trained: Trained) -> Measurement:
-    exact, bias = moments(TopicModel.from_settings(LDA), Masking()), theorem_1_bias(10, 10, Masking())
+    exact, bias = moments(TopicModel.from_settings(LDA), Masking()), theorem1_bias(10, 10, Masking())
     constant = 1 - float(exact.label @ exact.label)
     best = optimum().loss
     losses = np.array([population_loss(matrix, exact, bias) for matrix in trained.embedding_products])
