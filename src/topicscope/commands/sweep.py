@@ -27,7 +27,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from topicscope import scale
-from topicscope.commands.folders import locked
+from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import DivergedError, InputError
@@ -172,9 +172,7 @@ def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
 def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
     """Whether the folder holds this sweep already; refuse one that holds anything else, or may not be gone on with."""
     path = out / "sweep.toml"
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file: give a folder.")
-    if not out.is_dir() or not any(out.iterdir()):
+    if not holds_something(out):
         return False
     if not path.exists():
         raise InputError(
