@@ -128,6 +128,6 @@ def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> Non
         drawn = {drawing.name for drawing in drawings(preset)}
         assert {claim.figure for claim in claims(preset) if claim.figure} <= drawn
         assert len(drawn) == (8 if preset.full else 4)
-    figure = exact_attention.draw_landscape(exact_attention.SMALL, "block", {})
+    figure = exact_attention.draw_landscape(exact_attention.SMALL, "block", {}).figure
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("α = 6.292, β = 1" in text for text in texts)

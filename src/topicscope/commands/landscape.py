@@ -150,6 +150,7 @@ def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
 
 
 def _write(result: LandscapeResult, out: Path) -> None:
+    from topicscope.reporting.figures import save_pictures
     from topicscope.reporting.figures.landscape import landscape_figure
 
     out.mkdir(parents=True, exist_ok=True)
@@ -159,12 +160,7 @@ def _write(result: LandscapeResult, out: Path) -> None:
     numbers = io.BytesIO()
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
     write_atomically(out / "landscape.npz", numbers.getvalue())
-    figure = landscape_figure(result.figure_data())
-    for kind in ("png", "svg"):
-        picture = io.BytesIO()
-        # No date inside: the same setting gives the same file.
-        figure.savefig(picture, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
-        write_atomically(out / f"landscape.{kind}", picture.getvalue())
+    save_pictures(landscape_figure(result.figure_data()).figure, out / "landscape", dpi=200)
     text = json.dumps(result.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(out / "landscape.json", text + "\n")
 
