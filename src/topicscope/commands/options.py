@@ -15,10 +15,10 @@ from topicscope.errors import InputError
 T = TypeVar("T")
 
 # ``Annotated[Settings, INLINE]``: the fields of an option that is a dataclass are options without its name before them.
-INLINE = tyro.conf.arg(name="")
+INLINE: Any = tyro.conf.arg(name="")
 
 # ``Annotated[Path, POSITIONAL]``: given by its place, without a name.
-POSITIONAL = tyro.conf.Positional
+POSITIONAL: Any = tyro.conf.Positional
 
 
 def parse(options: type[T], words: Sequence[str], *, command: str, description: str, default: T | None = None) -> T:
@@ -27,7 +27,7 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     What cannot be read is refused in one sentence.
     """
     boxes = io.StringIO()
-    more = {} if default is None else {"default": default}
+    more: Any = {} if default is None else {"default": default}
     try:
         with contextlib.redirect_stderr(boxes):
             return tyro.cli(options, args=words, prog=f"topicscope {command}", description=description, **more)

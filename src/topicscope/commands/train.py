@@ -134,7 +134,7 @@ def main(words: list[str]) -> None:
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
-        trained = call(train, options, report=report)
+        trained: Any = call(train, options, report=report)
     if isinstance(options, TextOptions):
         _print_text_run(trained, options)
         return
