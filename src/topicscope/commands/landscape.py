@@ -16,9 +16,9 @@ from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.errors import check_at_least
 from topicscope.files import write_atomically
-from topicscope.theory.finite_documents import ClassMatrix, theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
 from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 if TYPE_CHECKING:
