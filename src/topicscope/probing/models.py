@@ -86,16 +86,6 @@ def model_digest(source: Source) -> str:
     return found.hexdigest()[:20]
 
 
-def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
-    """Refuse models and revisions that do not go together, and no model at all."""
-    if not models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
-    if revisions and len(models) != 1:
-        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
-    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
-        raise InputError("A model or revision is given twice: name each once.")
-
-
 def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
     """The folder of a model, fetched from the hub if it is not there and the network is."""
     untrained = name.startswith(UNTRAINED)
