@@ -35,7 +35,7 @@ SETTINGS = small_settings(
     },
     training={"loss": "squared", "precision": "float64"},
 )
-# A bias of the keys adds the same to all scores of a query, so the softmax gives it no gradient. Of what rounding leaves,
+# A bias of the keys adds the same to all scores of a query: the softmax gives it no gradient. Of what rounding leaves,
 # of the order of float64's ε, Adam makes steps of learning rate × ε / its own epsilon, on each processor other ones.
 ADAM_NOISE = (
     SETTINGS.training.steps
