@@ -16,26 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from support.page_material import write_claims, write_landscapes, write_probe, write_sweep, write_text_run
+from support.page_material import CORPUS_ROW, write_claims, write_landscapes, write_probe, write_sweep, write_text_run
 from topicscope import files, records
 from topicscope.errors import InputError, UnreadableError
 
 Reader = Callable[[Path], Any]
 
-CORPUS_ROW = {
-    "tokenizer": "t",
-    "tokenizer_name": "bert",
-    "length": 126,
-    "source": "wiki",
-    "articles": 3,
-    "passages": 9,
-    "measured": 4,
-    "problems": [],
-    "words": 5,
-    "words_left_out": [],
-    "words_without_attention": ["frog"],
-    "topic_quality": {"c_v": 0.5, "stability": None},
-}
 REFERENCE = {
     "bayes_floor": {"loss": 0.5, "low": 0.4, "high": 0.6, "documents": 3},
     "theorem_2": {"loss": None, "reason": "not so"},
@@ -390,7 +376,7 @@ def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch:
 
 def test_arrays_are_of_numbers_and_the_wanted_ones(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.array(["text"]))
-    for names, reason in ((["b"], "it has no array b"), (["a"], '"a" holds <U4 values')):
+    for names, reason in ((["b"], "has no array b"), (["a"], '"a" holds <U4 values')):
         with pytest.raises(UnreadableError, match=reason):
             files.read_arrays(tmp_path / "a.npz", names, "do")
 
