@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
 from rich.table import Table
 from rich.text import Text
 from safetensors.numpy import save
@@ -18,13 +17,15 @@ from threadpoolctl import threadpool_limits
 
 from topicscope import scale
 from topicscope.commands.folders import ResultsFolder, Row
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json
+from topicscope.commands.options import parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import check_at_least, check_one_of, refuse
 from topicscope.files import write_atomically
 from topicscope.paper.claim import PRESETS, Claim, Drawing, Need, Preset, corrected_verdicts, row
 from topicscope.paper.experiment import Measured, Run, claim_item, compute_need, drawing_item, need_item
 from topicscope.paper.landscape_grids import write_landscapes
 from topicscope.paper.registry import Registry, registry
+from topicscope.reporting.rounding import claim_text
 
 
 class Clock:
@@ -415,7 +416,7 @@ class Options:
 
 def main(words: "list[str]") -> int:
     """Parse, run, print the table; 1 if --strict and a claim fails."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope reproduce", description=DESCRIPTION))
+    options = parse(Options, words, command="reproduce", description=DESCRIPTION)
     log_to_terminal(quiet=True)
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -454,7 +455,7 @@ def _print_line(progress: "Progress") -> None:
     left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
     line = Text(f"{progress.done:>4}/{progress.total}  ")
     line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
-    line.append(f"{row['id']:<44} {_measured(row)}{left}")
+    line.append(f"{row['id']:<44} {claim_text(row)}{left}")
     console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -465,7 +466,7 @@ def _print_table(rows: "list[dict[str, Any]]") -> None:
         table.add_column(name, no_wrap=True)
     for each in rows:
         name = each["id"] + (" (ours)" if each["ours"] else "")
-        table.add_row(name, _verdict(each), _measured(each), _shown(each))
+        table.add_row(name, _verdict(each), claim_text(each), _shown(each))
     console().print(table)
     console().print(_counts(rows, "verdict") + ".")
     if any(row["verdict_corrected"] != row["verdict"] for row in rows):
@@ -518,13 +519,6 @@ def _verdict(row: "dict[str, Any]") -> Text:
     """The verdict, with a star if correcting for the number of claims leaves it undecided."""
     star = "" if row["verdict_corrected"] == row["verdict"] else "*"
     return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
-
-
-def _measured(row: "dict[str, Any]") -> str:
-    if row["measured"] is None:
-        return "–"
-    interval = "" if row["low"] is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
-    return f"{row['measured']:.5g}{interval}"
 
 
 def _shown(row: "dict[str, Any]") -> str:
