@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, exact, interval_given
-from topicscope.paper.probing import Probed, Probing, available, models_of, probing, untrained, why_unavailable
+from topicscope.paper.probe_experiment import Probed, Probing, available, models_of, probing, untrained, why_unavailable
 from topicscope.paper.tables1_5 import FRACTIONS, described, slug
 from topicscope.probing.settings import PAPER_WORDS
 

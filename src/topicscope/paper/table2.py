@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 from topicscope.paper.claim import Claim, Detail, Drawing, Measurement, Preset, Results, above, below
-from topicscope.paper.probing import Probing, available, models_of, probing, untrained, why_unavailable
+from topicscope.paper.probe_experiment import Probing, available, models_of, probing, untrained, why_unavailable
 from topicscope.paper.tables1_5 import FRACTIONS, TABLE_2, described, measured, slug, tested
 
 

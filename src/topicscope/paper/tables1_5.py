@@ -22,7 +22,16 @@ from topicscope.paper.claim import (
     interval_given,
     near,
 )
-from topicscope.paper.probing import Probed, Probing, Row, available, models_of, probing, untrained, why_unavailable
+from topicscope.paper.probe_experiment import (
+    Probed,
+    Probing,
+    Row,
+    available,
+    models_of,
+    probing,
+    untrained,
+    why_unavailable,
+)
 from topicscope.text.tokenizers import UNTRAINED
 
 if TYPE_CHECKING:

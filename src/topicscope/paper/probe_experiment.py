@@ -107,7 +107,7 @@ def _ground_digest(settings: ProbeSettings) -> str:
 
 def _made_with() -> dict[str, Any]:
     """The code and the packages that a probe's numbers depend on."""
-    return {"code": code_digest((*SOURCES, "paper/probing.py")), "packages": package_versions()}
+    return {"code": code_digest((*SOURCES, "paper/probe_experiment.py")), "packages": package_versions()}
 
 
 def probing(model: str, preset: Preset) -> Probing:

@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 
 from support.tiny_models import save_tiny, save_tokenizer
-from topicscope.paper import figure3, probing, table2, tables1_5
+from topicscope.paper import figure3, probe_experiment, table2, tables1_5
 from topicscope.paper.claim import (
     PRESETS,
     Claim,
     Verdict,
     above,
+    compute_need,
     corrected_verdicts,
     decision_p,
     interval_given,
+    need_item,
     verdict,
 )
-from topicscope.paper.experiment import compute_need, need_item
-from topicscope.paper.probing import Probed, Probing
+from topicscope.paper.probe_experiment import Probed, Probing
 from topicscope.paper.tables1_5 import FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
 from topicscope.probing import study, topics
 from topicscope.probing.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
@@ -137,7 +138,7 @@ def test_words_that_differ_are_not_drawn_beside_each_other(monkeypatch: pytest.M
     )
     first = fabricated(1.5)
     others = {"same": first, "other": replace(first, words=NINE[::-1])}
-    needs = tuple(probing.probing(model, QUICK) for model in ("minilm", *others))
+    needs = tuple(probe_experiment.probing(model, QUICK) for model in ("minilm", *others))
     figure3._draw_words(needs, {"probe/minilm": first} | {f"probe/{name}": each for name, each in others.items()})
     assert drawn == [["minilm", "same"]]
 
@@ -263,14 +264,14 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
 
 
 def test_without_the_extra_every_claim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "INSTALLED", ("no_such_package",))
-    probing.why_unavailable.cache_clear()
+    monkeypatch.setattr(probe_experiment, "INSTALLED", ("no_such_package",))
+    probe_experiment.why_unavailable.cache_clear()
     try:
         claims = tables1_5.claims(QUICK)
         assert all("topicscope[language]" in claim.unavailable for claim in claims if "minilm" in claim.id)
         assert tables1_5.drawings(QUICK) == ()
     finally:
-        probing.why_unavailable.cache_clear()
+        probe_experiment.why_unavailable.cache_clear()
 
 
 def test_figure_3s_partition_test_counts_280_ways() -> None:
