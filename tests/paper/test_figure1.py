@@ -6,14 +6,14 @@ from support.fabricated import decide, fabricate, quick_claim, shuffled
 from topicscope.paper import figure1
 from topicscope.paper.claim import PRESETS
 from topicscope.settings import Masking
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 QUICK = PRESETS["quick"]
 NOISE = 0.005
 
 
 def test_figure_1_holds_for_blocks_and_turns_with_shuffled_topics_or_without_training() -> None:
-    blocks = np.linalg.cholesky(theorem_2(10, 10, Masking())[1:, 1:] + 0.08 + 0.01 * np.eye(100))
+    blocks = np.linalg.cholesky(theorem2(10, 10, Masking())[1:, 1:] + 0.08 + 0.01 * np.eye(100))
     table = np.zeros((101, 101))
     table[1:, 1:] = blocks
     experiment = figure1.experiment(QUICK, "squared", "adam")

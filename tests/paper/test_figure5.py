@@ -100,7 +100,7 @@ def test_the_key_knows_settings_and_the_seeds_that_are_used() -> None:
 
 def test_figures_are_drawn_in_the_papers_layout() -> None:
     figure5 = drawing("figure5")
-    drawn = figure5.draw({need.name: made_up() for need in figure5.needs})
+    drawn = figure5.draw({need.name: made_up() for need in figure5.needs}).figure
     assert len(drawn.axes) == 4 * LAYERS
     assert [axes.get_title() for axes in drawn.axes[:LAYERS]] == [f"layer {layer}" for layer in range(1, 5)]
     assert len(drawn.axes[0].lines) == 3 * len(figure5.needs)
@@ -242,7 +242,7 @@ def test_runs_without_structure_are_counted_out_and_leave_it_undecided() -> None
 def test_the_figure_shows_structure_over_steps_and_where_it_is_half_way() -> None:
     emergence = drawing("emergence")
     runs = made_up()
-    panels = emergence.draw(by_seed(emergence.needs, runs)).axes
+    panels = emergence.draw(by_seed(emergence.needs, runs)).figure.axes
     assert len(panels) == 4
     dots = [line for line in panels[2].lines if line.get_marker() == "o"]
     assert [np.asarray(dot.get_xdata()).tolist() for dot in dots] == [
@@ -256,7 +256,8 @@ def test_a_structure_has_the_same_colour_in_whatever_order_it_was_read() -> None
     turned = dataclasses.replace(runs, log_ratios=dict(sorted(runs.log_ratios.items())))
     assert list(turned.log_ratios) != list(runs.log_ratios)
     legends = [
-        emergence.draw(by_seed(emergence.needs, each)).axes[2].get_legend_handles_labels() for each in (runs, turned)
+        emergence.draw(by_seed(emergence.needs, each)).figure.axes[2].get_legend_handles_labels()
+        for each in (runs, turned)
     ]
     assert [names for _, names in legends] == [["embedding", "attention"]] * 2
     colours = [[handle.get_color() for handle in handles] for handles, _ in legends]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ from topicscope.paper import figures6_9, theorem3
 from topicscope.paper.claim import PRESETS
 from topicscope.paper.figures6_9 import landscape_grid, write_landscapes
 from topicscope.paper.theorem3 import TINY, enumerated_loss
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 
 
 def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> None:
@@ -20,14 +20,14 @@ def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> Non
             claim.figure for claim in (*theorem3.claims(preset), *figures6_9.claims(preset)) if claim.figure
         } <= drawn
         assert len(drawn) == (8 if preset.full else 4)
-    figure = figures6_9.draw_landscape(theorem3.SMALL, "block", {})
+    figure = figures6_9.draw_landscape(theorem3.SMALL, "block", {}).figure
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("α = 6.292, β = 1" in text for text in texts)
 
 
 def test_a_grid_is_the_loss_by_brute_force_with_alpha_along_rows() -> None:
     about, weights, loss = landscape_grid(TINY, "block", points=5)
-    matrix = theorem_2_classes(4, 3, TINY.masking).matrix(4, 3)
+    matrix = theorem2_classes(4, 3, TINY.masking).matrix(4, 3)
     assert loss[1, 3] == pytest.approx(enumerated_loss(TINY, matrix, weights[1], weights[3]), abs=1e-12)
     assert loss[1, 3] != pytest.approx(loss[3, 1], abs=1e-6)
     assert about["loss"] <= loss.min()

@@ -11,7 +11,7 @@ QUICK = PRESETS["quick"]
 
 
 def test_the_wrong_bias_makes_theorem_1_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(theorem1, "theorem_1_bias", lambda topics, words, masking: np.zeros(topics * words + 1))
+    monkeypatch.setattr(theorem1, "theorem1_bias", lambda topics, words, masking: np.zeros(topics * words + 1))
     assert decide(quick_claim("theorem1/optimal")) == "fails"
     assert decide(quick_claim("theorem1/example-corrected")) == "fails"
 

@@ -1,6 +1,7 @@
 """Lemma 1 and Theorem 2: their claims turn with a wrong constant, and with documents that all look alike."""
 
 import dataclasses
+import importlib
 
 import pytest
 
@@ -19,9 +20,9 @@ def test_a_wrong_constant_makes_theorem_2_fail(monkeypatch: pytest.MonkeyPatch, 
     def wrong_constants(topics: int, words: int, masking: Masking) -> Constants:
         return wrong
 
-    monkeypatch.setattr("topicscope.theory.theorem2.constants", wrong_constants)
+    monkeypatch.setattr(importlib.import_module("topicscope.theory.theorem2"), "constants", wrong_constants)
     assert decide(quick_claim("theorem2/matrix")) == "fails"
-    monkeypatch.setattr("topicscope.theory.lemma1.constants", wrong_constants)
+    monkeypatch.setattr(importlib.import_module("topicscope.theory.lemma1"), "constants", wrong_constants)
     assert decide(quick_claim("lemma1/minimisers")) == "fails"
 
 

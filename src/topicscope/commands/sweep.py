@@ -496,7 +496,7 @@ def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 
 def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path) -> list[Path]:
-    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.sweep import sweep_figures
 
     _remove_figures(sweep, out / "figures")

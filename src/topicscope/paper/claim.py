@@ -45,7 +45,7 @@ from topicscope.measure.uncertainty import (
 from topicscope.scale import Item, code_digest
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 Seeds = tuple[int, ...]
 # What ``Need.restore`` gave, by the need's name.
@@ -277,7 +277,7 @@ class Drawing:
     """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png, .svg and .csv."""
 
     name: str
-    draw: Callable[[Results], "Figure"]
+    draw: Callable[[Results], "Drawn"]
     needs: tuple[Need, ...] = ()
 
 

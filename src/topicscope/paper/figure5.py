@@ -20,7 +20,7 @@ from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics
 from topicscope.settings.training import Optimizer
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 
 @dataclass(frozen=True)
@@ -243,8 +243,8 @@ def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
     return found.mean(axis=1)
 
 
-def _draw(runs: dict[Cell, TextRuns]) -> "Figure":
-    from topicscope.reporting.figures.text import layer_trajectories
+def _draw(runs: dict[Cell, TextRuns]) -> "Drawn":
+    from topicscope.reporting.figures.training import layer_trajectories
 
     curves = {cell.words: (each.steps, dict(each.norms) | {"rotation": each.rotation}) for cell, each in runs.items()}
     return layer_trajectories(curves, title="Figure 5: two stages in each layer, on Wikipedia; one line a run")
@@ -353,8 +353,8 @@ def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
     }
 
 
-def _draw_emergence(runs: TextRuns) -> "Figure":
-    from topicscope.reporting.figures.text import structure_over_steps
+def _draw_emergence(runs: TextRuns) -> "Drawn":
+    from topicscope.reporting.figures.training import structure_over_steps
 
     return structure_over_steps(
         runs.steps,

@@ -17,10 +17,10 @@ from topicscope.files import write_atomically
 from topicscope.paper.claim import Claim, Drawing, Preset, Results, above
 from topicscope.paper.theorem3 import LARGE, SMALL, landscape, optimum, setting_words, weighted_average
 from topicscope.theory.landscape import InfiniteDocuments
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.theorem3 import theorem3
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 MIDDLE = InfiniteDocuments(topics=20, per_document=4, words=10)
 LARGER = InfiniteDocuments(topics=1000, per_document=30, words=10)
@@ -76,11 +76,11 @@ def _figure_name(number: str, documents: InfiniteDocuments) -> str:
     return f"{number}-{documents.topics}-{documents.per_document}"
 
 
-def draw_landscape(documents: InfiniteDocuments, value: str, results: Results) -> "Figure":
+def draw_landscape(documents: InfiniteDocuments, value: str, results: Results) -> "Drawn":
     """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
     from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
 
-    best, bounds = optimum(documents, value), theorem_3(documents)
+    best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta), POINTS)
     alpha, beta = weights[:, None], weights[None, :]
     surface = landscape(documents, value)
@@ -104,7 +104,7 @@ def landscape_grid(
     documents: InfiniteDocuments, value: str, points: int = PAGE_POINTS
 ) -> tuple[dict[str, Any], Float[np.ndarray, " point"], Float[np.ndarray, "point point"]]:
     """What is said of a landscape, its weights, and the exact loss: one row per α, one column per β."""
-    best, bounds = optimum(documents, value), theorem_3(documents)
+    best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(PAGE_LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta, 1.0), points)
     about = {
         "value": value,

@@ -70,7 +70,7 @@ def registry(preset: Preset) -> Registry:
     )
 
     claims = (
-        theorem2.lemma_1_claims,
+        theorem2.lemma1_claims,
         theorem1.exact_claims,
         theorem2.claims,
         theorem3.claims,

@@ -51,13 +51,13 @@ from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,
     paper_diagonal_embedding,
     semidefinite_optimum,
-    theorem_1,
-    theorem_1_bias,
-    theorem_1_embedding,
+    theorem1,
+    theorem1_bias,
+    theorem1_embedding,
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 STEPS = SETTLED
 # How near block sums must be to the optimum's, as a share of its own- minus other-topic block sum.
@@ -92,7 +92,7 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
             ours=True,
         ),
         equal(
-            theorem_1(T, V, MASKING).c3 / V,
+            theorem1(T, V, MASKING).c3 / V,
             id="remark2/contrast",
             source="Remark 2",
             statement="Entries of an optimal W^E⊤W^E are on average larger within a topic than between topics, by "
@@ -113,12 +113,12 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
 
 def _least_loss() -> float:
     """The minimum over all E."""
-    documents, bias = infinite_documents(), theorem_1_bias(T, V, MASKING)
+    documents, bias = infinite_documents(), theorem1_bias(T, V, MASKING)
     return population_loss(finite_optimum(documents, bias=bias), documents, bias)
 
 
 def _loss(embedding: Float[np.ndarray, "dimension token"]) -> float:
-    return embedding_loss(embedding, infinite_documents(), theorem_1_bias(T, V, MASKING))
+    return embedding_loss(embedding, infinite_documents(), theorem1_bias(T, V, MASKING))
 
 
 def _excess(embedding: Float[np.ndarray, "dimension token"]) -> float:
@@ -133,12 +133,12 @@ def _family_excess(results: Results) -> Measurement:
 
 def _family() -> list[Float[np.ndarray, "dimension token"]]:
     """Embeddings that Theorem 1 calls optimal: block, diagonal, and block with a random u."""
-    found = [theorem_1_embedding(T, V, MASKING, pattern, T * V + 2) for pattern in ("block", "diagonal")]
-    return found + [theorem_1_embedding(T, V, MASKING, "block", T * V + 2, u) for u in _realisable_u()]
+    found = [theorem1_embedding(T, V, MASKING, pattern, T * V + 2) for pattern in ("block", "diagonal")]
+    return found + [theorem1_embedding(T, V, MASKING, "block", T * V + 2, u) for u in _realisable_u()]
 
 
 def _diagonal() -> Float[np.ndarray, "dimension token"]:
-    return theorem_1_embedding(T, V, MASKING, "diagonal", T * V + 1)
+    return theorem1_embedding(T, V, MASKING, "diagonal", T * V + 1)
 
 
 def _realisable_u() -> list[Float[np.ndarray, " token"]]:
@@ -188,7 +188,7 @@ def cross_entropy(preset: Preset) -> Experiment:
 @cache
 def optimum() -> SemidefiniteOptimum:
     """The E ⪰ 0 with the least population loss of finite documents, at the theorem's bias."""
-    return semidefinite_optimum(paper_moments(), theorem_1_bias(T, V, MASKING))
+    return semidefinite_optimum(paper_moments(), theorem1_bias(T, V, MASKING))
 
 
 def training_claims(preset: Preset) -> tuple[Claim, ...]:
@@ -250,7 +250,7 @@ def _block_sums(trained: Trained, measure: Callable[[float, float], float]) -> M
 
 
 def _trained_excess(trained: Trained) -> Measurement:
-    moments, bias = paper_moments(), theorem_1_bias(T, V, MASKING)
+    moments, bias = paper_moments(), theorem1_bias(T, V, MASKING)
     constant = 1 - float(moments.label @ moments.label)
     best = optimum().loss
     losses = np.array([population_loss(matrix, moments, bias) for matrix in trained.embedding_products])
@@ -259,8 +259,8 @@ def _trained_excess(trained: Trained) -> Measurement:
     )
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {
         "trained, squared loss": trained[experiments[0].name].embedding_products[0],

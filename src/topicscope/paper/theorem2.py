@@ -12,15 +12,15 @@ from topicscope.paper.claim import Claim, Measurement, Preset, Results, above, e
 from topicscope.paper.setups import MASKING, MEMBERS, TAU, T, V, infinite_documents, paper_moments
 from topicscope.theory.check import equal_word_topics
 from topicscope.theory.finite_documents import Moments, finite_optimum, population_loss
-from topicscope.theory.lemma1 import hessian_rank, lemma_1
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.lemma1 import hessian_rank, lemma1
+from topicscope.theory.theorem2 import theorem2
 
 VOCABULARY = T * V + 1
 # λ at which Remark 8's curvature is looked at.
 CURVATURE_L2 = 1e-4
 
 
-def lemma_1_claims(preset: Preset) -> tuple[Claim, ...]:
+def lemma1_claims(preset: Preset) -> tuple[Claim, ...]:
     """The family minimises the loss, and nothing else does."""
     return (
         zero(
@@ -53,7 +53,7 @@ def lemma_1_claims(preset: Preset) -> tuple[Claim, ...]:
 
 def _family_excess(results: Results) -> Measurement:
     """The largest excess loss of members of Lemma 1's family, u and splits drawn at random."""
-    documents, family = infinite_documents(), lemma_1(T, V, MASKING)
+    documents, family = infinite_documents(), lemma1(T, V, MASKING)
     least = population_loss(finite_optimum(documents), documents)
     draw = np.random.default_rng(0)
     members = [
@@ -142,13 +142,13 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 def _largest_difference(results: Results) -> Measurement:
     """The largest difference of an entry of Theorem 2's matrix from the minimiser of smallest norm."""
     smallest, ridge = finite_optimum(infinite_documents()), finite_optimum(infinite_documents(), ridge=1e-9)
-    matrix = theorem_2(T, V, MASKING)
+    matrix = theorem2(T, V, MASKING)
     return exact(float(abs(matrix - smallest).max()), difference_at_ridge_1e_9=float(abs(ridge - matrix).max()))
 
 
 def _entry_claims() -> list[Claim]:
     """Each kind of entry, as the theorem gives it, against the average over the minimiser of smallest norm."""
-    matrix = theorem_2(T, V, MASKING)
+    matrix = theorem2(T, V, MASKING)
     entries = {
         "mask-column": (matrix[1, 0], "W_i0 = (c₂c₃ − c₁Tv)/(c₂² + Tv)"),
         "same-topic": (matrix[1, 2], "W_same-topic = W_diff-topic + c₃/v"),
@@ -189,7 +189,7 @@ def _finite_excess(results: Results) -> Measurement:
     """What Theorem 2's matrix loses on the experiments' finite LDA documents against their own optimum."""
     documents = paper_moments()
     least = population_loss(finite_optimum(documents), documents)
-    loss = population_loss(theorem_2(T, V, MASKING), documents)
+    loss = population_loss(theorem2(T, V, MASKING), documents)
     return exact(loss - least, optimum=least, theorem_2=loss)
 
 

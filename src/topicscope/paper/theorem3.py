@@ -21,9 +21,9 @@ from topicscope.paper.claim import (
     within,
     zero,
 )
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.theorem3 import theorem3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)
 LARGE = InfiniteDocuments(topics=100, per_document=10, words=10)
@@ -36,7 +36,7 @@ TINY = InfiniteDocuments(topics=4, per_document=2, words=3)
 @cache
 def landscape(documents: InfiniteDocuments, value: str = "block", *, mask_queries: bool = True) -> Landscape:
     """The exact loss over (α, β) for Theorem 2's W^V, or for D.4's diagonal one."""
-    classes = theorem_2_classes if value == "block" else diagonal_classes
+    classes = theorem2_classes if value == "block" else diagonal_classes
     matrix = classes(documents.topics, documents.words, documents.masking)
     return Landscape(documents, matrix, mask_queries=mask_queries)
 
@@ -167,7 +167,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 
 def _interval_claim(documents: InfiniteDocuments, figure: str) -> Claim:
-    bounds = theorem_3(documents)
+    bounds = theorem3(documents)
     assert bounds.high is not None
     return Claim(
         id=f"theorem3/interval-{documents.topics}-{documents.per_document}",
@@ -192,7 +192,7 @@ def weighted_average(documents: InfiniteDocuments, value: str) -> Measurement:
 
 def _limit_ratio(results: Results) -> Measurement:
     """The optimal weighted average at T = 10⁸, τ = 3,000 over τ/((1 − p_c)p_m)."""
-    limit = theorem_3(HUGE).limit
+    limit = theorem3(HUGE).limit
     assert limit is not None
     return exact(optimum(HUGE).weighted_average / limit)
 

@@ -39,7 +39,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import gradient_ratio, key_gradient
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
 # The gradients' formula is to leading order in the scale.
@@ -105,8 +105,8 @@ def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experimen
     )
 
 
-def _draw_parts(trained: Results, models: Mapping[Loss, Mapping[str, Experiment]]) -> "Figure":
-    from topicscope.reporting.figures.paper import loss_levels
+def _draw_parts(trained: Results, models: Mapping[Loss, Mapping[str, Experiment]]) -> "Drawn":
+    from topicscope.reporting.figures.training import loss_levels
 
     panels = {}
     for loss, each in models.items():
@@ -184,16 +184,16 @@ def schedule_drawings(preset: Preset) -> tuple[Drawing, ...]:
     )
 
 
-def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
     title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
     return heat_maps(panels, words=10, columns=3, same_scale=[tuple(panels)], title=title)
 
 
-def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) -> "Figure":
-    from topicscope.reporting.figures.paper import loss_levels
+def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import loss_levels
 
     losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}
     steps = next(iter(chosen.values())).settings.training.steps
@@ -304,8 +304,8 @@ def gradient_bags(chosen: Settings) -> Bags:
     return Bags.of(held_out_documents(chosen, model).span(0, experiments.GRADIENT_DOCUMENTS), model.vocabulary)
 
 
-def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> "Figure":
-    from topicscope.reporting.figures.paper import gradient_ratios
+def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> "Drawn":
+    from topicscope.reporting.figures.training import gradient_ratios
 
     measured, formula = {}, {}
     for loss, each in cells.items():

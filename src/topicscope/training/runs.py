@@ -21,7 +21,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from topicscope.errors import InputError, StoppedTraining
-from topicscope.files import alone_in, read_rows, remove_leftovers, write_atomically
+from topicscope.files import alone_in, remove_leftovers, write_atomically
+from topicscope.records import read_metrics
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
@@ -115,7 +116,7 @@ class RunFolder:
 
     def metrics(self) -> list[Row]:
         """All logged rows; what follows a line that was cut short or spoilt is left out."""
-        return read_rows(self.metrics_path)
+        return read_metrics(self.metrics_path)
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name; none if the file is damaged."""

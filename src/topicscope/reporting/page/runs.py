@@ -11,8 +11,8 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from topicscope.files import read_rows
 from topicscope.measure.film import Matrix, RunView, from_film, run_view, together
+from topicscope.records import read_metrics
 from topicscope.reporting.page.folders import Found, read_json
 from topicscope.reporting.page.store import Store
 
@@ -51,7 +51,7 @@ def read_run(folder: Path, found: Found) -> RunView | None:
     return run_view(
         str(folder),
         settings,
-        read_rows(folder / "metrics.jsonl"),
+        read_metrics(folder / "metrics.jsonl"),
         _snapshots(folder, found),
         levels=(read_json(reference, found) if reference.exists() else None) or {},
         theory=theory,
