@@ -23,8 +23,9 @@ from topicscope.paper.claim import (
     need_item,
     verdict,
 )
-from topicscope.paper.probe_experiment import Probed, Probing
-from topicscope.paper.tables1_5 import FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
+from topicscope.paper.probe_experiment import FRACTIONS, Probed, Probing
+from topicscope.paper.table2 import TABLE_2
+from topicscope.paper.tables1_5 import MEASURES, PAPER_MODELS, TABLE_1, table_1
 from topicscope.probing import study, topics
 from topicscope.probing.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.probing.statistics.resampling import contrast
@@ -235,7 +236,7 @@ def test_claims_say_which_embeddings_and_which_text() -> None:
 
 def test_the_papers_models_are_not_run_unless_named_and_say_why() -> None:
     waiting = {name: claim for name, claim in CLAIMS.items() if claim.unavailable}
-    assert set(waiting) == {f"table1/{tables1_5.slug(name)}" for name in PAPER_MODELS.values()}
+    assert set(waiting) == {f"table1/{probe_experiment.slug(name)}" for name in PAPER_MODELS.values()}
     assert all("--models" in claim.unavailable and not claim.needs for claim in waiting.values())
 
 
@@ -256,7 +257,7 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
     worst.rows[2]["attention"].update(numbers(0.008, 0.01))
     assert worst.rows[2] is worst.row(0.0005, "one")
     assert verdict(mine.rule, mine.measure({f"probe/{folder}": worst})) == "fails"
-    missing = [claim for name, claim in claims.items() if f"/{tables1_5.slug(missing_folder)}/" in name]
+    missing = [claim for name, claim in claims.items() if f"/{probe_experiment.slug(missing_folder)}/" in name]
     assert len(missing) == 10 + 9 + 3 + 12
     assert all(missing_folder in claim.unavailable and not claim.needs for claim in missing)
     drawn = {drawing.name for module in (tables1_5, figure3) for drawing in module.drawings(preset)}
