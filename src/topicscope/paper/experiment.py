@@ -140,7 +140,7 @@ class Trained:
     """What training all seeds took."""
 
     film: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Matrices over training for the page, where the settings ask for snapshots."""
+    """Matrices over training for the page, where the settings ask for snapshots and describe the topics."""
 
     word_topics: Int[np.ndarray, " token"] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Topic of each token, 0 for [MASK]."""
@@ -211,7 +211,7 @@ def run_experiment(experiment: Experiment, seeds: Seeds) -> Trained:
         attention=np.array([[each[name] for name in ATTENTION_CLASSES] for each in attention]),
         first_gradients=gradients,
         seconds=seconds,
-        film=_film(experiment, members, topic_model) if settings.training.snapshots else {},
+        film=_film(experiment, members),
         word_topics=topic_model.word_topics,
     )
 
@@ -262,15 +262,14 @@ def _nothing(shapes: Mapping[str, tuple[int, ...]]) -> Weights:
     return {name: np.full(shape, np.nan, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def _film(
-    experiment: Experiment, members: "Sequence[MemberInMemory]", topic_model: TopicModel
-) -> Mapping[str, np.ndarray]:
-    """Matrices over training as the page shows them; none if a run diverged."""
+def _film(experiment: Experiment, members: "Sequence[MemberInMemory]") -> Mapping[str, np.ndarray]:
+    """Matrices over training as the page shows them, beside theory's for these settings; none if a run diverged."""
     from topicscope.training.reference import reference_losses, reference_matrices
 
-    if any(member.weights is None for member in members):
+    diverged = any(member.weights is None for member in members)
+    if diverged or experiment.topic_words or not experiment.settings.training.snapshots:
         return {}
-    settings = members[0].settings
+    settings, topic_model = members[0].settings, experiment.topic_model
     theory, said = reference_matrices(settings, topic_model)
     levels = {**reference_losses(settings, topic_model), "matrices": said}
     views = [
