@@ -249,7 +249,6 @@ class ProbeFolder:
         """
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self.check()
-        self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
             if self.check() and self._is_measured():
                 self._refuse_other(settings)

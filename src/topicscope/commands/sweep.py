@@ -404,7 +404,6 @@ def sweep(
     check_points(asked)
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
-    out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         if not holds_sweep(asked, out, resume=resume):
             write_atomically(out / "sweep.toml", dump_sweep(asked))
