@@ -10,7 +10,7 @@ from topicscope.paper import figures6_9, theorem3
 from topicscope.paper.claim import PRESETS
 from topicscope.paper.figures6_9 import landscape_grid, write_landscapes
 from topicscope.paper.theorem3 import TINY, enumerated_loss
-from topicscope.theory.finite_documents import theorem2_classes
+from topicscope.theory.theorem2 import theorem2_classes
 
 
 def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> None:

@@ -8,7 +8,7 @@ import pytest
 from support.fabricated import decide, quick_claim
 from topicscope.paper import theorem2
 from topicscope.settings import Masking
-from topicscope.theory.check import infinite_topic_moments
+from topicscope.theory.finite_documents import infinite_topic_moments
 from topicscope.theory.lemma1 import Constants, constants
 
 

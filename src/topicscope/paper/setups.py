@@ -16,8 +16,7 @@ from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import bayes_floors, expected_losses
-from topicscope.theory.check import infinite_topic_moments
-from topicscope.theory.finite_documents import Moments, moments
+from topicscope.theory.finite_documents import Moments, infinite_topic_moments, moments
 
 # The paper's documents (§6.1), drawn afresh at every step.
 LDA = Data(fresh=True)

@@ -21,8 +21,8 @@ from topicscope.paper.claim import (
     within,
     zero,
 )
-from topicscope.theory.finite_documents import theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)
