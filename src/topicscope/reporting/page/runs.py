@@ -1,19 +1,17 @@
 """A training run as the page shows it: one setting, its seeds, curves over steps and matrices at a few steps."""
 
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
+from topicscope.files import read_tensors
 from topicscope.measure.film import Matrix, RunView, from_film, run_view, together
-from topicscope.records import read_metrics
-from topicscope.reporting.page.folders import Found, read_json
+from topicscope.records import read_film, read_metrics, read_reference, read_run_settings, read_snapshots
+from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.store import Store
 
 # What ``reproduce`` keeps of an experiment.
@@ -22,17 +20,8 @@ KEPT = "trained.safetensors"
 
 def kept(folder: Path, found: Found) -> RunView | None:
     """An experiment that ``reproduce`` kept: all seeds in one file."""
-    arrays = tensors(folder / KEPT, found)
-    return from_film(arrays) if arrays else None
-
-
-def tensors(path: Path, found: Found) -> dict[str, np.ndarray]:
-    """Arrays of a file; none, with a note, if it cannot be read; none if it is not there."""
-    try:
-        return load_file(path) if path.exists() else {}
-    except (OSError, SafetensorError) as error:
-        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); it is left out.")
-        return {}
+    kept = found.read(read_film, folder / KEPT)
+    return None if kept is None else from_film(*kept)
 
 
 # A run folder read for the page: what is there of it, and a note on what cannot be read.
@@ -40,31 +29,23 @@ def tensors(path: Path, found: Found) -> dict[str, np.ndarray]:
 
 def read_run(folder: Path, found: Found) -> RunView | None:
     """What a run folder has recorded so far; None, with a note, if its settings cannot be read."""
-    try:
-        settings = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
-        int(settings["training"]["steps"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found.notes.append(f"{folder}: settings.toml cannot be read ({str(error).splitlines()[0]}); it is left out.")
+    settings = found.read(read_run_settings, folder / "settings.toml")
+    if settings is None:
         return None
-    reference = folder / "reference.json"
-    theory = tensors(folder / "reference.safetensors", found)
+    theory = found.read(_theory, folder / "reference.safetensors") or {}
     return run_view(
         str(folder),
         settings,
         read_metrics(folder / "metrics.jsonl"),
-        _snapshots(folder, found),
-        levels=(read_json(reference, found) if reference.exists() else None) or {},
+        found.read(read_snapshots, folder / "snapshots.safetensors") or {},
+        levels=found.read(read_reference, folder / "reference.json") or {},
         theory=theory,
         word_topics=theory.get("word_topics", _equal_topics(settings)),
     )
 
 
-def _snapshots(folder: Path, found: Found) -> dict[int, dict[str, np.ndarray]]:
-    snapshots: dict[int, dict[str, np.ndarray]] = {}
-    for path, array in tensors(folder / "snapshots.safetensors", found).items():
-        step, name = path.split("/")
-        snapshots.setdefault(int(step), {})[name] = array
-    return snapshots
+def _theory(path: Path) -> dict[str, np.ndarray]:
+    return read_tensors(path, "remove it, and train with --resume to have it written again")
 
 
 def _equal_topics(settings: Mapping[str, Any]) -> Int[np.ndarray, " token"]:
