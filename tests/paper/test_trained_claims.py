@@ -124,7 +124,9 @@ def test_figure_4_holds_for_two_stages_and_not_for_one() -> None:
     assert decide(plateau, never) == "undecided"
 
 
-def test_the_gradient_formula_turns_with_a_wrong_constant_and_a_wrong_exponent() -> None:
+def test_the_gradient_formula_turns_with_a_wrong_constant_and_a_wrong_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The formula is compared with itself on the same documents: few of them show as much as all 400.
+    monkeypatch.setattr("topicscope.paper.experiment.GRADIENT_DOCUMENTS", 40)
     claims = {
         claim.id.removeprefix("figure4/first-gradients/cross-entropy/"): claim for claim in gradients.claims(QUICK)
     }

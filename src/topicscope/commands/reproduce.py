@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
 from rich.table import Table
 from rich.text import Text
 from safetensors.numpy import save
@@ -18,7 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from topicscope import scale
 from topicscope.commands.folders import ResultsFolder, Row
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json
+from topicscope.commands.options import parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import check_at_least, check_one_of, refuse
 from topicscope.files import write_atomically
 from topicscope.paper.claim import PRESETS, Claim, Drawing, Need, Preset, corrected_verdicts, row
@@ -416,7 +416,7 @@ class Options:
 
 def main(words: "list[str]") -> int:
     """Parse, run, print the table; 1 if --strict and a claim fails."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope reproduce", description=DESCRIPTION))
+    options = parse(Options, words, command="reproduce", description=DESCRIPTION)
     log_to_terminal(quiet=True)
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
