@@ -1,8 +1,6 @@
 """How far a matrix is from what the theorems say: clause by clause, by classes of entries, and in loss."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -79,10 +77,6 @@ class Residuals:
     lemma_1: FamilyResiduals
     theorem_2: OptimumResiduals
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return dataclasses.asdict(self)
-
 
 def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:
     """Each token's topic in the paper's model: 0 for [MASK], ⌈i/v⌉ for word i (Definition 1)."""
@@ -100,7 +94,11 @@ def class_statistics(
 
 
 def residuals(
-    matrix: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking, per_document: int = 2
+    matrix: Float[np.ndarray, "row column"],
+    topics: int,
+    words: int,
+    masking: Masking = Masking(),
+    per_document: int = 2,
 ) -> Residuals:
     """A matrix W (of eq. A.8, or eq. 7 with uniform attention) beside Lemma 1 and Theorem 2.
 
@@ -119,7 +117,7 @@ def residuals(
 
 
 def embedding_residuals(
-    gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking, per_document: int = 2
+    gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking = Masking(), per_document: int = 2
 ) -> FamilyResiduals:
     """E = W^E⊤W^E beside Theorem 1: W^V = I and Theorem 1's bias, whatever the model's own are."""
     require_topic_sets(topics, per_document)
