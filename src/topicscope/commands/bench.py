@@ -23,6 +23,7 @@ from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream
+from topicscope.training.engines import BagEngine, make_engine
 from topicscope.training.loop import Trainer
 from topicscope.training.machine import torch_threads
 
@@ -62,8 +63,8 @@ class Ours:
     def __init__(self, settings: Settings, seeds: int = 1) -> None:
         self.seeds = seeds
         members = [dataclasses.replace(settings, seed=settings.seed + seed) for seed in range(seeds)]
-        self.trainer = Trainer(members, TopicModel.from_settings(settings.data))
-        self.trainer.enter_phase()
+        self.trainer = Trainer(make_engine(members, TopicModel.from_settings(settings.data)))
+        self.trainer.engine.enter(0)
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
         """Count or pad the documents."""
@@ -288,7 +289,7 @@ def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
         batches = one.prepare((stream.chunk(chunk) for stream in streams[: one.seeds]), streams[0].steps)
         prepared = time.process_time()
         # The slow ones need not take all the steps that they were given documents for.
-        few = batches if isinstance(one, Ours) and one.trainer.settings.engine == "bag" else batches[:1]
+        few = batches if isinstance(one, Ours) and isinstance(one.trainer.engine, BagEngine) else batches[:1]
         timed_steps(one, few)
         training = (time.process_time() - prepared) * len(batches) / len(few)
         fractions.append((prepared - start) / (prepared - start + training))

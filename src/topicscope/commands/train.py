@@ -14,35 +14,26 @@ from topicscope.reporting.page import write_report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextData, TextSettings
 from topicscope.settings.toml import load_any_settings
-from topicscope.training import text
 from topicscope.training.loop import Report
 from topicscope.training.loop import train as train_run
 from topicscope.training.runs import RunFolder
-from topicscope.training.text import TextReport, TrainedText
 
 
-def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> RunFolder:
-    """Train a model into a new folder, or go on with the run that is in it; report.html shows it."""
-    folder = train_run(settings, Path(out), resume=resume, report=report)
-    write_report([folder.path], folder.path / "report.html")
-    return folder
-
-
-def train_text(
-    settings: TextSettings,
+def train(
+    settings: Settings | TextSettings,
     out: Path,
     *,
     resume: bool = False,
     device: Device = "auto",
-    report: TextReport | None = None,
-) -> TrainedText:
-    """Train an encoder on a corpus, and measure its topic structure on the way (``training.measures`` steps).
+    report: Report | None = None,
+) -> RunFolder:
+    """Train a model into a new folder, or go on with the run that is in it; report.html shows it.
 
-    report.html shows it.
+    The topic structure of an encoder trained on text is measured on the way (``training.measures`` steps).
     """
-    trained = text.train_text(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)
-    write_report([trained.path], trained.path / "report.html")
-    return trained
+    folder = train_run(settings, Path(out), resume=resume, device=device, measuring=measuring(out), report=report)
+    write_report([folder.path], folder.path / "report.html")
+    return folder
 
 
 # ``topicscope train``: one training run into a run folder.
@@ -212,16 +203,17 @@ def main_text(words: list[str]) -> None:
     # Only now: torch takes seconds to import, and bad options should not wait for it.
 
     with progress_bar("training", quiet=options.quiet) as report:
-        trained = train_text(options.settings, options.out, resume=options.resume, device=options.device, report=report)
-    row, speed = trained.run.metrics()[-1], trained.speed
+        folder = train(options.settings, options.out, resume=options.resume, device=options.device, report=report)
+    row, speed = folder.metrics()[-1], folder.speed
+    assert speed is not None
     if options.json:
         speeds = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
-        print_json({"out": str(trained.run.path), **speeds, **row})
+        print_json({"out": str(folder.path), **speeds, **row})
     elif not options.quiet:
         validation = "" if row["validation_loss"] is None else f", on held-out articles {row['validation_loss']:.4f}"
-        console().print(f"{trained.run.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
+        console().print(f"{folder.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
     if not options.quiet:
-        for note in trained.notes:
+        for note in folder.notes:
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 

@@ -31,7 +31,7 @@ from topicscope.settings.toml import to_table
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream
 from topicscope.training.checkpoints import newest_checkpoint
-from topicscope.training.engines import Engine, make_engine
+from topicscope.training.engines import TopicModelEngine, make_engine
 from topicscope.training.loop import Ensemble, train_ensemble
 from topicscope.training.machine import torch_threads
 from topicscope.training.runs import Row, RunFolder, made_with
@@ -314,7 +314,7 @@ class _Probe:
         for name in names:
             weights[name].requires_grad_()
         batch = engine.prepare([self.documents.span(0, GRADIENT_DOCUMENTS)] * len(members))[0]
-        found = engine.gradients(engine.losses(batch), names)
+        found = engine.loss_gradients(engine.losses(batch), names)
         zero = torch.zeros(len(members))
         return {
             name: (found[name].flatten(1).norm(dim=1) if name in found else zero).double().numpy() for name in names
@@ -341,14 +341,10 @@ class _Probe:
         masks = [pair & seen for pair in pairs]
         return np.array([attention[mask].mean() if mask.any() else np.nan for mask in masks])
 
-    def _engine(self, members: Sequence[Weights]) -> tuple[Engine, dict[str, torch.Tensor]]:
+    def _engine(self, members: Sequence[Weights]) -> tuple[TopicModelEngine, dict[str, torch.Tensor]]:
         """What trained them, on these weights: all members in one tensor."""
-        dtype = torch.float64 if self.settings.training.precision == "float64" else torch.float32
-        weights = {
-            name: torch.from_numpy(np.stack([member[name] for member in members])).to(dtype) for name in members[0]
-        }
-        models = [Transformer(self.settings.model, self.sizes, member, dtype=dtype) for member in members]
-        return make_engine(self.settings, self.sizes, weights, models), weights
+        engine = make_engine([self.settings] * len(members), self.topic_model, members)
+        return engine, engine.weights
 
 
 class _Columns:

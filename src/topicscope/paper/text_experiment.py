@@ -24,10 +24,11 @@ from topicscope.probing.models import EncoderSubject
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
+from topicscope.training.loop import Trainer
 from topicscope.training.machine import torch_threads
-from topicscope.training.runs import Row
-from topicscope.training.schedule import snapshot_steps
-from topicscope.training.text import Measure, PreparedText, TextRun, TextTrainer, prepare_text, steps_with_rows
+from topicscope.training.runs import Row, RunFolder
+from topicscope.training.schedule import snapshot_steps, steps_with_rows
+from topicscope.training.text import Measure, PreparedText, TextEngine, prepare_text
 
 # Parts of the package that a result depends on.
 SOURCES = (
@@ -197,11 +198,11 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
         prepared, measure = _prepare(settings, everybodys)
         members = []
         for seed in seeds:
-            run = TextRun(folder / f"seed-{seed}")
+            run = RunFolder(folder / f"seed-{seed}")
             run.path.mkdir(exist_ok=True)
-            trainer = TextTrainer(dataclasses.replace(settings, seed=seed), prepared.text, measure=measure)
+            engine = TextEngine(dataclasses.replace(settings, seed=seed), prepared.text, measure=measure)
             with contextlib.suppress(DivergedError):
-                trainer.run(run)
+                Trainer(engine).run([run])
             members.append(run.metrics())
     return as_arrays(experiment, members, time.perf_counter() - began)
 
@@ -219,7 +220,7 @@ def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measur
 def as_arrays(experiment: TextExperiment, members: list[list[Row]], seconds: float) -> TextRuns:
     """Rows of all seeds as arrays."""
     training, layers = experiment.settings.training, experiment.settings.model.layers
-    steps = np.array(steps_with_rows(experiment.settings), dtype=np.int64)
+    steps = np.array(steps_with_rows(training), dtype=np.int64)
     measured = np.array(sorted(snapshot_steps(training.steps, training.measures)), dtype=np.int64)
     rows = _Column(members, steps)
     chosen = _Column([[row for row in each if row["topics"]] for each in members], measured)
