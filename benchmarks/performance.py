@@ -6,9 +6,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import torch
 
+from step_costs import Growth, Point, ThreadGain, growth, thread_gains
 from topicscope.commands.bench import ENSEMBLE_SEEDS, Bench, bench
-from topicscope.commands.growth import Growth, Point, growth
-from topicscope.commands.thread_gain import ThreadGain, thread_gains
 from topicscope.scale import available_cores
 from topicscope.training.machine import LARGE_STEP
 

@@ -43,7 +43,7 @@ class HuggingFace:
         fields = bert_config(
             settings.model, vocabulary=specials.vocabulary, longest=settings.positions, padding=specials.padding
         )
-        self.model: Any = BertForMaskedLM(BertConfig(**fields)).train()  # type: ignore[no-untyped-call]
+        self.model: Any = BertForMaskedLM(BertConfig(**fields)).train()
         self.model.load_state_dict(to_bert({name: weight[0] for name, weight in engine.weights.items()}))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=settings.training.learning_rate)
         self.specials = specials

@@ -18,7 +18,7 @@ _PUBLIC = {
     "train_ensemble": "topicscope.training.loop",
     "bench": "topicscope.commands.bench",
     "train": "topicscope.commands.train",
-    "probe_models": "topicscope.commands.probe",
+    "probe": "topicscope.commands.probe",
     "reproduce": "topicscope.commands.reproduce",
     "show": "topicscope.commands.report",
     "write_report": "topicscope.reporting.page",

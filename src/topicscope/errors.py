@@ -10,6 +10,18 @@ class InputError(Exception):
     exit_code = 2
 
 
+class UnreadableError(InputError):
+    """A file cannot be read, or is not what it should be: a command stops with it, a page goes on without the file."""
+
+    def __init__(self, path: object, reason: str, remedy: str) -> None:
+        # All three go to the base, so that the error can be pickled.
+        super().__init__(path, reason, remedy)
+        self.path, self.reason, self.remedy = path, reason, remedy
+
+    def __str__(self) -> str:
+        return f"{self.path} cannot be read ({self.reason}): {self.remedy}."
+
+
 class DivergedError(Exception):
     """Training reached a loss that is not a finite number."""
 

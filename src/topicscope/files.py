@@ -1,24 +1,48 @@
-"""Files that are either there whole or not at all, rows up to where they were cut, folders to oneself."""
+"""Files that are there whole or not at all, folders to oneself, and what is read back from files.
+
+Written: a file appears under its name once all of it is on disk (``write_atomically``). Read: regular files only, of a
+size that fits in memory; what cannot be read, or is not what was expected, is an ``UnreadableError`` of one sentence,
+whatever the bytes are. ``records`` says what is in each file of ours.
+"""
 
 import contextlib
-import json
+import csv
+import errno
+import io
 import os
 import re
 import secrets
+import stat
 import time
+import tomllib
+import zipfile
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import IO, Any
 
+import msgspec
 import numpy as np
+from filelock import lock_descriptor
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, UnreadableError
+
+Row = dict[str, Any]
 
 # Names that a file has while it is being written.
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
+
+CHECKPOINT = re.compile(r"checkpoint-(\d+)\.safetensors")
+
+# More than any file of ours has: text, which takes ten times as much once it is read, and arrays.
+MOST_TEXT, MOST_ARRAYS = 2**30, 2**35
+
+# Lists and objects inside each other, in JSON and TOML; ours have up to seven.
+MOST_LEVELS = 40
+
+# What safetensors calls the kinds of numbers that NumPy has.
+KINDS = re.compile(r"(F|I|U)(8|16|32|64)|BOOL")
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -49,54 +73,186 @@ def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
                     path.unlink()
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Rows of a metrics.jsonl, up to the first that was cut short or spoilt; none if there is no file."""
-    if not path.exists():
-        return []
-    rows = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError:
-            break
-        if not isinstance(row, dict) or "step" not in row:
-            break
-        rows.append(row)
-    return rows
-
-
 @contextlib.contextmanager
 def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
-    """Keep other processes that ask for the same out of a folder; the lock goes with the process, however it ends.
+    """Make a folder, unless it is there, and keep other processes that ask for the same out of it.
 
     otherwise: what an ``InputError`` says if another process has the folder; without it, that process is waited for.
-    Windows has no such locks: there nobody is kept out.
+    The lock is the folder's own, so that no file tells of it, and goes with the process, however it ends. Windows has
+    no such locks, nor have some disks: there nobody is kept out.
     """
-    try:
-        import fcntl
-    except ImportError:
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.name == "nt":
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        if otherwise is None:
-            # A disk without locks serves one process at a time as well.
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        else:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(otherwise) from None
+        alone = True
+        with contextlib.suppress(OSError):
+            alone = lock_descriptor(handle, blocking=otherwise is None)
+        if not alone:
+            raise InputError(otherwise)
         yield
     finally:
         os.close(handle)
 
 
-# Arrays from files: NumPy's, safetensors', and the newest checkpoint of a run folder.
+# Text and tables. ``remedy`` ends the sentence on what cannot be read: what the user can do.
 
 
-CHECKPOINT = re.compile(r"checkpoint-(\d+)\.safetensors")
+def read_file(path: Path, remedy: str) -> bytes:
+    """A file's bytes."""
+    with _opened(path, remedy, MOST_TEXT) as file:
+        # As many as it had when it was opened: a run's metrics grow while they are read.
+        return file.read(os.fstat(file.fileno()).st_size)
+
+
+def read_text(path: Path, remedy: str) -> str:
+    """A file's text, which must be UTF-8."""
+    try:
+        return read_file(path, remedy).decode()
+    except UnicodeDecodeError:
+        raise UnreadableError(path, "it is not UTF-8 text", remedy) from None
+
+
+def read_json(path: Path, schema: Any, remedy: str) -> Any:
+    """A JSON file's content, of the shape that ``schema`` (a type, for msgspec) declares; keys beyond it are kept."""
+    return checked_json(read_file(path, remedy), schema, path, remedy)
+
+
+def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
+    """The same from bytes; ``path`` is where they are from."""
+    try:
+        found = msgspec.json.decode(content)
+        # Checked, not converted, which would leave out what the schema does not know.
+        msgspec.convert(found, schema)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UnreadableError(path, first_line(error), remedy) from None
+    except RecursionError:
+        raise UnreadableError(path, "it is nested too deeply", remedy) from None
+    _check_depth_and_size(found, path, remedy)
+    return found
+
+
+def read_json_lines(path: Path, schema: Any, remedy: str) -> list[Row]:
+    """Rows of a file that grows, one JSON object per line, up to the first that was cut short or spoilt."""
+    rows = []
+    with contextlib.suppress(InputError):
+        for line in read_file(path, remedy).splitlines():
+            rows.append(checked_json(line, schema, path, remedy))
+    return rows
+
+
+def read_toml(path: Path, remedy: str) -> Row:
+    """A TOML file's content."""
+    text = read_text(path, remedy)
+    try:
+        found = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UnreadableError(path, f"it is not valid TOML: {first_line(error)}", remedy) from None
+    except (RecursionError, ValueError):
+        # Numbers of more digits than Python converts are the other errors of values.
+        raise UnreadableError(path, "it is nested too deeply, or has a number that is too large", remedy) from None
+    _check_depth_and_size(found, path, remedy)
+    return found
+
+
+def read_table(path: Path, columns: Collection[str], remedy: str) -> list[dict[str, str]]:
+    """Rows of a CSV file that has these columns, and maybe others; each row is whole."""
+    try:
+        reader = csv.DictReader(io.StringIO(read_text(path, remedy), newline=""), strict=True)
+        names = reader.fieldnames or ()
+        rows = list(reader)
+    except csv.Error as error:
+        raise UnreadableError(path, first_line(error), remedy) from None
+    if missing := [name for name in columns if name not in names]:
+        raise UnreadableError(path, f"it has no column {missing[0]}", remedy)
+    for number, row in enumerate(rows, start=1):
+        if None in row or None in row.values():
+            raise UnreadableError(path, f"row {number} has not as many cells as there are columns", remedy)
+    return rows
+
+
+def _check_depth_and_size(value: Any, path: object, remedy: str) -> None:
+    """Refuse what would end in a traceback far from here: thousands of levels, whole numbers beyond 64 bits."""
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        if any(type(each) is int and not -(2**63) <= each < 2**63 for each in level):
+            raise UnreadableError(path, "it has a number that is too large", remedy)
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+        if not level:
+            return
+    raise UnreadableError(path, "it is nested too deeply", remedy)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, remedy: str, most: int) -> Iterator[IO[bytes]]:
+    """A regular file, open: a pipe would be waited for, and a device read, without end."""
+    try:
+        # Opening a pipe waits, if it may, for somebody who writes to it.
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError) as error:
+        raise UnreadableError(path, first_line(error), remedy) from None
+    try:
+        about = os.fstat(handle)
+        if stat.S_ISDIR(about.st_mode):
+            raise UnreadableError(path, os.strerror(errno.EISDIR), remedy)
+        if not stat.S_ISREG(about.st_mode):
+            raise UnreadableError(path, "it is not a regular file", remedy)
+        if about.st_size > most:
+            raise UnreadableError(path, f"it has {about.st_size:,} bytes, of which at most {most:,} are read", remedy)
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            yield file
+    except OSError as error:
+        raise UnreadableError(path, first_line(error), remedy) from None
+    finally:
+        os.close(handle)
+
+
+# Arrays: safetensors', NumPy's, and the newest checkpoint of a run folder.
+
+
+def read_tensors(path: Path, remedy: str) -> dict[str, np.ndarray]:
+    """All arrays of a safetensors file; one with numbers that NumPy does not have is refused."""
+    with _read_by_others(path, remedy), safe_open(path, framework="numpy") as file:
+        names = file.keys()
+        kinds = {name: file.get_slice(name).get_dtype() for name in names}
+        if strange := [name for name, kind in kinds.items() if not KINDS.fullmatch(kind)]:
+            raise UnreadableError(path, f'"{strange[0]}" holds {kinds[strange[0]]} numbers', remedy)
+        return {name: file.get_tensor(name) for name in names}
+
+
+def read_arrays(path: Path, names: Collection[str], remedy: str) -> dict[str, np.ndarray]:
+    """Arrays of numbers with these names, of an .npz file."""
+    with _read_by_others(path, remedy):
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(each.file_size for each in archive.infolist())
+        if unpacked > MOST_TEXT:
+            raise UnreadableError(path, f"it unpacks to {unpacked:,} bytes, of which {MOST_TEXT:,} are read", remedy)
+        with np.load(path, allow_pickle=False) as arrays:
+            if missing := [name for name in names if name not in arrays]:
+                raise UnreadableError(path, f"it has no array {missing[0]}", remedy)
+            found = {name: arrays[name] for name in names}
+    if other := [name for name, array in found.items() if array.dtype.kind not in "fiu"]:
+        raise UnreadableError(path, f'"{other[0]}" holds {found[other[0]].dtype} values', remedy)
+    return found
+
+
+@contextlib.contextmanager
+def _read_by_others(path: Path, remedy: str) -> Iterator[None]:
+    """Whatever a library raises on spoilt bytes, as one sentence."""
+    with _opened(path, remedy, MOST_ARRAYS):
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            raise UnreadableError(path, first_line(error), remedy) from None
 
 
 def newest_checkpoint(folder: Path) -> Path:
@@ -109,36 +265,25 @@ def newest_checkpoint(folder: Path) -> Path:
 
 def load_npy(path: Path) -> Float[np.ndarray, "..."]:
     """An array of numbers, as float64."""
-    try:
-        with path.open("rb") as file:
-            return _numbers(np.load(file, allow_pickle=False), str(path))
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise InputError(f"{path} cannot be read ({_first_line(error)}): give a .npy file of numbers.") from None
+    with _read_by_others(path, "give a .npy file of numbers"), path.open("rb") as file:
+        return _numbers(np.load(file, allow_pickle=False), str(path))
 
 
 def load_tensors(path: Path, wanted: Collection[str] = (), optional: Collection[str] = ()) -> dict[str, np.ndarray]:
     """The wanted tensors, all of which must be there, and those of the optional ones that are; float64."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-            missing = [name for name in wanted if name not in names]
-            if missing:
-                raise InputError(f"{path} has no tensor {missing[0]}: it has {_listed(names)}; give one of these.")
-            chosen = [*wanted, *(name for name in optional if name in names)]
-            return {name: _numbers(file.get_tensor(name), f"{path}, tensor {name},") for name in chosen}
-    except (OSError, SafetensorError, TypeError) as error:
-        raise InputError(
-            f"{path} cannot be read ({_first_line(error)}): give a .safetensors file of float16, 32 or 64 numbers."
-        ) from None
+    remedy = "give a .safetensors file of float16, 32 or 64 numbers"
+    with _read_by_others(path, remedy), safe_open(path, framework="numpy") as file:
+        names = set(file.keys())
+        if missing := [name for name in wanted if name not in names]:
+            raise InputError(f"{path} has no tensor {missing[0]}: it has {_listed(names)}; give one of these.")
+        chosen = [*wanted, *(name for name in optional if name in names)]
+        return {name: _numbers(file.get_tensor(name), f"{path}, tensor {name},") for name in chosen}
 
 
 def only_tensor(path: Path, remedy: str = "say which one with --tensor") -> str:
     """The name of the file's tensor, if it has just one."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = set(file.keys())
-    except (OSError, SafetensorError) as error:
-        raise InputError(f"{path} cannot be read ({_first_line(error)}): give a .safetensors file.") from None
+    with _read_by_others(path, "give a .safetensors file"), safe_open(path, framework="numpy") as file:
+        names = set(file.keys())
     if len(names) != 1:
         raise InputError(f"{path} has {len(names)} tensors ({_listed(names)}): {remedy}.")
     return names.pop()
@@ -157,6 +302,12 @@ def one_layer(array: Float[np.ndarray, "..."], name: str, layer: int | None) -> 
     return array
 
 
+def first_line(error: Exception) -> str:
+    """What went wrong, in a line."""
+    said = str(getattr(error, "strerror", None) or error)
+    return said.splitlines()[0] if said else type(error).__name__
+
+
 def _numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
     if array.dtype.kind not in "fiu":
         raise InputError(f"{name} holds {array.dtype} values: give real numbers.")
@@ -169,7 +320,3 @@ def _numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
 def _listed(names: Collection[str]) -> str:
     first = sorted(names)[:12]
     return ", ".join(first) + (", …" if len(names) > len(first) else "")
-
-
-def _first_line(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error).splitlines()[0]

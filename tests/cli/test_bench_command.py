@@ -4,14 +4,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from support.helpers import start_program
 from topicscope.cli import main
 from topicscope.commands import bench as bench_module
-from topicscope.commands.growth import repeated
-from topicscope.synthetic.documents import MaskedDocuments
 
 needs_transformers = pytest.mark.skipif(
     find_spec("transformers") is None, reason="the benchmark compares with transformers, which is not installed"
@@ -65,13 +62,3 @@ def test_bench_without_transformers_says_what_to_install(
 def test_bench_refuses_no_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--rounds", "0"]) == 2
     assert "--rounds = 0 is not allowed" in capsys.readouterr().err
-
-
-def test_repeated_documents_have_the_same_tokens_so_many_times() -> None:
-    masked = np.array([True, False, True])
-    documents = MaskedDocuments(np.array([1, 2]), np.array([0, 4, 5]), np.array([3, 4, 6]), masked)
-    twice = repeated(documents, 2)
-    assert twice.tokens.tolist() == [0, 0, 4, 5, 4, 5]
-    assert twice.words.tolist() == [3, 3, 4, 6, 4, 6]
-    assert twice.masked.tolist() == [True, True, False, True, False, True]
-    assert twice.lengths.tolist() == [2, 4]

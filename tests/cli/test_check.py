@@ -8,13 +8,13 @@ import pytest
 
 from topicscope.cli import main
 from topicscope.settings.data import Masking
-from topicscope.theory.theorem1 import theorem_1_embedding
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem1 import theorem1_embedding
+from topicscope.theory.theorem2 import theorem2
 
 
 @pytest.fixture
 def matrix(tmp_path: Path) -> str:
-    np.save(tmp_path / "w.npy", theorem_2(10, 10, Masking()))
+    np.save(tmp_path / "w.npy", theorem2(10, 10, Masking()))
     return str(tmp_path / "w.npy")
 
 
@@ -36,7 +36,7 @@ def test_check_prints_json_alone(matrix: str, capsys: pytest.CaptureFixture[str]
 
 def test_check_takes_the_setting_from_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     masking = Masking(mask=0.3, keep=0.2, random=0.05)
-    np.save(tmp_path / "w.npy", theorem_2(4, 3, masking))
+    np.save(tmp_path / "w.npy", theorem2(4, 3, masking))
     words = ["check", str(tmp_path / "w.npy"), "--topics", "4", "--words", "3", "--mask", "0.3", "--keep", "0.2"]
     words += ["--random", "0.05", "--per-document", "3", "--dirichlet", "0.2", "--length", "5", "9", "--json"]
     assert main(words) == 0
@@ -50,7 +50,7 @@ def test_check_takes_the_setting_from_its_options(tmp_path: Path, capsys: pytest
 
 
 def test_check_shows_an_embedding_beside_theorem_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    np.save(tmp_path / "e.npy", theorem_1_embedding(10, 10, Masking(), "block", 12).T)
+    np.save(tmp_path / "e.npy", theorem1_embedding(10, 10, Masking(), "block", 12).T)
     assert main(["check", str(tmp_path / "e.npy"), "--kind", "embedding"]) == 0
     assert "Theorem 1" in capsys.readouterr().out
 

@@ -16,10 +16,10 @@ from topicscope.theory.finite_documents import finite_optimum, moments, optimum_
 from topicscope.theory.theorem1 import (
     semidefinite_map_with_bias,
     semidefinite_optimum,
-    theorem_1_bias,
-    theorem_1_embedding,
+    theorem1_bias,
+    theorem1_embedding,
 )
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 DATA = Data(topics=3, words=2, length=(5, 9))
 MASKING = Masking(mask=0.3)
@@ -59,7 +59,7 @@ def test_the_finite_optimum_itself_is_at_no_distance_from_it(tmp_path: Path) -> 
 
 
 def test_theorem_2_itself_is_at_no_distance_from_theorem_2(tmp_path: Path) -> None:
-    save_file({"w": theorem_2(3, 2, MASKING)}, tmp_path / "w.safetensors")
+    save_file({"w": theorem2(3, 2, MASKING)}, tmp_path / "w.safetensors")
     found = check(tmp_path / "w.safetensors", DATA, MASKING)
     assert found.theorem_2 is not None
     assert found.theorem_2.distance == 0
@@ -68,12 +68,12 @@ def test_theorem_2_itself_is_at_no_distance_from_theorem_2(tmp_path: Path) -> No
 
 
 def test_an_embedding_is_compared_with_theorem_1_and_the_semidefinite_optimum(tmp_path: Path) -> None:
-    np.save(tmp_path / "block.npy", theorem_1_embedding(3, 2, MASKING, "block", 4).T)
+    np.save(tmp_path / "block.npy", theorem1_embedding(3, 2, MASKING, "block", 4).T)
     found = check(tmp_path / "block.npy", DATA, MASKING, kind="embedding")
     assert found.lemma_1 is None
     assert found.theorem_1 is not None
     assert found.theorem_1.distance < 1e-14
-    best = semidefinite_optimum(POPULATION, theorem_1_bias(3, 2, MASKING))
+    best = semidefinite_optimum(POPULATION, theorem1_bias(3, 2, MASKING))
     np.save(tmp_path / "best.npy", best.embedding().T)
     reached = check(tmp_path / "best.npy", DATA, MASKING, kind="embedding")
     assert reached.finite is not None
@@ -123,7 +123,7 @@ def test_trained_biases_with_l2_are_moved_into_the_matrix(tmp_path: Path) -> Non
 
 
 def test_an_embedding_trained_alone_is_compared_with_the_semidefinite_optimum(tmp_path: Path) -> None:
-    bias = theorem_1_bias(3, 2, MASKING)
+    bias = theorem1_bias(3, 2, MASKING)
     embedding = semidefinite_optimum(POPULATION, bias, 1e-3).embedding().T
     parts: dict[str, Any] = {
         **UNIFORM,

@@ -6,7 +6,7 @@ import pytest
 from topicscope.measure.blocks import block_sums, centred_columns, pattern
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.theorem2 import diagonal_value, theorem_2
+from topicscope.theory.theorem2 import diagonal_value, theorem2
 
 TOPICS = TopicModel.from_settings(Data()).word_topics
 
@@ -16,12 +16,12 @@ def _noisy(matrix: np.ndarray, noise: float) -> np.ndarray:
 
 
 def test_theorem_2_is_a_block_pattern_and_the_diagonal_member_a_diagonal_one() -> None:
-    assert pattern(_noisy(theorem_2(10, 10, Masking()), 0.02), TOPICS) == "block"
+    assert pattern(_noisy(theorem2(10, 10, Masking()), 0.02), TOPICS) == "block"
     assert pattern(_noisy(diagonal_value(10, 10, Masking()), 0.02), TOPICS) == "diagonal"
 
 
 def test_a_pattern_below_the_noise_or_along_other_topics_is_none() -> None:
-    block = theorem_2(10, 10, Masking())
+    block = theorem2(10, 10, Masking())
     assert pattern(_noisy(block, 1.0), TOPICS) == "none"
     shuffled = np.concatenate([[0], np.random.default_rng(0).permutation(TOPICS[1:])])
     assert pattern(_noisy(block - np.diag(np.diag(block)), 0.02), shuffled) == "none"
@@ -47,7 +47,7 @@ def test_centring_columns_leaves_what_softmax_sees() -> None:
 
 def test_block_sums_are_theorem_1s_sums() -> None:
     # Σ over the own topic: v·same-topic entries; over another one: v·different-topic entries.
-    own, other = block_sums(theorem_2(10, 10, Masking()), TOPICS)
+    own, other = block_sums(theorem2(10, 10, Masking()), TOPICS)
     assert own == pytest.approx(10 * 0.1080202, abs=1e-5)
     assert other == pytest.approx(10 * -0.0075867, abs=1e-5)
     assert own - other == pytest.approx(1 / (1 - 0.9 * 0.15))

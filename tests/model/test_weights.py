@@ -11,7 +11,7 @@ from topicscope.model.weights import initial_weights
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 TOPIC = np.array([0, 1, 1, 2, 2, 3, 3])
 SAME_TOPIC = (TOPIC[:, None] == TOPIC) & (TOPIC > 0)
@@ -46,7 +46,7 @@ def test_identity_zero_and_theorem_starts_are_those_matrices() -> None:
     assert (started("embedding", "identity") == np.eye(7)).all()
     assert (started("key", "zero") == 0).all()
     masking = small_settings().masking
-    assert (started("value", "theorem")[0] == theorem_2(3, 2, masking)).all()
+    assert (started("value", "theorem")[0] == theorem2(3, 2, masking)).all()
 
 
 @pytest.mark.parametrize("start", ["theorem", "block", "diagonal"])

@@ -1,4 +1,5 @@
 import dataclasses
+import importlib
 
 import numpy as np
 import pytest
@@ -73,9 +74,9 @@ def test_a_wrong_constant_makes_theorem_2_fail(monkeypatch: pytest.MonkeyPatch, 
     def wrong_constants(topics: int, words: int, masking: Masking) -> Constants:
         return wrong
 
-    monkeypatch.setattr("topicscope.theory.theorem2.constants", wrong_constants)
+    monkeypatch.setattr(importlib.import_module("topicscope.theory.theorem2"), "constants", wrong_constants)
     assert decided(CLAIMS["theorem2/matrix"]) == "fails"
-    monkeypatch.setattr("topicscope.theory.lemma1.constants", wrong_constants)
+    monkeypatch.setattr(importlib.import_module("topicscope.theory.lemma1"), "constants", wrong_constants)
     assert decided(CLAIMS["lemma1/minimisers"]) == "fails"
 
 
@@ -85,7 +86,7 @@ def test_documents_that_all_look_alike_have_more_minimisers_than_lemma_1s(monkey
 
 
 def test_the_wrong_bias_makes_theorem_1_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(exact_uniform, "theorem_1_bias", lambda topics, words, masking: np.zeros(topics * words + 1))
+    monkeypatch.setattr(exact_uniform, "theorem1_bias", lambda topics, words, masking: np.zeros(topics * words + 1))
     assert decided(CLAIMS["theorem1/optimal"]) == "fails"
     assert decided(CLAIMS["theorem1/example-corrected"]) == "fails"
 
@@ -127,6 +128,6 @@ def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> Non
         drawn = {drawing.name for drawing in drawings(preset)}
         assert {claim.figure for claim in claims(preset) if claim.figure} <= drawn
         assert len(drawn) == (8 if preset.full else 4)
-    figure = exact_attention.draw_landscape(exact_attention.SMALL, "block", {})
+    figure = exact_attention.draw_landscape(exact_attention.SMALL, "block", {}).figure
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("α = 6.292, β = 1" in text for text in texts)

@@ -9,7 +9,7 @@ import pytest
 from topicscope.paper import landscape_grids
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.paper.landscape_grids import landscape_grid, write_landscapes
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments
 
 TINY = InfiniteDocuments(topics=4, per_document=2, words=3)
@@ -17,7 +17,7 @@ TINY = InfiniteDocuments(topics=4, per_document=2, words=3)
 
 def test_a_grid_is_the_loss_by_brute_force_with_alpha_along_rows() -> None:
     about, weights, loss = landscape_grid(TINY, "block", points=5)
-    matrix = theorem_2_classes(4, 3, TINY.masking).matrix(4, 3)
+    matrix = theorem2_classes(4, 3, TINY.masking).matrix(4, 3)
     assert loss[1, 3] == pytest.approx(enumerated_loss(TINY, matrix, weights[1], weights[3]), abs=1e-12)
     assert loss[1, 3] != pytest.approx(loss[3, 1], abs=1e-6)
     assert about["loss"] <= loss.min()

@@ -8,7 +8,7 @@ from topicscope.paper import masking, robustness
 from topicscope.paper.claim import PRESETS
 from topicscope.settings import Masking
 from topicscope.synthetic.topics import equal_topics
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 QUICK = PRESETS["quick"]
 
@@ -35,7 +35,7 @@ def test_robustness_claims_turn_with_shuffled_topics_and_uniform_attention() -> 
     jitter = 1 + 0.001 * np.arange(SEEDS)[:, None]
     good = fabricate(
         experiments_of(value)[0],
-        value=theorem_2(10, 10, Masking()),
+        value=theorem2(10, 10, Masking()),
         noise=0.005,
         attention=np.array([5.0, 3, 1, 1, 5]) * jitter,
     )

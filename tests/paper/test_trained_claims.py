@@ -15,7 +15,7 @@ from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import key_gradient
 from topicscope.theory.finite_documents import finite_optimum, gradient_descent
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 QUICK = PRESETS["quick"]
 NOISE = 0.005
@@ -26,7 +26,7 @@ def _claim(module: object, name: str) -> Claim:
 
 
 def test_figure_1_holds_for_blocks_and_turns_with_shuffled_topics_or_without_training() -> None:
-    blocks = np.linalg.cholesky(theorem_2(10, 10, Masking())[1:, 1:] + 0.08 + 0.01 * np.eye(100))
+    blocks = np.linalg.cholesky(theorem2(10, 10, Masking())[1:, 1:] + 0.08 + 0.01 * np.eye(100))
     table = np.zeros((101, 101))
     table[1:, 1:] = blocks
     experiment = figure1.experiment(QUICK, "squared", "adam")

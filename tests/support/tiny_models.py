@@ -81,7 +81,7 @@ def save_tiny(kind: str, folder: Path, *, seed: int = 0, **more: Any) -> Path:
         # DeBERTa's code uses what torch no longer recommends.
         warnings.simplefilter("ignore")
         torch.manual_seed(seed)
-        network = AutoModel.from_config(tiny_config(kind, **more))  # type: ignore[no-untyped-call]
+        network = AutoModel.from_config(tiny_config(kind, **more))
         with torch.no_grad():
             for parameter in network.parameters():
                 if parameter.ndim == 2:
@@ -102,7 +102,7 @@ def save_tokenizer(folder: Path, words: list[str]) -> list[str]:
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
     )
-    fast = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         unk_token="[UNK]",
         pad_token="[PAD]",

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import ClassMatrix, theorem_2_classes
+from topicscope.theory.finite_documents import ClassMatrix, theorem2_classes
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.lemma1 import lemma_1
-from topicscope.theory.theorem2 import diagonal_value, theorem_2
+from topicscope.theory.lemma1 import lemma1
+from topicscope.theory.theorem2 import diagonal_value, theorem2
 
 Classes = Callable[[int, int, Masking], ClassMatrix]
 PAPER = InfiniteDocuments(topics=10, per_document=2, words=10)
@@ -143,11 +143,11 @@ def test_gradient_and_hessian_equal_finite_differences_often(
 
 
 def test_the_derivative_comparison_tells_a_wrong_point_apart() -> None:
-    landscape = Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))
+    landscape = Landscape(PAPER, theorem2_classes(10, 10, PAPER.masking))
     assert abs(landscape.gradient(3.0, 2.0) - landscape.gradient(3.5, 2.0)).max() > 1e-4
 
 
-@pytest.mark.parametrize(("classes", "matrix"), [(theorem_2_classes, theorem_2), (diagonal_classes, diagonal_value)])
+@pytest.mark.parametrize(("classes", "matrix"), [(theorem2_classes, theorem2), (diagonal_classes, diagonal_value)])
 def test_the_named_values_are_the_closed_forms_and_in_lemma_1s_family(
     classes: Classes, matrix: Callable[[int, int, Masking], np.ndarray]
 ) -> None:
@@ -155,9 +155,9 @@ def test_the_named_values_are_the_closed_forms_and_in_lemma_1s_family(
     value = classes(4, 3, masking)
     found = value.matrix(4, 3)
     np.testing.assert_allclose(found, matrix(4, 3, masking), atol=1e-14)
-    np.testing.assert_allclose(lemma_1(4, 3, masking).project(found), found, atol=1e-12)
+    np.testing.assert_allclose(lemma1(4, 3, masking).project(found), found, atol=1e-12)
     nudged = ClassMatrix(value.mask_column + 0.1, value.same_word, value.same_topic, value.different_topic)
-    assert abs(lemma_1(4, 3, masking).project(nudged.matrix(4, 3)) - nudged.matrix(4, 3)).max() > 1e-3
+    assert abs(lemma1(4, 3, masking).project(nudged.matrix(4, 3)) - nudged.matrix(4, 3)).max() > 1e-3
 
 
 def scaled_gradient(landscape: Landscape, optimum: AttentionOptimum) -> np.ndarray:
@@ -179,7 +179,7 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
     found = float(landscape.explained(optimum.alpha, optimum.beta))
     assert found >= best - 1e-13
     assert optimum.loss <= optimum.loss_uniform + 1e-15
-    if classes is theorem_2_classes and optimum.flat is None:
+    if classes is theorem2_classes and optimum.flat is None:
         assert optimum.beta == 1
         assert optimum.weighted_average >= 1 - 1e-12
     # Control: away from the optimum the conditions do not hold, unless the loss is flat there.
@@ -188,7 +188,7 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
         assert abs(away).max() > 1e-12
 
 
-minimum_cases = given(settings_of_documents(most_topics=60), st.sampled_from([theorem_2_classes, diagonal_classes]))
+minimum_cases = given(settings_of_documents(most_topics=60), st.sampled_from([theorem2_classes, diagonal_classes]))
 
 
 @minimum_cases
@@ -208,13 +208,13 @@ def test_the_minimiser_satisfies_kkt_and_beats_a_fine_grid_often(
 
 @pytest.mark.parametrize("topics", [10**3, 10**6, 10**8])
 @pytest.mark.parametrize("per_document", [2, 100])
-@pytest.mark.parametrize("classes", [theorem_2_classes, diagonal_classes])
+@pytest.mark.parametrize("classes", [theorem2_classes, diagonal_classes])
 def test_the_minimiser_holds_at_any_number_of_topics(topics: int, per_document: int, classes: Classes) -> None:
     check_minimum(InfiniteDocuments(topics=topics, per_document=per_document, words=10), classes)
 
 
 def test_the_papers_numbers() -> None:
-    block = Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))
+    block = Landscape(PAPER, theorem2_classes(10, 10, PAPER.masking))
     optimum = minimise(block)
     assert optimum.loss_uniform == pytest.approx(0.95, abs=1e-12)
     assert optimum.loss == pytest.approx(0.94610274, abs=5e-9)
@@ -223,7 +223,7 @@ def test_the_papers_numbers() -> None:
     wide = minimise(block, free_mask_key=True)
     assert wide.loss == pytest.approx(0.9460688, abs=5e-8)
     larger = InfiniteDocuments(topics=100, per_document=10, words=10)
-    optimum = minimise(Landscape(larger, theorem_2_classes(100, 10, larger.masking)))
+    optimum = minimise(Landscape(larger, theorem2_classes(100, 10, larger.masking)))
     assert optimum.loss == pytest.approx(0.98189325, abs=5e-9)
     assert (optimum.alpha, optimum.beta) == pytest.approx((46.20, 1.0), abs=5e-3)
     diagonal = minimise(Landscape(PAPER, diagonal_classes(10, 10, PAPER.masking)))
@@ -235,7 +235,7 @@ def test_the_papers_numbers() -> None:
 @pytest.mark.parametrize("free_mask_key", [False, True])
 def test_however_rare_mask_queries_are_their_weight_is_exactly_one(mask: float, free_mask_key: bool) -> None:
     documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(mask=mask))
-    block = theorem_2_classes(10, 10, documents.masking)
+    block = theorem2_classes(10, 10, documents.masking)
     optimum = minimise(Landscape(documents, block), free_mask_key=free_mask_key)
     assert optimum.beta == 1
     assert optimum.flat is None
@@ -248,7 +248,7 @@ def test_however_rare_mask_queries_are_their_weight_is_exactly_one(mask: float, 
 
 def test_uniform_attention_has_the_loss_of_a_perfect_word_distribution() -> None:
     # Any member of Lemma 1's family predicts P_w exactly: 1 − 1/(τv).
-    for classes in (theorem_2_classes, diagonal_classes):
+    for classes in (theorem2_classes, diagonal_classes):
         landscape = Landscape(PAPER, classes(10, 10, PAPER.masking))
         assert float(landscape.loss(1.0, 1.0)) == pytest.approx(1 - 1 / 20, abs=1e-13)
         assert float(landscape.loss(1.0, 3.0)) != pytest.approx(1 - 1 / 20, abs=1e-6)
@@ -257,7 +257,7 @@ def test_uniform_attention_has_the_loss_of_a_perfect_word_distribution() -> None
 def test_remark_5_holds_for_word_queries_and_blocks_only() -> None:
     alpha = np.array([1.0, 3.0, 5.0])
     beta = 10 * 4.0 - 9 * alpha
-    value = theorem_2_classes(10, 10, PAPER.masking)
+    value = theorem2_classes(10, 10, PAPER.masking)
     assert np.ptp(Landscape(PAPER, value, mask_queries=False).loss(alpha, beta)) < 1e-14
     assert np.ptp(Landscape(PAPER, value).loss(alpha, beta)) > 1e-4
     diagonal = diagonal_classes(10, 10, PAPER.masking)
@@ -276,7 +276,7 @@ def test_flat_directions_are_reported_and_are_flat(
     words: int, keep: float, random: float, mask_queries: bool, said: str
 ) -> None:
     documents = InfiniteDocuments(topics=10, per_document=2, words=words, masking=Masking(keep=keep, random=random))
-    landscape = Landscape(documents, theorem_2_classes(10, words, documents.masking), mask_queries)
+    landscape = Landscape(documents, theorem2_classes(10, words, documents.masking), mask_queries)
     optimum = minimise(landscape)
     assert optimum.flat is not None
     assert said in optimum.flat
@@ -285,14 +285,14 @@ def test_flat_directions_are_reported_and_are_flat(
     assert other == pytest.approx(optimum.loss, abs=1e-14)
     across = float(landscape.loss(optimum.alpha + 1, optimum.beta + 1))
     assert across > optimum.loss + 1e-6
-    assert minimise(Landscape(PAPER, theorem_2_classes(10, 10, PAPER.masking))).flat is None
+    assert minimise(Landscape(PAPER, theorem2_classes(10, 10, PAPER.masking))).flat is None
 
 
 @pytest.mark.parametrize(("keep", "random"), [(0.7, 0.3), (0.58, 0.42)])
 def test_probabilities_that_add_up_to_one_but_for_rounding_leave_no_mask_queries(keep: float, random: float) -> None:
     masking = Masking(keep=keep, random=random)
     with pytest.raises(InputError, match="divide by"):
-        theorem_2_classes(10, 10, masking)
+        theorem2_classes(10, 10, masking)
     documents = InfiniteDocuments(topics=10, per_document=2, words=10, masking=masking)
     flat = minimise(Landscape(documents, ClassMatrix(0.0, 0.1, 0.1, -0.01))).flat
     assert flat is not None
@@ -323,7 +323,7 @@ def test_where_no_key_has_weight_there_is_no_attention() -> None:
 def test_a_landscape_of_200_by_200_points_does_not_depend_on_the_number_of_topics() -> None:
     axis = np.geomspace(1e-2, 1e6, 200)
     documents = InfiniteDocuments(topics=10**8, per_document=3000, words=10)
-    landscape = Landscape(documents, theorem_2_classes(10**8, 10, documents.masking))
+    landscape = Landscape(documents, theorem2_classes(10**8, 10, documents.masking))
     loss = landscape.loss(axis[:, None], axis[None, :])
     assert loss.shape == (200, 200)
     assert np.isfinite(loss).all()
@@ -333,8 +333,8 @@ def test_settings_without_queries_or_with_too_many_topics_are_refused() -> None:
     masking = Masking(keep=0.0, random=0.0)
     documents = InfiniteDocuments(topics=4, per_document=2, words=3, masking=masking)
     with pytest.raises(InputError, match="no query is left"):
-        Landscape(documents, theorem_2_classes(4, 3, masking), mask_queries=False)
+        Landscape(documents, theorem2_classes(4, 3, masking), mask_queries=False)
     with pytest.raises(InputError, match="per_document = 5 is not allowed"):
         InfiniteDocuments(topics=4, per_document=5, words=3)
     with pytest.raises(InputError, match="divide by"):
-        theorem_2_classes(4, 3, Masking(keep=0.5, random=0.5))
+        theorem2_classes(4, 3, Masking(keep=0.5, random=0.5))

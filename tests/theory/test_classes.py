@@ -19,9 +19,9 @@ from topicscope.theory.finite_documents import (
     infinite_moments,
     moments,
     population_loss,
-    theorem_2_classes,
+    theorem2_classes,
 )
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 
 @st.composite
@@ -80,15 +80,15 @@ def test_the_papers_setting_by_classes() -> None:
     values = [found.mask_column, found.same_word, found.same_topic, found.different_topic]
     np.testing.assert_allclose(values, [0.01, 0.2152863, 0.1016500, -0.0014460], atol=5e-8)
     assert class_loss(found, by_class) == pytest.approx(0.94532184, abs=5e-9)
-    theorem = theorem_2_classes(10, 10, Masking())
-    np.testing.assert_allclose(theorem.matrix(10, 10), theorem_2(10, 10, Masking()), atol=1e-16)
+    theorem = theorem2_classes(10, 10, Masking())
+    np.testing.assert_allclose(theorem.matrix(10, 10), theorem2(10, 10, Masking()), atol=1e-16)
     assert class_loss(theorem, by_class) == pytest.approx(0.94562537, abs=5e-9)
 
 
 def test_very_many_topics_take_no_time() -> None:
     data = Data(sampler="topics", topics=10**8, per_document=3000)
     infinite = class_moments(data, Masking(), infinite=True)
-    theorem = theorem_2_classes(data.topics, data.words, Masking())
+    theorem = theorem2_classes(data.topics, data.words, Masking())
     least = class_loss(class_optimum(infinite), infinite)
     # A word of the document has probability 1/(τv): the least loss is 1 − 1/(τv).
     assert class_loss(theorem, infinite) == pytest.approx(1 - 1 / 30_000, abs=1e-12)

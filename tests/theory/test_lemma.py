@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
 from topicscope.synthetic.masking import expected_frequencies
-from topicscope.theory.lemma1 import constants, hessian_null_rows, hessian_rank, lemma_1, require_topic_sets
-from topicscope.theory.theorem1 import theorem_1, theorem_1_bias
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.lemma1 import constants, hessian_null_rows, hessian_rank, lemma1, require_topic_sets
+from topicscope.theory.theorem1 import theorem1, theorem1_bias
+from topicscope.theory.theorem2 import theorem2
 
 
 @st.composite
@@ -45,11 +45,11 @@ def listed_gradient(matrix: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndar
 def check_family_is_exactly_the_minimisers(setting: tuple[int, int, int, Masking], seed: int) -> None:
     topics, words, _, masking = setting
     y, x = documents(*setting)
-    family = lemma_1(topics, words, masking)
+    family = lemma1(topics, words, masking)
     random = np.random.default_rng(seed)
     tokens = family.vocabulary
     members = [family.member(random.normal(size=tokens), random.normal(size=(tokens, tokens - 1))) for _ in range(2)]
-    least = listed_loss(theorem_2(topics, words, masking), y, x)
+    least = listed_loss(theorem2(topics, words, masking), y, x)
     size = max(abs(member).max() for member in members) ** 2
     for member in members:
         assert abs(listed_gradient(member, y, x)).max() < 1e-12 * size
@@ -83,7 +83,7 @@ def test_lemma_1_family_is_exactly_the_set_of_minimisers_over_many_settings(
 @given(small_settings(), st.integers(0, 2**32 - 1))
 def test_the_projection_is_the_nearest_member(setting: tuple[int, int, int, Masking], seed: int) -> None:
     topics, words, _, masking = setting
-    family = lemma_1(topics, words, masking)
+    family = lemma1(topics, words, masking)
     random = np.random.default_rng(seed)
     matrix, other = random.normal(size=(2, family.vocabulary, family.vocabulary))
     nearest = family.project(matrix)
@@ -97,7 +97,7 @@ def test_lemma_1_clauses_hold_as_printed() -> None:
     masking = Masking(mask=0.3, keep=0.2, random=0.15)
     random = np.random.default_rng(0)
     u = random.normal(size=13)
-    member = lemma_1(4, 3, masking).member(u, random.normal(size=(13, 12)))
+    member = lemma1(4, 3, masking).member(u, random.normal(size=(13, 12)))
     p_m, p_c, p_r = masking.mask, masking.keep, masking.random
     sums = member[:, 1:].reshape(13, 4, 3).sum(axis=2)
     own = np.arange(12) // 3
@@ -120,14 +120,14 @@ def test_theorem_1_is_lemma_1_with_the_bias_moved_into_the_matrix(
 ) -> None:
     topics, words, _, masking = setting
     y, x = documents(*setting)
-    family, bias = theorem_1(topics, words, masking), theorem_1_bias(topics, words, masking)
+    family, bias = theorem1(topics, words, masking), theorem1_bias(topics, words, masking)
     tokens = family.vocabulary
     random = np.random.default_rng(seed)
     member = family.member(random.normal(size=tokens), random.normal(size=(tokens, tokens - 1)))
     size = abs(member).max()
     moved = member + bias[:, None]
-    np.testing.assert_allclose(lemma_1(topics, words, masking).project(moved), moved, atol=1e-12 * size)
-    least = listed_loss(theorem_2(topics, words, masking), y, x)
+    np.testing.assert_allclose(lemma1(topics, words, masking).project(moved), moved, atol=1e-12 * size)
+    least = listed_loss(theorem2(topics, words, masking), y, x)
     assert listed_loss(member, y, x, bias) == pytest.approx(least, abs=1e-12 * size**2)
     assert listed_loss(member, y, x, bias + 0.1) > least + 1e-3
 

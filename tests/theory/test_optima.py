@@ -9,16 +9,16 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Masking
 from topicscope.theory.check import infinite_topic_moments
 from topicscope.theory.finite_documents import embedding_loss, population_loss, ridge_path
-from topicscope.theory.lemma1 import constants, lemma_1
+from topicscope.theory.lemma1 import constants, lemma1
 from topicscope.theory.theorem1 import (
     paper_diagonal_embedding,
     paper_diagonal_excess_loss,
     realisable,
-    theorem_1,
-    theorem_1_bias,
-    theorem_1_embedding,
+    theorem1,
+    theorem1_bias,
+    theorem1_embedding,
 )
-from topicscope.theory.theorem2 import block_value, diagonal_value, theorem_2
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2
 
 PAPER = Masking()
 Setting = tuple[int, int, int, Masking]
@@ -33,7 +33,7 @@ def small_settings(draw: st.DrawFn) -> Setting:
 
 
 def test_theorem_2_has_the_papers_values_at_the_defaults() -> None:
-    matrix = theorem_2(10, 10, PAPER)
+    matrix = theorem2(10, 10, PAPER)
     found = [matrix[1, 0], matrix[1, 1], matrix[1, 2], matrix[1, 11], matrix[100, 100], matrix[0, 5]]
     expected = [0.0541908, 0.1080202, 0.1080202, -0.0075867, 0.1080202, 0]
     np.testing.assert_allclose(found, expected, atol=5e-8)
@@ -42,7 +42,7 @@ def test_theorem_2_has_the_papers_values_at_the_defaults() -> None:
 def check_theorem_2_is_the_ridge_limit(setting: Setting) -> None:
     topics, words, per_document, masking = setting
     population = infinite_topic_moments(topics, words, per_document, masking)
-    limit = theorem_2(topics, words, masking)
+    limit = theorem2(topics, words, masking)
     smallest, largest = np.linalg.eigvalsh(population.second)[[-topics, -1]]
     ridges = smallest * np.array([1.0, 1e-2, 1e-4, 1e-6])
     # Straight solves, apart from the eigendecomposition of ridge_path.
@@ -77,8 +77,8 @@ def test_theorem_2_is_the_ridge_limit_over_many_settings(setting: Setting) -> No
 def test_theorem_2_is_the_smallest_member_of_lemma_1s_family(setting: Setting) -> None:
     topics, words, _, masking = setting
     zero = np.zeros((topics * words + 1, topics * words + 1))
-    nearest = lemma_1(topics, words, masking).project(zero)
-    np.testing.assert_allclose(nearest, theorem_2(topics, words, masking), atol=1e-12)
+    nearest = lemma1(topics, words, masking).project(zero)
+    np.testing.assert_allclose(nearest, theorem2(topics, words, masking), atol=1e-12)
     assert np.linalg.norm(block_value(topics, words, masking)) > np.linalg.norm(nearest)
 
 
@@ -106,13 +106,13 @@ def drawn_u(topics: int, words: int, masking: Masking, seed: int) -> np.ndarray:
 def check_embeddings_are_optimal(setting: Setting, seed: int) -> None:
     topics, words, per_document, masking = setting
     population = infinite_topic_moments(topics, words, per_document, masking)
-    bias = theorem_1_bias(topics, words, masking)
-    least = population_loss(theorem_2(topics, words, masking), population)
+    bias = theorem1_bias(topics, words, masking)
+    least = population_loss(theorem2(topics, words, masking), population)
     u = drawn_u(topics, words, masking, seed)
-    family = theorem_1(topics, words, masking)
+    family = theorem1(topics, words, masking)
     for pattern, rank in (("block", topics), ("diagonal", topics * words)):
         for chosen, width in ((None, rank), (u, rank + 1)):
-            embedding = theorem_1_embedding(topics, words, masking, pattern, width, chosen)  # type: ignore[arg-type]
+            embedding = theorem1_embedding(topics, words, masking, pattern, width, chosen)  # type: ignore[arg-type]
             gram = embedding.T @ embedding
             size = abs(gram).max() ** 2
             assert np.linalg.matrix_rank(gram, hermitian=True, tol=1e-9) == width
@@ -121,8 +121,8 @@ def check_embeddings_are_optimal(setting: Setting, seed: int) -> None:
             np.testing.assert_allclose(family.fit(gram), expected, atol=1e-10 * size)
             np.testing.assert_allclose(family.project(gram), gram, atol=1e-10 * size)
             with pytest.raises(InputError, match=f"dimension = {width - 1} .* rank {width}"):
-                theorem_1_embedding(topics, words, masking, pattern, width - 1, chosen)  # type: ignore[arg-type]
-    nudged = theorem_1_embedding(topics, words, masking, "block", topics) + 0.1
+                theorem1_embedding(topics, words, masking, pattern, width - 1, chosen)  # type: ignore[arg-type]
+    nudged = theorem1_embedding(topics, words, masking, "block", topics) + 0.1
     assert embedding_loss(nudged, population, bias) > least + 1e-6
 
 
@@ -152,19 +152,19 @@ def test_a_u_that_is_not_realisable_makes_every_member_asymmetric_or_indefinite(
     column = (-c2 * unequal[1:]).reshape(topics, words).sum(axis=1)
     assert abs(column - words * unequal[0]).max() > 1e-6
     assert not realisable(-u, topics, words, masking)
-    assert theorem_1(topics, words, masking).member(-u)[0, 0] < 0
+    assert theorem1(topics, words, masking).member(-u)[0, 0] < 0
     assert not realisable(np.append(0.0, u[1:]), topics, words, masking)
     with pytest.raises(InputError, match="no embedding realises it"):
-        theorem_1_embedding(topics, words, masking, "block", 100, unequal)
+        theorem1_embedding(topics, words, masking, "block", 100, unequal)
 
 
 def test_the_papers_diagonal_example_predicts_mask_tokens_at_a_cost() -> None:
-    population, bias = infinite_topic_moments(10, 10, 2, PAPER), theorem_1_bias(10, 10, PAPER)
-    least = population_loss(theorem_2(10, 10, PAPER), population)
+    population, bias = infinite_topic_moments(10, 10, 2, PAPER), theorem1_bias(10, 10, PAPER)
+    least = population_loss(theorem2(10, 10, PAPER), population)
     excess = embedding_loss(paper_diagonal_embedding(10, 10, PAPER), population, bias) - least
     assert excess == pytest.approx(paper_diagonal_excess_loss(PAPER), abs=1e-12)
     assert paper_diagonal_excess_loss(PAPER) == pytest.approx(0.01925, abs=5e-6)
-    corrected = theorem_1_embedding(10, 10, PAPER, "diagonal", 101)
+    corrected = theorem1_embedding(10, 10, PAPER, "diagonal", 101)
     assert embedding_loss(corrected, population, bias) == pytest.approx(least, abs=1e-12)
     # §4's "for all i" would give [MASK] a bias too.
     everywhere = np.full(101, bias[1])

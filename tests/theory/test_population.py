@@ -24,7 +24,7 @@ from topicscope.theory.finite_documents import (
     population_loss,
     ridge_path,
 )
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem2 import theorem2
 
 PAPER = moments(TopicModel.from_settings(Data()), Masking())
 
@@ -163,7 +163,7 @@ def test_mixing_the_two_averages_moves_the_mask_column_by_a_factor_of_six() -> N
 
 def test_the_finite_losses_of_the_papers_setting() -> None:
     assert population_loss(finite_optimum(PAPER), PAPER) == pytest.approx(0.94532184, abs=5e-9)
-    assert population_loss(theorem_2(10, 10, Masking()), PAPER) == pytest.approx(0.94562537, abs=5e-9)
+    assert population_loss(theorem2(10, 10, Masking()), PAPER) == pytest.approx(0.94562537, abs=5e-9)
 
 
 def test_a_small_ridge_already_moves_the_finite_optimum_far() -> None:

@@ -18,16 +18,16 @@ from topicscope.theory.check import (
     residuals,
 )
 from topicscope.theory.finite_documents import population_loss
-from topicscope.theory.lemma1 import constants, lemma_1
-from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem_1_embedding
-from topicscope.theory.theorem2 import block_value, theorem_2
+from topicscope.theory.lemma1 import constants, lemma1
+from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem1_embedding
+from topicscope.theory.theorem2 import block_value, theorem2
 
 MASKING = Masking()
 CLAUSES = ("1a", "1b", "2a", "3a", "3b")
 
 
 def test_theorem_2_has_no_residual_and_the_block_member_is_in_the_family_alone() -> None:
-    found = residuals(theorem_2(10, 10, MASKING), 10, 10, MASKING)
+    found = residuals(theorem2(10, 10, MASKING), 10, 10, MASKING)
     assert max(found.lemma_1.clauses[name].worst for name in CLAUSES) < 1e-14
     assert found.theorem_2.distance == 0
     assert found.theorem_2.loss == pytest.approx(0.95, abs=1e-12)
@@ -45,7 +45,7 @@ def test_the_distance_and_the_excess_loss_are_those_of_the_projection(topics: in
     random = np.random.default_rng(seed)
     matrix = random.normal(size=(topics * words + 1,) * 2)
     found = residuals(matrix, topics, words, MASKING, per_document=1).lemma_1
-    nearest = lemma_1(topics, words, MASKING).project(matrix)
+    nearest = lemma1(topics, words, MASKING).project(matrix)
     assert found.distance == pytest.approx(np.linalg.norm(matrix - nearest))
     population = infinite_topic_moments(topics, words, 1, MASKING)
     excess = population_loss(matrix, population) - population_loss(nearest, population)
@@ -61,7 +61,7 @@ def test_the_distance_and_the_excess_loss_are_those_of_the_projection(topics: in
 
 def test_a_nudge_shows_in_its_own_class_and_clause() -> None:
     topic = equal_word_topics(10, 10)
-    matrix = theorem_2(10, 10, MASKING)
+    matrix = theorem2(10, 10, MASKING)
     matrix[5, 5] += 0.3
     found = residuals(matrix, 10, 10, MASKING)
     assert found.theorem_2.clauses["same_word"].worst == pytest.approx(0.3)
@@ -85,7 +85,7 @@ def test_classes_without_entries_are_none() -> None:
 
 
 def test_theorem_1_residuals_single_out_the_papers_example() -> None:
-    right = theorem_1_embedding(10, 10, MASKING, "diagonal", 100)
+    right = theorem1_embedding(10, 10, MASKING, "diagonal", 100)
     found = embedding_residuals(right.T @ right, 10, 10, MASKING)
     assert max(deviation.worst for deviation in found.clauses.values()) < 1e-14
     wrong = paper_diagonal_embedding(10, 10, MASKING)

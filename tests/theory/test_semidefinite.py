@@ -23,12 +23,12 @@ from topicscope.theory.finite_documents import (
 from topicscope.theory.theorem1 import (
     semidefinite_map_with_bias,
     semidefinite_optimum,
-    theorem_1_bias,
-    theorem_1_embedding,
+    theorem1_bias,
+    theorem1_embedding,
 )
 
 PAPER = moments(TopicModel.from_settings(Data()), Masking())
-BIAS = theorem_1_bias(10, 10, Masking())
+BIAS = theorem1_bias(10, 10, Masking())
 
 
 def positive_part(matrix: np.ndarray) -> np.ndarray:
@@ -151,8 +151,8 @@ def test_a_ridge_on_the_embedding_beside_a_free_bias_is_refused() -> None:
 def test_in_the_papers_setting_an_embedding_alone_comes_close_to_any_matrix() -> None:
     best = semidefinite_optimum(PAPER, BIAS)
     free = population_loss(finite_optimum(PAPER, bias=BIAS), PAPER, BIAS)
-    block = embedding_loss(theorem_1_embedding(10, 10, Masking(), "block", 10), PAPER, BIAS)
-    diagonal = embedding_loss(theorem_1_embedding(10, 10, Masking(), "diagonal", 100), PAPER, BIAS)
+    block = embedding_loss(theorem1_embedding(10, 10, Masking(), "block", 10), PAPER, BIAS)
+    diagonal = embedding_loss(theorem1_embedding(10, 10, Masking(), "diagonal", 100), PAPER, BIAS)
     assert free < best.loss < block < diagonal
     assert best.loss - free == pytest.approx(1.00e-5, abs=5e-8)
     assert best.gap < 1e-13

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.theorem3 import limit_row, limit_table, theorem_3
+from topicscope.theory.theorem3 import limit_row, limit_table, theorem3
 
 THEORY_PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 
 
 def optimal_average(documents: InfiniteDocuments) -> float:
-    value = theorem_2_classes(documents.topics, documents.words, documents.masking)
+    value = theorem2_classes(documents.topics, documents.words, documents.masking)
     return minimise(Landscape(documents, value)).weighted_average
 
 
 def test_the_constants_of_the_papers_setting() -> None:
-    found = theorem_3(InfiniteDocuments(topics=10, per_document=2, words=10))
+    found = theorem3(InfiniteDocuments(topics=10, per_document=2, words=10))
     assert found.lambda1 == pytest.approx(0.5773410, abs=5e-8)
     assert found.lambda2 == pytest.approx(5866.67, abs=5e-3)
     assert (found.low, found.high) == pytest.approx((0.5773410, 58666.67), abs=5e-3)
@@ -39,16 +39,16 @@ def test_the_constants_of_the_papers_setting() -> None:
     ],
 )
 def test_a_violated_assumption_is_named(documents: InfiniteDocuments, said: str) -> None:
-    assert any(said in text for text in theorem_3(documents).violated)
+    assert any(said in text for text in theorem3(documents).violated)
 
 
 def test_without_random_words_or_kept_words_the_undefined_parts_are_none() -> None:
-    no_random = theorem_3(InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(random=0.0)))
+    no_random = theorem3(InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(random=0.0)))
     assert no_random.lambda2 is None
     assert no_random.high is None
     no_kept = InfiniteDocuments(topics=10, per_document=2, words=10, masking=Masking(keep=0.0))
-    assert theorem_3(no_kept).limit is None
-    assert theorem_3(no_kept).limit_fixed is None
+    assert theorem3(no_kept).limit is None
+    assert theorem3(no_kept).limit_fixed is None
     # There the limit is wrong, not merely undefined: uniform attention is best.
     assert optimal_average(no_kept) == pytest.approx(1.0, abs=1e-9)
 
@@ -61,7 +61,7 @@ def test_the_optimal_average_tends_to_the_limit_even_where_assumption_4_fails(wo
     ratios = []
     for topics, tau in [(10**4, 30), (10**6, 300), (10**8, 3000)]:
         documents = InfiniteDocuments(topics=topics, per_document=tau, words=words, masking=masking)
-        limit = theorem_3(documents).limit
+        limit = theorem3(documents).limit
         assert limit is not None
         ratios.append(optimal_average(documents) / limit)
     gaps = abs(np.array(ratios) - 1)
@@ -69,7 +69,7 @@ def test_the_optimal_average_tends_to_the_limit_even_where_assumption_4_fails(wo
     assert gaps[2] < 2e-3
     # Control: off Assumption 3 (τ a share of T) the limit is not approached.
     dense = InfiniteDocuments(topics=10**6, per_document=10**6 // 2, words=words, masking=masking)
-    limit = theorem_3(dense).limit
+    limit = theorem3(dense).limit
     assert limit is not None
     assert abs(optimal_average(dense) / limit - 1) > 0.05
 
@@ -83,7 +83,7 @@ def test_with_fixed_per_document_topics_the_optimal_average_tends_to_a_closed_fo
     for topics in (10**4, 10**6, 10**8):
         documents = InfiniteDocuments(topics=topics, per_document=per_document, words=10, masking=masking)
         averages.append(optimal_average(documents))
-    theorem = theorem_3(documents)
+    theorem = theorem3(documents)
     assert theorem.limit is not None
     assert theorem.limit_fixed is not None
     gaps = abs(np.array(averages) / theorem.limit_fixed - 1)
@@ -95,13 +95,13 @@ def test_with_fixed_per_document_topics_the_optimal_average_tends_to_a_closed_fo
 
 def test_with_one_word_a_topic_mask_queries_keep_the_average_from_the_limit_for_fixed_topics() -> None:
     one, two = (InfiniteDocuments(topics=10**8, per_document=2, words=words) for words in (1, 2))
-    formula = theorem_3(two).limit_fixed
+    formula = theorem3(two).limit_fixed
     assert formula == pytest.approx(14.053, abs=5e-4)
     assert optimal_average(two) == pytest.approx(formula, rel=1e-5)
-    assert theorem_3(one).limit_fixed is None
-    assert theorem_3(one).limit == theorem_3(two).limit
+    assert theorem3(one).limit_fixed is None
+    assert theorem3(one).limit == theorem3(two).limit
     # Control: at v = 1 the formula misses by far; it holds there for word queries alone.
-    value = theorem_2_classes(10**8, 1, one.masking)
+    value = theorem2_classes(10**8, 1, one.masking)
     assert minimise(Landscape(one, value)).weighted_average == pytest.approx(2.4495, abs=5e-5)
     words_alone = minimise(Landscape(one, value, mask_queries=False)).weighted_average
     assert words_alone == pytest.approx(formula, rel=1e-5)
@@ -111,7 +111,7 @@ def test_a_diagonal_value_has_the_same_limit_but_not_at_few_topics() -> None:
     ratios = []
     for topics, per_document in [(10, 2), (10**8, 3000)]:
         documents = InfiniteDocuments(topics=topics, per_document=per_document, words=10)
-        limit = theorem_3(documents).limit
+        limit = theorem3(documents).limit
         assert limit is not None
         optimum = minimise(Landscape(documents, diagonal_classes(topics, 10, documents.masking)))
         ratios.append(optimum.weighted_average / limit)
@@ -122,16 +122,16 @@ def test_a_diagonal_value_has_the_same_limit_but_not_at_few_topics() -> None:
 def test_the_lower_bound_can_fail_where_documents_have_most_topics() -> None:
     masking = Masking(mask=0.405, keep=0.311, random=0.311)
     dense = InfiniteDocuments(topics=128, per_document=122, words=45, masking=masking)
-    assert theorem_3(dense).violated == ()
+    assert theorem3(dense).violated == ()
     assert optimal_average(dense) == pytest.approx(85.13, abs=0.005)
-    assert theorem_3(dense).low == pytest.approx(90.9, abs=0.05)
+    assert theorem3(dense).low == pytest.approx(90.9, abs=0.05)
     sparse = InfiniteDocuments(topics=12_800, per_document=122, words=45, masking=masking)
-    assert optimal_average(sparse) > theorem_3(sparse).low
+    assert optimal_average(sparse) > theorem3(sparse).low
 
 
 def test_the_notes_ratio_at_a_hundred_million_topics() -> None:
     documents = InfiniteDocuments(topics=10**8, per_document=3000, words=10)
-    limit = theorem_3(documents).limit
+    limit = theorem3(documents).limit
     assert limit is not None
     assert limit / 3000 == pytest.approx(7.407, abs=5e-4)
     assert optimal_average(documents) / 3000 == pytest.approx(7.406, abs=5e-4)

@@ -94,7 +94,7 @@ class HuggingFace:
             ) from None
         self.seeds = 1
         torch.manual_seed(0)
-        self.model = BertForMaskedLM(  # type: ignore[no-untyped-call]
+        self.model = BertForMaskedLM(
             BertConfig(
                 vocab_size=vocabulary,
                 hidden_size=width,

@@ -32,7 +32,7 @@ from topicscope.theory.check import (
     residuals,
 )
 from topicscope.theory.finite_documents import Moments, finite_optimum, moments, optimum_with_bias
-from topicscope.theory.theorem1 import semidefinite_map_with_bias, semidefinite_optimum, theorem_1_bias
+from topicscope.theory.theorem1 import semidefinite_map_with_bias, semidefinite_optimum, theorem1_bias
 
 # What is not known, or not certain, about a run's optimum.
 NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
@@ -305,7 +305,7 @@ def check_embedding(
     check_tokens(len(embedding), topics, words, f"W^E⊤W^E of {source}")
     gram = embedding @ embedding.T
     found = embedding_residuals(gram, topics, words, masking, data.per_document)
-    population, bias = moments(model, masking), theorem_1_bias(topics, words, masking)
+    population, bias = moments(model, masking), theorem1_bias(topics, words, masking)
     best = semidefinite_optimum(population, bias)
     return Check(
         source=source,

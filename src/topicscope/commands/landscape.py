@@ -15,11 +15,12 @@ from topicscope.commands.terminal import console, parse, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.errors import InputError, check_at_least
 from topicscope.files import write_atomically
+from topicscope.reporting.figures import save_pictures
 from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
-from topicscope.theory.finite_documents import ClassMatrix, theorem_2_classes
+from topicscope.theory.finite_documents import ClassMatrix, theorem2_classes
 from topicscope.theory.landscape import AttentionOptimum, Landscape, diagonal_classes, minimise
 from topicscope.theory.lemma1 import require_topic_sets
-from topicscope.theory.theorem3 import Theorem3, theorem_3
+from topicscope.theory.theorem3 import Theorem3, theorem3
 
 Value = Literal["block", "diagonal"]
 
@@ -98,13 +99,13 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
     setting = setting or TheorySetting()
     with errors_with_option_names():
         require_topic_sets(setting.topics, setting.per_document)
-        make = theorem_2_classes if value == "block" else diagonal_classes
+        make = theorem2_classes if value == "block" else diagonal_classes
         classes = make(setting.topics, setting.words, setting.masking)
-    whole, theorem3 = Landscape(setting.infinite, classes), theorem_3(setting.infinite)
+    whole, bounds = Landscape(setting.infinite, classes), theorem3(setting.infinite)
     word_queries = setting.keep + setting.random > 0
     words = Landscape(setting.infinite, classes, mask_queries=False) if word_queries else None
     optimum = minimise(whole)
-    largest = max(optimum.alpha, optimum.beta, 100.0, theorem3.high or 0.0, (theorem3.limit or 0.0) * setting.words)
+    largest = max(optimum.alpha, optimum.beta, 100.0, bounds.high or 0.0, (bounds.limit or 0.0) * setting.words)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * largest, points)
     alpha, beta = weights[:, None], weights[None, :]
     return LandscapeResult(
@@ -117,7 +118,7 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
         average=whole.weighted_average(alpha, beta),
         optimum=optimum,
         word_optimum=None if words is None else minimise(words),
-        theorem3=theorem3,
+        theorem3=bounds,
     )
 
 
@@ -138,12 +139,7 @@ def write_landscape(result: LandscapeResult, out: Path) -> None:
     numbers = io.BytesIO()
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
     write_atomically(out / "landscape.npz", numbers.getvalue())
-    figure = landscape_figure(result.figure_data())
-    for kind in ("png", "svg"):
-        picture = io.BytesIO()
-        # No date inside: the same setting gives the same file.
-        figure.savefig(picture, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
-        write_atomically(out / f"landscape.{kind}", picture.getvalue())
+    save_pictures(landscape_figure(result.figure_data()).figure, out / "landscape", dpi=200)
     text = json.dumps(result.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(out / "landscape.json", text + "\n")
 

@@ -1,14 +1,17 @@
-"""What can be wrong with a probe that is asked for, as far as it shows before torch is loaded, which takes seconds."""
+"""``topicscope probe``: topic structure in pretrained models, on any corpus, into a folder.
+
+The command's options, the function :func:`probe` behind it, the folder that it writes, its figures, and the table that
+it prints. Torch is loaded only after what is asked for was checked, for it takes seconds.
+"""
 
 import contextlib
 import csv
 import io
 import json
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
@@ -19,50 +22,213 @@ from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
-from topicscope.probing.ground import corpus_row, topic_rows
-from topicscope.probing.models import check_names
-from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, Precision, ProbeSettings, TopicOptions
-from topicscope.probing.study import Finished, measure_models
-from topicscope.probing.topics import read_pairs, save_topics
-from topicscope.reporting.figures.base import save_figure
-from topicscope.reporting.figures.probe import (
+from topicscope.probing.settings import (
     MEASURES,
-    Ratio,
-    RatioRow,
-    head_maps,
-    over_checkpoints,
-    probe_notes,
-    ratio_table,
-    ratio_text,
-    word_maps,
+    SIGNIFICANT,
+    CorpusSettings,
+    Machine,
+    MeasureSettings,
+    Precision,
+    ProbeSettings,
+    Row,
+    TopicOptions,
+    check_names,
 )
-from topicscope.reporting.page import write_report
 from topicscope.reporting.rounding import with_interval
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
 
+if TYPE_CHECKING:
+    from topicscope.probing.study import Finished
+    from topicscope.reporting.figures.probe import RatioRow
 
-def check_request(models: Sequence[str], *, out: Path, settings: ProbeSettings, revisions: Sequence[str] = ()) -> None:
-    """Refuse names that do not go together, paths that are not there, a folder or a table of something else."""
+DEFAULTS, MACHINE = ProbeSettings(), Machine()
+# Too large for a table, or nested: in probe.json alone.
+ONLY_JSON = ("attention_by_layer_head", "sink")
+TOPICS = {"one": "one topic a word", "several": "several topics a word"}
+STAR = (
+    "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
+    "(attention) or topics and words (embeddings), so the two may differ."
+)
+
+DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
+alike in the embeddings, and do they attend to each other more? Each number has a 95 % interval and a test.
+
+A model is "minilm" (packaged, works offline), a folder, a name of the Hugging Face hub, or one of these after
+"random:", the same architecture untrained. Writes probe.json, probe.csv, topics.csv and figures; run again with the
+same --out, it does what is missing, and models may be added.
+
+examples:
+  topicscope probe minilm random:minilm --corpus wiki-sample --out probe
+  topicscope probe google-bert/bert-base-uncased --corpus enwiki.xml.bz2 --topics 100 --out bert
+  topicscope probe ./my-model --corpus texts.jsonl.zst --field body --out mine
+  topicscope probe EleutherAI/pythia-70m --revision step1000 step10000 step143000 --out pythia
+  topicscope probe ./run --revision checkpoint-500 checkpoint-1000 --out mine
+  topicscope probe minilm --show-words frog toad mozart schubert --out words
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
+    """Models: minilm, a folder, a hub's name, or random: and one of these."""
+
+    out: Path = Path("probe")
+    """Where results and finished work go."""
+
+    revision: tuple[str, ...] = ()
+    """Checkpoints of one model, in the order of training: revisions on the hub, or folders within a local one."""
+
+    show_words: tuple[str, ...] = ()
+    """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
+
+    text: Annotated[CorpusSettings, tyro.conf.arg(name="")] = CorpusSettings()
+    topics: Annotated[TopicOptions, tyro.conf.arg(name="")] = TopicOptions()
+    measures: Annotated[MeasureSettings, tyro.conf.arg(name="")] = MeasureSettings()
+    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+
+    dtype: Precision = "float32"
+    """Precision that models run in."""
+
+    seed: int = 0
+    """Draws untrained weights, bootstrap replicates and permutations, and starts LDA."""
+
+    quiet: bool = False
+    """No progress bar."""
+
+    json: bool = False
+    """Print the rows of probe.json on standard output, and nothing else."""
+
+
+def main(words: list[str]) -> int:
+    """Parse, run, print Table 1's layout."""
+    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
+    settings = ProbeSettings(
+        text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
+    )
+    log_to_terminal(quiet=options.quiet)
+    with progress_bar("probing", quiet=options.quiet or options.json) as report:
+        result = probe(
+            options.models,
+            out=options.out,
+            settings=settings,
+            machine=options.machine,
+            revisions=options.revision,
+            show_words=options.show_words,
+            report=report,
+        )
+    if options.json:
+        print_json(result.rows)
+        for note in result.notes:
+            console(to_errors=True).print(note)
+    else:
+        print_table(result, options.out)
+    return 0
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What came out."""
+
+    rows: list[Row]
+    """Rows of probe.json, of the models asked for."""
+
+    figures: list[Path]
+    notes: list[str]
+    """What should be known beside the numbers: the topics' quality, what could not be read of the corpus."""
+
+    out: Path = Path()
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import probe_html
+
+        return probe_html(self.rows, str(self.out))
+
+
+def probe(
+    models: Sequence[str],
+    *,
+    out: Path,
+    settings: ProbeSettings = DEFAULTS,
+    machine: Machine = MACHINE,
+    revisions: Sequence[str] = (),
+    show_words: Sequence[str] = (),
+    report: scale.Report | None = None,
+) -> Probed:
+    """Probe models into a folder. What is finished there is not measured again; models may be added later.
+
+    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these.
+    revisions: checkpoints of the one model given, in the order of training.
+    show_words: words of the heat map; the paper's nine if none are given.
+    """
     check_names(models, revisions)
-    ProbeFolder(out).check()
+    folder = ProbeFolder(out)
+    folder.check()
+    _check_files(settings)
+    from topicscope.probing.ground import corpus_row, topic_rows
+    from topicscope.probing.study import measure_models
+    from topicscope.probing.topics import save_topics
+    from topicscope.reporting.figures.probe import probe_notes
+    from topicscope.reporting.page import write_report
+
+    corpus = settings.text.open()
+    with folder.opened(settings.table(corpus)):
+        finished: list[Finished] = []
+        for each in measure_models(
+            models,
+            settings=settings,
+            machine=machine,
+            work=folder.work,
+            corpus=corpus,
+            revisions=revisions,
+            show_words=show_words,
+            report=report,
+        ):
+            finished.append(each)
+            # In the order given, not of completion: checkpoints are in the order of training.
+            finished.sort(key=lambda one: _place(one, models, revisions))
+            rows = [row for one in finished for row in one.rows]
+            # After every model: what is finished is kept if the next one fails.
+            folder.write(rows)
+        grounds = list({id(each.ground): each.ground for each in finished}.values())
+        folder.write_topics([row for ground in grounds for row in topic_rows(ground)])
+        corpora = [corpus_row(ground) for ground in grounds]
+        folder.write_corpora(corpora)
+        for ground in grounds:
+            if ground.fits:
+                kept = out / f"topics-{ground.name}"
+                kept.mkdir(exist_ok=True)
+                save_topics(ground.fits, kept)
+        folder.write_words([_word_map(each) for each in finished])
+        if report:
+            report(0, 1, "figures and page")
+        # Of all models that the folder has, whenever they were probed.
+        figures = draw(folder.rows(), folder.words(), folder.figures)
+        write_report([out], out / "report.html")
+        return Probed(rows, figures, probe_notes(corpora, rows), out)
+
+
+def _check_files(settings: ProbeSettings) -> None:
+    """Refuse paths that are not there, and a table of something else."""
     check_exists(settings.text.corpus)
     settings.topics.check_files()
     if settings.topics.word_topics:
+        from topicscope.probing.topics import read_pairs
+
         read_pairs(settings.topics.word_topics)
 
 
-# The folder that ``probe`` writes: settings, probe.json, its tables and what goes with them, and finished work.
+def _place(finished: "Finished", models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:
+    source = finished.target.source
+    return models.index(source.name), revisions.index(source.revision) if revisions else 0
 
 
-Row = dict[str, Any]
-
-
-CONTRASTS = ("cosine", "dot", "attention")
-
-
-# Too large for a table, or nested: in probe.json alone.
-ONLY_JSON = ("attention_by_layer_head", "sink")
+def _word_map(finished: "Finished") -> Row:
+    source, shown = finished.target.source, finished.shown
+    name = f"{source.name} {source.revision}".strip()
+    return {"model": name, "words": list(shown.words), "cosine": shown.cosines.tolist()}
 
 
 class ProbeFolder:
@@ -83,7 +249,6 @@ class ProbeFolder:
         """
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self.check()
-        self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
             if self.check() and self._is_measured():
                 self._refuse_other(settings)
@@ -170,18 +335,11 @@ def _table_row(row: Row) -> Row:
     return flat({name: value for name, value in row.items() if name not in ONLY_JSON})
 
 
-# Figures of ``topicscope probe`` from its rows.
-
-
-TOPICS = {"one": "one topic a word", "several": "several topics a word"}
-
-
-# Level of the tests that the map of heads marks.
-SIGNIFICANT = 0.05
-
-
 def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints."""
+    from topicscope.reporting.figures import save_figure
+    from topicscope.reporting.figures.probe import ratio_table, ratio_text
+
     folder.mkdir(exist_ok=True)
     written: list[Path] = []
     for assignment in dict.fromkeys(row["assignment"] for row in rows):
@@ -200,6 +358,9 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
+    from topicscope.reporting.figures import save_figure
+    from topicscope.reporting.figures.probe import head_maps
+
     written = []
     first = _chosen(rows, assignment=rows[0]["assignment"], embedding=rows[0]["embedding"])
     for fraction in dict.fromkeys(row["fraction"] for row in first):
@@ -220,6 +381,9 @@ def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def _words(maps: Sequence[Row], folder: Path) -> list[Path]:
     """One figure a list of words: tokenizers may keep different ones of the paper's nine."""
+    from topicscope.reporting.figures import save_figure
+    from topicscope.reporting.figures.probe import word_maps
+
     written = []
     for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
         panels = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
@@ -237,6 +401,9 @@ def _trained_on(rows: Sequence[Row]) -> list[str]:
 
 def _checkpoints(rows: Sequence[Row], path: Path) -> list[Path]:
     """Of one model."""
+    from topicscope.reporting.figures import save_figure
+    from topicscope.reporting.figures.probe import over_checkpoints
+
     revisions = list(dict.fromkeys(row["revision"] for row in rows))
     chosen = _chosen(rows, assignment=rows[0]["assignment"], embedding="matrix")
     fractions = dict.fromkeys(row["fraction"] for row in chosen)
@@ -261,7 +428,9 @@ def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def _ratios(row: Row) -> RatioRow:
+def _ratios(row: Row) -> "RatioRow":
+    from topicscope.reporting.figures.probe import Ratio, RatioRow
+
     return RatioRow(_model(row), row["fraction"], {name: Ratio.of(row[name]) for name in MEASURES})
 
 
@@ -273,117 +442,7 @@ def _number(value: float | None) -> float:
     return np.nan if value is None else value
 
 
-# ``topicscope probe``: topic structure in pretrained models, on any corpus, into a folder.
-
-
-DEFAULTS = ProbeSettings()
-
-
-MACHINE = Machine()
-
-
-@dataclass(frozen=True)
-class Probed:
-    """What came out."""
-
-    rows: list[Row]
-    """Rows of probe.json, of the models asked for."""
-
-    figures: list[Path]
-    notes: list[str]
-    """What should be known beside the numbers: the topics' quality, what could not be read of the corpus."""
-
-    out: Path = Path()
-
-    def _repr_html_(self) -> str:
-        from topicscope.reporting.notebook import probe_html
-
-        return probe_html(self.rows, str(self.out))
-
-
-def probe(
-    models: Sequence[str],
-    *,
-    out: Path,
-    settings: ProbeSettings = DEFAULTS,
-    machine: Machine = MACHINE,
-    revisions: Sequence[str] = (),
-    show_words: Sequence[str] = (),
-    report: scale.Report | None = None,
-) -> Probed:
-    """Probe models into a folder. What is finished there is not measured again; models may be added later.
-
-    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these.
-    revisions: checkpoints of the one model given, in the order of training.
-    show_words: words of the heat map; the paper's nine if none are given.
-    """
-    check_names(models, revisions)
-    folder = ProbeFolder(out)
-    corpus = settings.text.open()
-    with folder.opened(settings.table(corpus)):
-        finished: list[Finished] = []
-        for each in measure_models(
-            models,
-            settings=settings,
-            machine=machine,
-            work=folder.work,
-            corpus=corpus,
-            revisions=revisions,
-            show_words=show_words,
-            report=report,
-        ):
-            finished.append(each)
-            # In the order given, not of completion: checkpoints are in the order of training.
-            finished.sort(key=lambda one: _place(one, models, revisions))
-            rows = [row for one in finished for row in one.rows]
-            # After every model: what is finished is kept if the next one fails.
-            folder.write(rows)
-        grounds = list({id(each.ground): each.ground for each in finished}.values())
-        folder.write_topics([row for ground in grounds for row in topic_rows(ground)])
-        corpora = [corpus_row(ground) for ground in grounds]
-        folder.write_corpora(corpora)
-        for ground in grounds:
-            if ground.fits:
-                kept = out / f"topics-{ground.name}"
-                kept.mkdir(exist_ok=True)
-                save_topics(ground.fits, kept)
-        folder.write_words([_word_map(each) for each in finished])
-        if report:
-            report(0, 1, "figures and page")
-        # Of all models that the folder has, whenever they were probed.
-        figures = draw(folder.rows(), folder.words(), folder.figures)
-        write_report([out], out / "report.html")
-        return Probed(rows, figures, probe_notes(corpora, rows), out)
-
-
-def _place(finished: Finished, models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:
-    source = finished.target.source
-    return models.index(source.name), revisions.index(source.revision) if revisions else 0
-
-
-def _word_map(finished: Finished) -> Row:
-    source, shown = finished.target.source, finished.shown
-    name = f"{source.name} {source.revision}".strip()
-    return {"model": name, "words": list(shown.words), "cosine": shown.cosines.tolist()}
-
-
-# The public name: ``topicscope.probing`` is the package.
-probe_models = probe
-
-
-# What ``topicscope probe`` prints: Table 1's layout with intervals, and what its signs mean.
-
-
-SHOWN_MEASURES = ("cosine", "dot", "attention")
-
-
-STAR = (
-    "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
-    "(attention) or topics and words (embeddings), so the two may differ."
-)
-
-
-def print_table(result: "Probed", out: Path) -> None:
+def print_table(result: Probed, out: Path) -> None:
     """A line a model, threshold, assignment and embedding; then notes and what was written."""
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
     for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
@@ -402,20 +461,19 @@ def print_table(result: "Probed", out: Path) -> None:
     )
 
 
-def _cells(row: dict[str, Any], *, repeated: bool) -> list[str]:
-    model = f"{row['model']} {row['revision']}".strip()
+def _cells(row: Row, *, repeated: bool) -> list[str]:
     threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
-    shown = [contrast_text(row[name]) for name in SHOWN_MEASURES]
+    shown = [contrast_text(row[name]) for name in MEASURES]
     # Attention has no embedding: it stands once for all of them.
-    return [model, threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
+    return [_model(row), threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
 
 
-def _labelling(row: dict[str, Any]) -> list[Any]:
+def _labelling(row: Row) -> list[Any]:
     """What attention depends on."""
     return [row[name] for name in ("model", "revision", "fraction", "assignment")]
 
 
-def contrast_text(contrast: dict[str, Any]) -> str:
+def contrast_text(contrast: Row) -> str:
     """The ratio with its interval; the difference where there is none."""
     star = "*" if contrast["p"] is not None and contrast["p"] < SIGNIFICANT else ""
     if contrast["ratio"] is not None:
@@ -426,9 +484,9 @@ def contrast_text(contrast: dict[str, Any]) -> str:
     return f"Δ {with_interval(contrast['difference'], *ends, mark=star)}"
 
 
-def _signs(rows: list[dict[str, Any]]) -> list[str]:
+def _signs(rows: list[Row]) -> list[str]:
     """What the table's signs mean, of those that it has."""
-    contrasts = [row[name] for row in rows for name in SHOWN_MEASURES]
+    contrasts = [row[name] for row in rows for name in MEASURES]
     found = []
     if any("*" in contrast_text(each) for each in contrasts):
         found.append(STAR)
@@ -451,90 +509,6 @@ def _signs(rows: list[dict[str, Any]]) -> list[str]:
     return found
 
 
-def _open(contrast: dict[str, Any]) -> bool:
+def _open(contrast: Row) -> bool:
     """Whether an end of the ratio's interval is missing."""
     return contrast["low"] is None or contrast["high"] is None
-
-
-# ``topicscope probe``: topic structure in pretrained models.
-
-
-DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
-alike in the embeddings, and do they attend to each other more? Each number has a 95 % interval and a test.
-
-A model is "minilm" (packaged, works offline), a folder, a name of the Hugging Face hub, or one of these after
-"random:", the same architecture untrained. Writes probe.json, probe.csv, topics.csv and figures; run again with the
-same --out, it does what is missing, and models may be added.
-
-examples:
-  topicscope probe minilm random:minilm --corpus wiki-sample --out probe
-  topicscope probe google-bert/bert-base-uncased --corpus enwiki.xml.bz2 --topics 100 --out bert
-  topicscope probe ./my-model --corpus texts.jsonl.zst --field body --out mine
-  topicscope probe EleutherAI/pythia-70m --revision step1000 step10000 step143000 --out pythia
-  topicscope probe ./run --revision checkpoint-500 checkpoint-1000 --out mine
-  topicscope probe minilm --show-words frog toad mozart schubert --out words
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of the command."""
-
-    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
-    """Models: minilm, a folder, a hub's name, or random: and one of these."""
-
-    out: Path = Path("probe")
-    """Where results and finished work go."""
-
-    revision: tuple[str, ...] = ()
-    """Checkpoints of one model, in the order of training: revisions on the hub, or folders within a local one."""
-
-    show_words: tuple[str, ...] = ()
-    """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
-
-    text: Annotated[CorpusSettings, tyro.conf.arg(name="")] = CorpusSettings()
-    topics: Annotated[TopicOptions, tyro.conf.arg(name="")] = TopicOptions()
-    measures: Annotated[MeasureSettings, tyro.conf.arg(name="")] = MeasureSettings()
-    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
-
-    dtype: Precision = "float32"
-    """Precision that models run in."""
-
-    seed: int = 0
-    """Draws untrained weights, bootstrap replicates and permutations, and starts LDA."""
-
-    quiet: bool = False
-    """No progress bar."""
-
-    json: bool = False
-    """Print the rows of probe.json on standard output, and nothing else."""
-
-
-def main(words: list[str]) -> int:
-    """Parse, run, print Table 1's layout."""
-    # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
-    settings = ProbeSettings(
-        text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
-    )
-    check_request(options.models, out=options.out, settings=settings, revisions=options.revision)
-    log_to_terminal(quiet=options.quiet)
-
-    with progress_bar("probing", quiet=options.quiet or options.json) as report:
-        result = probe(
-            options.models,
-            out=options.out,
-            settings=settings,
-            machine=options.machine,
-            revisions=options.revision,
-            show_words=options.show_words,
-            report=report,
-        )
-    if options.json:
-        print_json(result.rows)
-        for note in result.notes:
-            console(to_errors=True).print(note)
-    else:
-        print_table(result, options.out)
-    return 0

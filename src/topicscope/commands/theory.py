@@ -24,11 +24,11 @@ from topicscope.theory.finite_documents import (
     finite_optimum,
     moments,
     population_loss,
-    theorem_2_classes,
+    theorem2_classes,
 )
 from topicscope.theory.landscape import Landscape, diagonal_classes, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.theorem3 import theorem3
 
 # A part's numbers by name, ready for JSON.
 Part = dict[str, Any]
@@ -110,7 +110,7 @@ def _theorem1(setting: TheorySetting) -> Part:
 
 def _theorem2(setting: TheorySetting) -> Part:
     require_topic_sets(setting.topics, setting.per_document)
-    value = theorem_2_classes(setting.topics, setting.words, setting.masking)
+    value = theorem2_classes(setting.topics, setting.words, setting.masking)
     return {
         **asdict(constants(setting.topics, setting.words, setting.masking)),
         "mask_column": value.mask_column,
@@ -122,7 +122,7 @@ def _theorem2(setting: TheorySetting) -> Part:
 
 def theorem_3_part(setting: TheorySetting) -> Part:
     """Theorem 3's numbers; beside one that is null stands its reason."""
-    found = theorem_3(setting.infinite)
+    found = theorem3(setting.infinite)
     part: Part = {**asdict(found), "violated": list(found.violated)}
     if found.lambda2 is None:
         part["lambda2_reason"] = part["high_reason"] = "λ₂ divides by p_m p_r, which is 0"
@@ -140,7 +140,7 @@ def theorem_3_part(setting: TheorySetting) -> Part:
 def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Part:
     """For Theorem 2's W^V, or for D.4's diagonal one."""
     require_topic_sets(setting.topics, setting.per_document)
-    classes = diagonal_classes if diagonal else theorem_2_classes
+    classes = diagonal_classes if diagonal else theorem2_classes
     landscape = Landscape(setting.infinite, classes(setting.topics, setting.words, setting.masking))
     found, wider = minimise(landscape), minimise(landscape, free_mask_key=True)
     names = ("alpha", "beta", "weighted_average", "loss", "loss_uniform", "flat", "attained")
@@ -156,7 +156,7 @@ def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
     part, loss_of = _unequal_finite(setting) if _unequal(setting, sampler) else _symmetric_finite(setting, sampler)
     try:
         require_topic_sets(setting.topics, setting.per_document)
-        value = theorem_2_classes(setting.topics, setting.words, setting.masking)
+        value = theorem2_classes(setting.topics, setting.words, setting.masking)
         part["loss_of_theorem2"] = loss_of(value)
     except InputError as error:
         part["loss_of_theorem2"], part["loss_of_theorem2_reason"] = None, option_names(str(error))

@@ -1,1 +1,49 @@
-"""Numbers from matrices and attention."""
+"""Numbers from matrices, attention and runs, and how sure they are.
+
+The function ``stages`` has the name of the module that it is in: ``topicscope.measure.stages`` is the function.
+"""
+
+from topicscope.measure.attention import (
+    AttentionAverages,
+    attention_averages,
+    bag_attention_averages,
+    implied_weights,
+    pair_classes,
+)
+from topicscope.measure.blocks import ClassAverages, block_sums, class_averages, pattern, product_contrasts, stand_out
+from topicscope.measure.stages import Stages, half_way, plateau, stages, turning
+from topicscope.measure.uncertainty import (
+    Interval,
+    holm,
+    interval_p,
+    proportion_interval,
+    proportion_p,
+    student_interval,
+    student_p,
+)
+
+__all__ = [
+    "AttentionAverages",
+    "ClassAverages",
+    "Interval",
+    "Stages",
+    "attention_averages",
+    "bag_attention_averages",
+    "block_sums",
+    "class_averages",
+    "half_way",
+    "holm",
+    "implied_weights",
+    "interval_p",
+    "pair_classes",
+    "pattern",
+    "plateau",
+    "product_contrasts",
+    "proportion_interval",
+    "proportion_p",
+    "stages",
+    "stand_out",
+    "student_interval",
+    "student_p",
+    "turning",
+]

@@ -17,8 +17,8 @@ from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.theory.lemma1 import require_topic_sets
-from topicscope.theory.theorem1 import theorem_1_bias, theorem_1_embedding
-from topicscope.theory.theorem2 import block_value, diagonal_value, theorem_2
+from topicscope.theory.theorem1 import theorem1_bias, theorem1_embedding
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2
 
 Weights = dict[str, Float[np.ndarray, "..."]]
 
@@ -156,15 +156,15 @@ def _theory(
         )
     topics = topic_model.topics
     if name == "prediction_bias":
-        return theorem_1_bias(topics, words, masking)
+        return theorem1_bias(topics, words, masking)
     if name == "embedding":
         diagonal = part.start == "diagonal"
-        return theorem_1_embedding(
+        return theorem1_embedding(
             topics, words, masking, pattern="diagonal" if diagonal else "block", dimension=shape[1]
         ).T
     if part.start == "theorem":
         require_topic_sets(topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
-    value = {"theorem": theorem_2, "block": block_value, "diagonal": diagonal_value}[part.start]
+    value = {"theorem": theorem2, "block": block_value, "diagonal": diagonal_value}[part.start]
     return value(topics, words, masking)
 
 

@@ -7,7 +7,6 @@ a diagonal W^V. Here 6 and 7 are the block's, 8 and 9 the diagonal's, each at sm
 from functools import cache, partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from topicscope.paper.claim import (
     ROUNDING,
@@ -24,10 +23,11 @@ from topicscope.paper.claim import (
     zero,
 )
 from topicscope.paper.enumeration import enumerated_loss
+from topicscope.reporting.figures import Drawn
 from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.theorem3 import theorem3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)
 MIDDLE = InfiniteDocuments(topics=20, per_document=4, words=10)
@@ -50,7 +50,7 @@ LEAST_WEIGHT, BEYOND, POINTS = 0.1, 30.0, 61
 @cache
 def landscape(documents: InfiniteDocuments, value: str = "block", *, mask_queries: bool = True) -> Landscape:
     """The exact loss over (α, β) for Theorem 2's W^V, or for D.4's diagonal one."""
-    classes = theorem_2_classes if value == "block" else diagonal_classes
+    classes = theorem2_classes if value == "block" else diagonal_classes
     matrix = classes(documents.topics, documents.words, documents.masking)
     return Landscape(documents, matrix, mask_queries=mask_queries)
 
@@ -71,7 +71,7 @@ def weighted_average(documents: InfiniteDocuments, value: str, trained: Results)
 
 def limit_ratio(trained: Results) -> Measurement:
     """The optimal weighted average at T = 10⁸, τ = 3,000 over τ/((1 − p_c)p_m)."""
-    limit = theorem_3(HUGE).limit
+    limit = theorem3(HUGE).limit
     assert limit is not None
     return exact(optimum(HUGE).weighted_average / limit)
 
@@ -117,9 +117,9 @@ def gain_of_mask_key(trained: Results) -> Measurement:
     return exact(narrow.loss - wide.loss, assumption_2=narrow.loss, wider=wide.loss, mask_key=wide.mask_key)
 
 
-def draw_landscape(documents: InfiniteDocuments, value: str, trained: Results) -> Figure:
+def draw_landscape(documents: InfiniteDocuments, value: str, trained: Results) -> Drawn:
     """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
-    best, bounds = optimum(documents, value), theorem_3(documents)
+    best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta), POINTS)
     alpha, beta = weights[:, None], weights[None, :]
     surface = landscape(documents, value)
@@ -148,7 +148,7 @@ def _figure_name(number: str, documents: InfiniteDocuments) -> str:
 
 
 def _interval_claim(documents: InfiniteDocuments) -> Claim:
-    bounds = theorem_3(documents)
+    bounds = theorem3(documents)
     assert bounds.high is not None
     return Claim(
         id=f"theorem3/interval-{documents.topics}-{documents.per_document}",

@@ -14,9 +14,9 @@ from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.check import equal_word_topics, infinite_topic_moments
 from topicscope.theory.finite_documents import Moments, embedding_loss, finite_optimum, moments, population_loss
-from topicscope.theory.lemma1 import constants, hessian_rank, lemma_1
-from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem_1, theorem_1_bias, theorem_1_embedding
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.lemma1 import constants, hessian_rank, lemma1
+from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem1, theorem1_bias, theorem1_embedding
+from topicscope.theory.theorem2 import theorem2
 
 T, TAU, V = 10, 2, 10
 MASKING = Masking()
@@ -27,7 +27,7 @@ RIDGE = 1e-4
 
 def lemma_1_excess(trained: Results) -> Measurement:
     """The largest excess loss of members of Lemma 1's family, u and splits drawn at random."""
-    documents, family = _documents(), lemma_1(T, V, MASKING)
+    documents, family = _documents(), lemma1(T, V, MASKING)
     draw = np.random.default_rng(0)
     members = [family.member(draw.normal(size=T * V + 1), draw.normal(size=(T * V + 1, T * V))) for _ in range(MEMBERS)]
     return exact(max(abs(_excess(member, documents)) for member in members))
@@ -47,10 +47,10 @@ def lemma_1_dimension_all_topics(trained: Results) -> Measurement:
 
 def theorem_1_excess(trained: Results) -> Measurement:
     """The largest excess loss of embeddings W^E that Theorem 1 calls optimal, over the minimum over all E."""
-    documents, bias = _documents(), theorem_1_bias(T, V, MASKING)
+    documents, bias = _documents(), theorem1_bias(T, V, MASKING)
     least = population_loss(finite_optimum(documents, bias=bias), documents, bias)
-    embeddings = [theorem_1_embedding(T, V, MASKING, pattern, T * V + 2) for pattern in ("block", "diagonal")]
-    embeddings += [theorem_1_embedding(T, V, MASKING, "block", T * V + 2, u) for u in _realisable_u()]
+    embeddings = [theorem1_embedding(T, V, MASKING, pattern, T * V + 2) for pattern in ("block", "diagonal")]
+    embeddings += [theorem1_embedding(T, V, MASKING, "block", T * V + 2, u) for u in _realisable_u()]
     return exact(max(abs(embedding_loss(each, documents, bias) - least) for each in embeddings), minimum=least)
 
 
@@ -61,19 +61,19 @@ def theorem_1_example(trained: Results) -> Measurement:
 
 def theorem_1_corrected_example(trained: Results) -> Measurement:
     """The excess loss of E = diag(0, c₃, …, c₃)."""
-    return exact(_embedding_excess(theorem_1_embedding(T, V, MASKING, "diagonal", T * V + 1)))
+    return exact(_embedding_excess(theorem1_embedding(T, V, MASKING, "diagonal", T * V + 1)))
 
 
 def remark_2_contrast(trained: Results) -> Measurement:
     """The smallest difference of block averages, same minus different topic, among optimal E (own word included)."""
-    embeddings = [theorem_1_embedding(T, V, MASKING, pattern, T * V + 2) for pattern in ("block", "diagonal")]
-    embeddings += [theorem_1_embedding(T, V, MASKING, "block", T * V + 2, u) for u in _realisable_u()]
+    embeddings = [theorem1_embedding(T, V, MASKING, pattern, T * V + 2) for pattern in ("block", "diagonal")]
+    embeddings += [theorem1_embedding(T, V, MASKING, "block", T * V + 2, u) for u in _realisable_u()]
     return exact(min(_block_contrast(each.T @ each) for each in embeddings))
 
 
 def remark_2_other_words(trained: Results) -> Measurement:
     """The contrast of an optimal E between different words: that of the diagonal one."""
-    embedding = theorem_1_embedding(T, V, MASKING, "diagonal", T * V + 1)
+    embedding = theorem1_embedding(T, V, MASKING, "diagonal", T * V + 1)
     contrast = class_averages(embedding.T @ embedding, equal_word_topics(T, V)).contrast
     assert contrast is not None
     return exact(contrast, excess_loss=_embedding_excess(embedding))
@@ -83,7 +83,7 @@ def theorem_2_entry(trained: Results) -> Measurement:
     """The largest difference of an entry of Theorem 2's matrix from the minimiser of smallest norm."""
     smallest = finite_optimum(_documents())
     ridge = finite_optimum(_documents(), ridge=1e-9)
-    matrix = theorem_2(T, V, MASKING)
+    matrix = theorem2(T, V, MASKING)
     return exact(float(abs(matrix - smallest).max()), difference_at_ridge_1e_9=float(abs(ridge - matrix).max()))
 
 
@@ -117,7 +117,7 @@ def finite_excess(trained: Results) -> Measurement:
     """What Theorem 2's matrix loses on the experiments' finite LDA documents against their own optimum."""
     documents = _finite_documents()
     least = population_loss(finite_optimum(documents), documents)
-    loss = population_loss(theorem_2(T, V, MASKING), documents)
+    loss = population_loss(theorem2(T, V, MASKING), documents)
     return exact(loss - least, optimum=least, theorem_2=loss)
 
 
@@ -154,7 +154,7 @@ def _excess(matrix: Float[np.ndarray, "token token"], documents: Moments) -> flo
 
 
 def _embedding_excess(embedding: Float[np.ndarray, "dimension token"]) -> float:
-    documents, bias = _documents(), theorem_1_bias(T, V, MASKING)
+    documents, bias = _documents(), theorem1_bias(T, V, MASKING)
     least = population_loss(finite_optimum(documents, bias=bias), documents, bias)
     return embedding_loss(embedding, documents, bias) - least
 
@@ -182,8 +182,8 @@ def _block_contrast(matrix: Float[np.ndarray, "token token"]) -> float:
 
 
 _C = constants(T, V, MASKING)
-_FAMILY = theorem_1(T, V, MASKING)
-_THEOREM_2 = theorem_2(T, V, MASKING)
+_FAMILY = theorem1(T, V, MASKING)
+_THEOREM_2 = theorem2(T, V, MASKING)
 _ENTRIES = {"mask-column": _THEOREM_2[1, 0], "same-topic": _THEOREM_2[1, 2], "different-topic": _THEOREM_2[1, -1]}
 _WORDS = {
     "mask-column": "W_i0 = (c₂c₃ − c₁Tv)/(c₂² + Tv)",

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.files import write_atomically
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.theorem3 import theorem3
 
 TOPICS = (10, 20, 50, 100, 1_000)
 PER_DOCUMENT = (2, 4, 10, 30)
@@ -25,9 +25,9 @@ def landscape_grid(
     documents: InfiniteDocuments, value: str, points: int = POINTS
 ) -> tuple[dict[str, Any], Float[np.ndarray, " point"], Float[np.ndarray, "point point"]]:
     """What is said of a landscape, its weights, and the exact loss: a row an α, a column a β."""
-    classes = theorem_2_classes if value == "block" else diagonal_classes
+    classes = theorem2_classes if value == "block" else diagonal_classes
     surface = Landscape(documents, classes(documents.topics, documents.words, documents.masking))
-    best, bounds = minimise(surface), theorem_3(documents)
+    best, bounds = minimise(surface), theorem3(documents)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta, 1.0), points)
     about = {
         "value": value,

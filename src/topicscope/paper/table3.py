@@ -28,12 +28,12 @@ from topicscope.paper.setups import (
 )
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss, Optimizer
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
-from topicscope.theory.theorem3 import theorem_3
+from topicscope.theory.theorem3 import theorem3
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
 
@@ -63,7 +63,7 @@ def landscape() -> Landscape:
     documents = InfiniteDocuments(
         topics=TOPIC_SETS.topics, per_document=TOPIC_SETS.per_document, words=TOPIC_SETS.words
     )
-    return Landscape(documents, theorem_2_classes(TOPIC_SETS.topics, TOPIC_SETS.words, Masking()))
+    return Landscape(documents, theorem2_classes(TOPIC_SETS.topics, TOPIC_SETS.words, Masking()))
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -116,7 +116,7 @@ def _order(experiment: Experiment, words: str) -> Claim:
 
 
 def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Claim]:
-    bounds = theorem_3(landscape().documents)
+    bounds = theorem3(landscape().documents)
     assert bounds.high is not None
     words = "trained too" if value_trained else "frozen at Theorem 2's"
     best = minimise(landscape())
@@ -182,8 +182,8 @@ def _named_classes() -> list[tuple[int, str]]:
     return list(enumerate(ATTENTION_CLASSES))
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.paper import attention_bars
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import attention_bars
 
     rows = {}
     for experiment in experiments:

@@ -14,10 +14,10 @@ from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import moments, population_loss
 from topicscope.theory.lemma1 import topic_gain
-from topicscope.theory.theorem1 import SemidefiniteOptimum, semidefinite_optimum, theorem_1_bias
+from topicscope.theory.theorem1 import SemidefiniteOptimum, semidefinite_optimum, theorem1_bias
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 STEPS = SETTLED
 # How near block sums must be to the optimum's, as a share of its own- minus other-topic block sum.
@@ -46,7 +46,7 @@ def cross_entropy(preset: Preset) -> Experiment:
 def optimum() -> SemidefiniteOptimum:
     """The E ⪰ 0 with the least population loss of finite documents, at the theorem's bias."""
     exact = moments(TopicModel.from_settings(LDA), Masking())
-    return semidefinite_optimum(exact, theorem_1_bias(10, 10, Masking()))
+    return semidefinite_optimum(exact, theorem1_bias(10, 10, Masking()))
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -109,7 +109,7 @@ def _block_sums(trained: Trained, measure: Callable[[float, float], float]) -> M
 
 
 def _excess(trained: Trained) -> Measurement:
-    exact, bias = moments(TopicModel.from_settings(LDA), Masking()), theorem_1_bias(10, 10, Masking())
+    exact, bias = moments(TopicModel.from_settings(LDA), Masking()), theorem1_bias(10, 10, Masking())
     constant = 1 - float(exact.label @ exact.label)
     best = optimum().loss
     losses = np.array([population_loss(matrix, exact, bias) for matrix in trained.embedding_products])
@@ -118,8 +118,8 @@ def _excess(trained: Trained) -> Measurement:
     )
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {
         "trained, squared loss": trained[experiments[0].name].embedding_products[0],

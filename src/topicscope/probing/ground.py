@@ -86,7 +86,6 @@ def prepare_ground(
 
     What is in the folder is used: another process that prepares the same ground there is waited for.
     """
-    work.mkdir(parents=True, exist_ok=True)
     every, word_topics = settings.text.every, settings.topics.word_topics
     folder = work / f"passages-{tokenizer.digest}-{length}-{every}"
     progress = bytes_read(corpus, report)

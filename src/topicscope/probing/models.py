@@ -86,16 +86,6 @@ def model_digest(source: Source) -> str:
     return found.hexdigest()[:20]
 
 
-def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
-    """Refuse models and revisions that do not go together, and no model at all."""
-    if not models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
-    if revisions and len(models) != 1:
-        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
-    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
-        raise InputError("A model or revision is given twice: name each once.")
-
-
 def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
     """The folder of a model, fetched from the hub if it is not there and the network is."""
     untrained = name.startswith(UNTRAINED)
@@ -344,8 +334,8 @@ def _load(source: Source, loading: Loading) -> Any:
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
 
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
     settings = {"attn_implementation": "eager", "dtype": getattr(torch, loading.dtype), "trust_remote_code": False}
     report: dict[str, Any] = {"missing_keys": ()}
     try:
@@ -390,7 +380,7 @@ def _untrained(config: Any, settings: dict[str, Any], seed: int) -> Any:
     # The weights' own stream: nothing else that draws from torch is moved.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return AutoModel.from_config(config, **settings)  # type: ignore[no-untyped-call]
+        return AutoModel.from_config(config, **settings)
 
 
 def _refuse_missing_weights(name: str, report: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ Messages name a setting by its option on the command line.
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -34,6 +35,16 @@ OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
 OF_LABELS = ("fractions", "assignments")
 
 
+# A row of probe.json: what one model gives under one threshold, assignment and embedding.
+Row = dict[str, Any]
+
+# What a row compares between same- and different-topic pairs, in the order of Table 1's columns.
+MEASURES = ("cosine", "dot", "attention")
+
+# Level of the tests that tables and figures mark.
+SIGNIFICANT = 0.05
+
+
 # Figure 3: nine words of three topics.
 PAPER_WORDS = {
     "animals": ("frog", "toad", "lizard"),
@@ -45,6 +56,16 @@ PAPER_WORDS = {
 # Code of this package that the same passages and topics may come to give other numbers with: part of the key of all
 # finished work. Here, since work is named without torch.
 SOURCES = ("measure", "probing", "text", "randomness.py")
+
+
+def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
+    """Refuse models and revisions that do not go together, and no model at all."""
+    if not models:
+        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
+    if revisions and len(models) != 1:
+        raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
+    if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
+        raise InputError("A model or revision is given twice: name each once.")
 
 
 @dataclass(frozen=True, kw_only=True)

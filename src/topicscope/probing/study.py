@@ -25,7 +25,6 @@ from topicscope.probing.models import (
     Source,
     Subject,
     check_architecture,
-    check_names,
     check_tokenizer,
     device_named,
     find_model,
@@ -42,7 +41,7 @@ from topicscope.probing.rows import (
     groups,
     measure_embedding,
 )
-from topicscope.probing.settings import PAPER_WORDS, SOURCES, Machine, ProbeSettings
+from topicscope.probing.settings import PAPER_WORDS, SOURCES, Machine, ProbeSettings, check_names
 from topicscope.probing.statistics.cooccurrence import compare_top_pairs
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.similarity import prepared

@@ -1,1 +1,19 @@
-"""Synthetic documents: topic models and the masking scheme."""
+"""Topic models, their documents, and the masking of these, with exact probabilities (§3.1, §3.2, §6.1)."""
+
+from topicscope.synthetic.documents import Bags, Documents, MaskedDocuments, read_documents, write_documents
+from topicscope.synthetic.masking import expected_frequencies, mask_documents
+from topicscope.synthetic.topics import TopicModel, equal_topics, load_topic_words, sample_documents
+
+__all__ = [
+    "Bags",
+    "Documents",
+    "MaskedDocuments",
+    "TopicModel",
+    "equal_topics",
+    "expected_frequencies",
+    "load_topic_words",
+    "mask_documents",
+    "read_documents",
+    "sample_documents",
+    "write_documents",
+]

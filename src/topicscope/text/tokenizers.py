@@ -279,7 +279,7 @@ def save_tokenizer(engine: Any, folder: Path, *, longest: int) -> None:
         from transformers import PreTrainedTokenizerFast
     except ImportError:
         raise InputError('saving a tokenizer needs transformers: pip install "topicscope[language]".') from None
-    whole = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+    whole = PreTrainedTokenizerFast(
         tokenizer_object=engine,
         model_max_length=longest,
         pad_token=PADDING,

@@ -1,1 +1,74 @@
-"""What the paper proves and what follows from it, as pure functions in float64."""
+"""What the paper proves and what follows from it, as pure functions in float64.
+
+The functions ``lemma1``, ``theorem1``, ``theorem2`` and ``theorem3`` have the names of the modules that they are
+in: ``topicscope.theory.theorem2`` is the function; other things of its module are imported from that module.
+"""
+
+from topicscope.theory.bayes import BayesFloors, bayes_floors
+from topicscope.theory.check import Residuals, embedding_residuals, residuals
+from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
+from topicscope.theory.dynamics import gradient_ratio
+from topicscope.theory.finite_documents import (
+    Moments,
+    embedding_loss,
+    finite_optimum,
+    gradient_descent,
+    infinite_moments,
+    moments,
+    optimum_with_bias,
+    population_loss,
+    ridge_path,
+)
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
+from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
+from topicscope.theory.theorem1 import (
+    SemidefiniteOptimum,
+    realisable,
+    semidefinite_optimum,
+    theorem1,
+    theorem1_bias,
+    theorem1_embedding,
+)
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2
+from topicscope.theory.theorem3 import Theorem3, theorem3
+
+__all__ = [
+    "AttentionOptimum",
+    "BayesFloors",
+    "Constants",
+    "CrossEntropyOptimum",
+    "Family",
+    "InfiniteDocuments",
+    "Landscape",
+    "Moments",
+    "Residuals",
+    "SemidefiniteOptimum",
+    "Theorem3",
+    "bayes_floors",
+    "block_value",
+    "constants",
+    "cross_entropy_optimum",
+    "diagonal_value",
+    "embedding_loss",
+    "embedding_residuals",
+    "finite_optimum",
+    "gradient_descent",
+    "gradient_ratio",
+    "hessian_rank",
+    "infinite_moments",
+    "lemma1",
+    "minimise",
+    "moments",
+    "optimum_with_bias",
+    "population_loss",
+    "realisable",
+    "residuals",
+    "ridge_path",
+    "semidefinite_optimum",
+    "theorem1",
+    "theorem1_bias",
+    "theorem1_embedding",
+    "theorem2",
+    "theorem3",
+    "uniform_cross_entropy",
+]

@@ -11,9 +11,9 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import Moments, infinite_moments, population_loss
-from topicscope.theory.lemma1 import Family, lemma_1, require_topic_sets
-from topicscope.theory.theorem1 import theorem_1, theorem_1_bias
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.lemma1 import Family, lemma1, require_topic_sets
+from topicscope.theory.theorem1 import theorem1, theorem1_bias
+from topicscope.theory.theorem2 import theorem2
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,8 @@ def residuals(
     topic = equal_word_topics(topics, words)
     return Residuals(
         classes=class_statistics(matrix, topic),
-        lemma_1=family_residuals(matrix, lemma_1(topics, words, masking), population),
-        theorem_2=optimum_residuals(matrix, theorem_2(topics, words, masking), topic, population),
+        lemma_1=family_residuals(matrix, lemma1(topics, words, masking), population),
+        theorem_2=optimum_residuals(matrix, theorem2(topics, words, masking), topic, population),
     )
 
 
@@ -139,8 +139,8 @@ def embedding_residuals(
     require_topic_sets(topics, per_document)
     check_size(gram, topics, words)
     population = infinite_topic_moments(topics, words, per_document, masking)
-    family = theorem_1(topics, words, masking)
-    return family_residuals(gram, family, population, theorem_1_bias(topics, words, masking))
+    family = theorem1(topics, words, masking)
+    return family_residuals(gram, family, population, theorem1_bias(topics, words, masking))
 
 
 def infinite_topic_moments(topics: int, words: int, per_document: int, masking: Masking) -> Moments:

@@ -66,7 +66,7 @@ class Shares:
     """E[(m−1)/N]: the other masked positions."""
 
 
-def moments(model: TopicModel, masking: Masking, average: Average = "document") -> Moments:
+def moments(model: TopicModel, masking: Masking = Masking(), average: Average = "document") -> Moments:
     """Moments of finite documents of this model, given that at least one position is masked.
 
     ``average``: "document" is eq. 1, the mean over each document's own masked positions; "batch" is the mean over
@@ -75,7 +75,7 @@ def moments(model: TopicModel, masking: Masking, average: Average = "document") 
     return _assemble(model, masking, finite_shares(model.length, masking.mask, average))
 
 
-def infinite_moments(model: TopicModel, masking: Masking) -> Moments:
+def infinite_moments(model: TopicModel, masking: Masking = Masking()) -> Moments:
     """Moments of infinitely long documents (Assumption 1; eq. A.8): word frequencies equal their probabilities."""
     return _assemble(model, masking, infinite_shares(masking.mask))
 
@@ -424,8 +424,8 @@ def class_loss(matrix: ClassMatrix, moments: ClassMoments) -> float:
     return float(loss + plane @ moments._plane @ plane - 2 * plane @ np.array(moments.cross.plane))
 
 
-def theorem_2_classes(topics: int, words: int, masking: Masking) -> ClassMatrix:
-    """Theorem 2's matrix by classes; see ``topicscope.theory.theorem2.theorem_2``."""
+def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> ClassMatrix:
+    """Theorem 2's matrix by classes; see ``topicscope.theory.theorem2.theorem2``."""
     c = constants(topics, words, masking)
     norm = c.c2**2 + topics * words
     different = -(c.c1 * c.c2 + c.c3) / norm

@@ -23,7 +23,7 @@ class Constants:
     c3: float
 
 
-def constants(topics: int, words: int, masking: Masking) -> Constants:
+def constants(topics: int, words: int, masking: Masking = Masking()) -> Constants:
     r"""The constants of Theorem 2 (§5.2).
 
     .. math::
@@ -139,7 +139,7 @@ class Family:
         return matrix
 
 
-def lemma_1(topics: int, words: int, masking: Masking) -> Family:
+def lemma1(topics: int, words: int, masking: Masking = Masking()) -> Family:
     """The minimisers of the loss of eq. A.8: f(X̃) = W X̃ [1/N], squared loss, Assumption 1, τ < T."""
     c = constants(topics, words, masking)
     return Family(topics, words, c.c1, c.c2, c.c3)

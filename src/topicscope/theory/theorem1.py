@@ -16,7 +16,7 @@ from topicscope.theory.lemma1 import Family, constants, topic_gain
 from topicscope.theory.theorem2 import Pattern
 
 
-def theorem_1(topics: int, words: int, masking: Masking) -> Family:
+def theorem1(topics: int, words: int, masking: Masking = Masking()) -> Family:
     """The minimisers E of eq. 6's loss with uniform attention, W^V = I and Theorem 1's bias, E = W^E⊤W^E left free.
 
     Those that are symmetric and positive semi-definite are the optimal embeddings (``realisable``).
@@ -25,7 +25,7 @@ def theorem_1(topics: int, words: int, masking: Masking) -> Family:
     return Family(topics, words, 0.0, c.c2, c.c3)
 
 
-def theorem_1_bias(topics: int, words: int, masking: Masking) -> Float[np.ndarray, " token"]:
+def theorem1_bias(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, " token"]:
     r"""b^pred of Theorem 1, which takes away the random words of the masking scheme (Remark 3).
 
     .. math:: b_0 = 0, \qquad b_i = -\frac{p_m p_r}{(1-(1-p_c)p_m)Tv}
@@ -57,7 +57,7 @@ def realisable(
     return bool(u[0] < 0 and (abs(sums + u[0] * words / c2) <= words * scale).all())
 
 
-def theorem_1_embedding(
+def theorem1_embedding(
     topics: int,
     words: int,
     masking: Masking,

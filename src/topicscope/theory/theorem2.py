@@ -6,12 +6,12 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.settings.data import Masking
-from topicscope.theory.lemma1 import constants, lemma_1
+from topicscope.theory.lemma1 import constants, lemma1
 
 Pattern = Literal["block", "diagonal"]
 
 
-def theorem_2(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     r"""The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2; Assumption 1, b^pred = 0, τ < T).
 
     .. math::
@@ -32,14 +32,12 @@ def theorem_2(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "t
     return matrix
 
 
-def block_value(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+def block_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     """Lemma 1's member with u = 0 and equal blocks: W_i0 = −c₁, c₃/v within a topic, else 0."""
-    return lemma_1(topics, words, masking).member(np.zeros(topics * words + 1))
+    return lemma1(topics, words, masking).member(np.zeros(topics * words + 1))
 
 
-def diagonal_value(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
+def diagonal_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     """Lemma 1's member with u = 0 and a diagonal (D.4): W_i0 = −c₁, W_ii = c₃ for words i, else 0."""
     c = constants(topics, words, masking)
-    return lemma_1(topics, words, masking).member(
-        np.zeros(topics * words + 1), c.c3 * np.eye(topics * words + 1)[:, 1:]
-    )
+    return lemma1(topics, words, masking).member(np.zeros(topics * words + 1), c.c3 * np.eye(topics * words + 1)[:, 1:])

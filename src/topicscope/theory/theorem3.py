@@ -9,7 +9,7 @@ docs/theory.md has the proofs. Neither needs Assumption 4 or another bound on v.
 import sys
 from dataclasses import dataclass
 
-from topicscope.theory.finite_documents import theorem_2_classes
+from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import topic_gain
 
@@ -30,7 +30,7 @@ class Theorem3:
     violated: tuple[str, ...]
 
 
-def theorem_3(documents: InfiniteDocuments) -> Theorem3:
+def theorem3(documents: InfiniteDocuments) -> Theorem3:
     r"""Theorem 3 (§5.3) for one setting.
 
     .. math::
@@ -96,8 +96,8 @@ HEADER = ("T", "τ", "λ₁(τ−1)", "exact optimum", "limit", "λ₂T", "optim
 def limit_row(topics: int, per_document: int, words: int = WORDS) -> tuple[float, ...]:
     """One row: T, τ, lower bound, exact optimal average, limit, upper bound, ratio, losses."""
     documents = InfiniteDocuments(topics=topics, per_document=per_document, words=words)
-    optimum = minimise(Landscape(documents, theorem_2_classes(topics, words, documents.masking)))
-    theorem = theorem_3(documents)
+    optimum = minimise(Landscape(documents, theorem2_classes(topics, words, documents.masking)))
+    theorem = theorem3(documents)
     if theorem.high is None or theorem.limit is None:
         raise AssertionError("the paper's masking has both bounds and a limit")
     average = optimum.weighted_average

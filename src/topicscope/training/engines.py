@@ -22,6 +22,7 @@ from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Sizes, initial_weights, part_of
 from topicscope.model.weights import Weights as Arrays
 from topicscope.randomness import Purpose, generator
+from topicscope.records import Snapshot
 from topicscope.settings import Settings, Training
 from topicscope.settings.text import TextSettings
 from topicscope.settings.training import Loss
@@ -30,7 +31,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream, PassageStream
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import SnapshotTaker, Weights, contrasts
-from topicscope.training.runs import Row, Snapshot
+from topicscope.training.runs import Row
 from topicscope.training.schedule import Phase, phase, snapshot_steps
 
 

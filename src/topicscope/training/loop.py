@@ -31,6 +31,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from topicscope.errors import DivergedError, InputError, StoppedTraining
+from topicscope.records import Snapshot
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings, with_absolute_paths
 from topicscope.synthetic.documents import MaskedDocuments
@@ -42,7 +43,7 @@ from topicscope.training.engines import Engine, make_engine
 from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_cores, with_threads
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses, write_reference_matrices
-from topicscope.training.runs import AnySettings, MemoryRun, Records, RunFolder, Snapshot, Speed, first_not_finite
+from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
 from topicscope.training.schedule import learning_rate, steps_with_rows, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
 
@@ -261,7 +262,7 @@ class _Member:
     """Its place in the tensors."""
 
     settings: AnySettings
-    run: Records
+    run: RunFolder | MemoryRun
     snapshots: dict[int, Snapshot]
     history: dict[int, Tensor] = field(default_factory=dict)
     """W^V at earlier steps that a later row's rotation compares with."""
@@ -292,7 +293,9 @@ class Trainer:
         """How fast it has been so far."""
         return Speed(self._done, round(self._seen), self._seconds)
 
-    def run(self, runs: Sequence[Records], report: Report | None = None, stop: Stop | None = None) -> None:
+    def run(
+        self, runs: Sequence[RunFolder | MemoryRun], report: Report | None = None, stop: Stop | None = None
+    ) -> None:
         """Train to the last step, from the newest checkpoints if there are any; or until it is to stop."""
         checkpoints = self._whole_checkpoints([run for run in runs if isinstance(run, RunFolder)])
         if checkpoints:
@@ -491,7 +494,7 @@ def stop_on_interrupt() -> Iterator[Stop]:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def stopped(step: int, run: Records) -> StoppedTraining:
+def stopped(step: int, run: RunFolder | MemoryRun) -> StoppedTraining:
     """What is said of a run that was stopped and saved."""
     assert isinstance(run, RunFolder)
     again = f"topicscope train --out {shlex.quote(str(run.path))} --resume"

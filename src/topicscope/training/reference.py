@@ -21,8 +21,8 @@ from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.cross_entropy import cross_entropy_optimum
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.theory.lemma1 import require_topic_sets
-from topicscope.theory.theorem1 import semidefinite_optimum, theorem_1_bias
-from topicscope.theory.theorem2 import theorem_2
+from topicscope.theory.theorem1 import semidefinite_optimum, theorem1_bias
+from topicscope.theory.theorem2 import theorem2
 
 # Documents that the floor is estimated from: an interval of about ± 0.002 (squared) at the paper's setting.
 FLOOR_DOCUMENTS = 500
@@ -70,7 +70,7 @@ def _theorem_2(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
         raise InputError("Theorem 2 is about disjoint topics of equally likely words.")
     require_topic_sets(topic_model.topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
     exact = moments(topic_model, settings.masking, settings.training.average)
-    matrix = theorem_2(topic_model.topics, topic_model.equal_words, settings.masking)
+    matrix = theorem2(topic_model.topics, topic_model.equal_words, settings.masking)
     return {"loss": population_loss(matrix, exact)}
 
 
@@ -187,5 +187,5 @@ def _semidefinite(data: Data, masking: Masking, average: Average, bias: str) -> 
     model = TopicModel.from_settings(data)
     words = model.equal_words
     assert words is not None
-    vector = theorem_1_bias(model.topics, words, masking) if bias == "theorem" else None
+    vector = theorem1_bias(model.topics, words, masking) if bias == "theorem" else None
     return semidefinite_optimum(moments(model, masking, average), vector).matrix

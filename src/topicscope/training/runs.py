@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
-from topicscope.errors import InputError
-from topicscope.files import alone_in, read_rows, remove_leftovers, write_atomically
+from topicscope.errors import InputError, UnreadableError
+from topicscope.files import alone_in, remove_leftovers, write_atomically
+from topicscope.records import Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
@@ -33,7 +32,7 @@ from topicscope.settings.training import AnyTraining
 from topicscope.training.schedule import snapshot_steps, steps_with_rows
 
 if TYPE_CHECKING:
-    from topicscope.training.checkpoints import Checkpoint
+    import topicscope.training.checkpoints
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +42,6 @@ SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "r
 LIBRARIES = ("torch", "numpy", "scipy")
 
 Row = dict[str, Any]
-Snapshot = dict[str, np.ndarray]
 AnySettings = Settings | TextSettings
 NO_FACTS: Mapping[str, str] = {}
 
@@ -72,33 +70,11 @@ class Speed:
         return f"{self.steps_per_second:.1f} steps/s, {self.tokens_per_second:,.0f} tokens/s"
 
 
-class Records(Protocol):
-    """What the training loop writes to while it goes on."""
-
-    def recording(self, step: int) -> AbstractContextManager[None]:
-        """Forget rows and snapshots from ``step`` on, which will be made again, and take rows meanwhile."""
-
-    def add(self, row: Row) -> None:
-        """Add a row to the metrics."""
-
-    def flush(self) -> None:
-        """Bring the rows to where they are safe."""
-
-    def save(self, checkpoint: "Checkpoint", snapshots: dict[int, Snapshot] | None, *, every: int) -> None:
-        """Keep a checkpoint and all snapshots; ``every``: steps between checkpoints."""
-
-    def snapshots(self) -> dict[int, Snapshot]:
-        """Matrices kept for looking at, by step and name."""
-
-    def checkpoint_steps(self) -> list[int]:
-        """Steps that have a checkpoint, in order."""
-
-
 class MemoryRun:
     """A run that is not written anywhere: its rows, its snapshots, and its newest checkpoint."""
 
     def __init__(self) -> None:
-        self.checkpoint: Checkpoint | None = None
+        self.checkpoint: topicscope.training.checkpoints.Checkpoint | None = None
         self._rows: list[Row] = []
         self._snapshots: dict[int, Snapshot] = {}
 
@@ -126,7 +102,13 @@ class MemoryRun:
     def flush(self) -> None:
         """Nothing to do."""
 
-    def save(self, checkpoint: "Checkpoint", snapshots: dict[int, Snapshot] | None, *, every: int) -> None:
+    def save(
+        self,
+        checkpoint: "topicscope.training.checkpoints.Checkpoint",
+        snapshots: dict[int, Snapshot] | None,
+        *,
+        every: int,
+    ) -> None:
         """Keep copies: training goes on in the tensors given."""
         self.checkpoint, self._snapshots = checkpoint.copy(), dict(snapshots or {})
 
@@ -166,33 +148,22 @@ class RunFolder:
 
     def metrics(self) -> list[Row]:
         """All logged rows; what follows a line that was cut short or spoilt is left out."""
-        return read_rows(self.metrics_path)
+        return read_metrics(self.metrics_path)
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name; none if the file is damaged."""
-        found: dict[int, Snapshot] = {}
         try:
-            tensors = load_file(self.snapshots_path) if self.snapshots_path.exists() else {}
-        except SafetensorError:
-            return found
-        for path, array in tensors.items():
-            step, name = path.split("/")
-            found.setdefault(int(step), {})[name] = array
-        return dict(sorted(found.items()))
+            return read_snapshots(self.snapshots_path)
+        except UnreadableError:
+            return {}
 
     def reference(self) -> dict[str, Any]:
         """Losses of the optimum and the floor to compare with."""
-        reference = json.loads(self.reference_path.read_text(encoding="utf-8"))
-        assert isinstance(reference, dict)
-        return reference
+        return read_reference(self.reference_path)
 
     def versions(self) -> dict[str, Any]:
         """What the run was made with; nothing if that is not recorded yet."""
-        if not self.versions_path.exists():
-            return {}
-        versions = json.loads(self.versions_path.read_text(encoding="utf-8"))
-        assert isinstance(versions, dict)
-        return versions
+        return read_versions(self.versions_path) if self.versions_path.exists() else {}
 
     def checkpoint_steps(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
@@ -204,8 +175,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Make the folder, unless it is there, and keep other processes from training in it meanwhile."""
         otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
         with alone_in(self.path, otherwise=otherwise):
             remove_leftovers(self.path)
@@ -331,8 +301,14 @@ class RunFolder:
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
 
-    def save(self, checkpoint: "Checkpoint", snapshots: dict[int, Snapshot] | None, *, every: int) -> None:
-        """Write all snapshots and a checkpoint."""
+    def save(
+        self,
+        checkpoint: "topicscope.training.checkpoints.Checkpoint",
+        snapshots: dict[int, Snapshot] | None,
+        *,
+        every: int,
+    ) -> None:
+        """Write all snapshots and a checkpoint; ``every``: steps between checkpoints."""
         from topicscope.training.checkpoints import save_checkpoint
 
         if snapshots is not None:

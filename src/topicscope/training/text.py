@@ -243,9 +243,9 @@ def export(encoder: Encoder, specials: Specials, tokenizer_folder: Path, folder:
         raise InputError(
             'saving a Hugging Face folder needs transformers: pip install "topicscope[language]".'
         ) from None
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.disable_progress_bar()
     fields = bert_config(encoder.settings, vocabulary=specials.vocabulary, longest=longest, padding=specials.padding)
-    model = BertForMaskedLM(BertConfig(**fields))  # type: ignore[no-untyped-call]
+    model = BertForMaskedLM(BertConfig(**fields))
     weights = {name: parameter.detach().cpu() for name, parameter in encoder.named_parameters()}
     model.load_state_dict(to_bert(weights))
     part = folder.with_name(folder.name + ".tmp")

@@ -233,6 +233,23 @@ def test_topics_of_another_seed_find_the_partners_with_most_words_in_common() ->
     assert topic_partners(first, first).tolist() == list(range(5))
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_auc_and_its_replicates_are_probabilities(sign: int) -> None:
+    """Topics that are all but apart: to first order, some replicates would be beyond the end."""
+    draw = np.random.default_rng(12)
+    labelling = Labelling(np.repeat(np.eye(5, dtype=bool), 6, axis=0))
+    vectors = np.repeat(np.eye(5), 6, axis=0) + 0.25 * draw.normal(size=(30, 5))
+    weights = TopicWeights.draw(labelling, 300, generator=draw)
+    placed = placements(sign * (vectors @ vectors.T), labelling)
+    [found] = auc_replicates([placed], labelling, weights)
+    defined = found[np.isfinite(found)]
+    assert defined.min() >= 0
+    assert defined.max() <= 1
+    assert 0.9 < (found[0] if sign > 0 else 1 - found[0]) < 1
+    # The control: such replicates there are, at the end itself.
+    assert (defined == (1 if sign > 0 else 0)).any()
+
+
 def test_seeds_that_agree_leave_the_interval_as_wide_as_that_of_one() -> None:
     draw = np.random.default_rng(9)
     topic = np.repeat(np.arange(12), 10)

@@ -165,4 +165,6 @@ def auc_of_histograms(
     """
     below = np.cumsum(different, axis=-1) - different / 2
     with np.errstate(invalid="ignore", divide="ignore"):
-        return (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))
+        found = (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))
+    # Counts are whole numbers, but their products are rounded from 2^53 on.
+    return np.clip(found, 0, 1)

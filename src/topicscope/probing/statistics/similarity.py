@@ -182,12 +182,16 @@ def auc_replicates(
 
     Exact for the sample, the first replicate. In the others, both sides vary to first order: same-topic pairs are
     weighted anew against the sample's different-topic pairs, and the other way round (a word counts by its average).
+    To first order a replicate, and by rounding the sample too, may leave [0, 1], where a probability stays: it is cut.
     """
     first, second = labelling.same_topic_pairs
     values = np.stack([*(each.inside for each in found), np.ones(len(first))], axis=1)
     inside = pair_forms(weights.within, first, second, values)
     averages = form_average(inside[:, :-1], inside[:, -1:])
-    return [average + _different_side(each, weights.between) for each, average in zip(found, averages.T, strict=True)]
+    return [
+        np.clip(average + _different_side(each, weights.between), 0, 1)
+        for each, average in zip(found, averages.T, strict=True)
+    ]
 
 
 def _different_side(found: Placements, weights: Float[np.ndarray, "replicate word"]) -> Float[np.ndarray, " replicate"]:

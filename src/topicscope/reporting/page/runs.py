@@ -13,8 +13,8 @@ from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from topicscope.files import read_rows
 from topicscope.measure.blocks import class_averages
+from topicscope.records import read_metrics
 from topicscope.reporting.page.folders import Found, Row, read_json
 from topicscope.reporting.page.store import Store
 
@@ -142,7 +142,7 @@ def read_run(folder: Path, found: Found) -> RunView | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         found.notes.append(f"{folder}: settings.toml cannot be read ({str(error).splitlines()[0]}); it is left out.")
         return None
-    rows = _whole(read_rows(folder / "metrics.jsonl"))
+    rows = _whole(read_metrics(folder / "metrics.jsonl"))
     reference = folder / "reference.json"
     levels = (read_json(reference, found) if reference.exists() else None) or {}
     arrays = tensors(folder / "reference.safetensors", found)

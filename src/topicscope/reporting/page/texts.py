@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topicscope.files import read_rows
+from topicscope.records import read_metrics
 from topicscope.reporting.page.folders import Found, Row, read_json
 from topicscope.reporting.page.probes import Figure
 from topicscope.reporting.page.runs import CURVE_POINTS, evenly
@@ -193,7 +193,9 @@ def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         found.notes.append(f"{folder}: settings.toml cannot be read ({str(error).splitlines()[0]}); it is left out.")
         return None
-    rows = [row for row in read_rows(folder / "metrics.jsonl") if "loss" in row and isinstance(row.get("norm"), dict)]
+    rows = [
+        row for row in read_metrics(folder / "metrics.jsonl") if "loss" in row and isinstance(row.get("norm"), dict)
+    ]
     if not rows:
         found.notes.append(f"{folder} holds a run on text that has logged nothing yet.")
         return None

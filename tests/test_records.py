@@ -1,0 +1,402 @@
+"""Whatever is in a file of ours, its reader gives the rows and arrays or one sentence, and never another error."""
+
+import json
+import os
+import pickle
+import random
+import struct
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save
+
+from support.page_material import write_claims, write_landscapes, write_probe, write_sweep, write_text_run
+from topicscope import files, records
+from topicscope.errors import InputError, UnreadableError
+
+Reader = Callable[[Path], Any]
+
+CORPUS_ROW = {
+    "tokenizer": "t",
+    "tokenizer_name": "bert",
+    "length": 126,
+    "source": "wiki",
+    "articles": 3,
+    "passages": 9,
+    "measured": 4,
+    "problems": [],
+    "words": 5,
+    "words_left_out": [],
+    "words_without_attention": ["frog"],
+    "topic_quality": {"c_v": 0.5, "stability": None},
+}
+REFERENCE = {
+    "bayes_floor": {"loss": 0.5, "low": 0.4, "high": 0.6, "documents": 3},
+    "theorem_2": {"loss": None, "reason": "not so"},
+    "matrices": {"value": {"reason": "none"}},
+}
+VERSIONS = {"torch": "2", "seed": 0, "threads": 1, "together": [{"seed": 0, "learning_rate": 0.1}]}
+LANDSCAPE = {
+    "value": "block",
+    "setting": {"topics": 3, "per_document": 2, "words": 2, "mask": 0.1},
+    "optimum": {"alpha": 1.0, "beta": 2, "loss": 0.1, "loss_uniform": 0.2, "attained": True},
+    "theorem3": {"low": 0.1, "high": None},
+}
+
+
+def film() -> dict[str, np.ndarray]:
+    about = {
+        "name": "figure2",
+        "settings": {"data": {"topics": 1, "words": 2}, "model": {}, "training": {"steps": 4}},
+        "seeds": [0, 1],
+        "levels": {},
+        "labels": ["W^V"],
+        "theory": ["none"],
+        "layers": [None],
+    }
+    return {
+        "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
+        "steps": np.arange(4),
+        "frame_steps": np.arange(2),
+        "word_topics": np.array([0, 1, 1]),
+        "loss": np.zeros((2, 4)),
+        "norms-value": np.zeros((2, 4)),
+        "attention": np.zeros((2, 2, 1, 3)),
+        "frames-0": np.zeros((2, 3, 3), dtype=np.float32),
+        "classes-0": np.zeros((2, 2, 5)),
+        "theory-0": np.zeros((3, 3)),
+    }
+
+
+def fitted(seed: int) -> dict[str, np.ndarray]:
+    arrays = {"tokens": np.arange(4), "topic_word": np.full((2, 4), 0.25), "counts": np.ones(4)}
+    return {f"seed{seed}/{name}": array for name, array in arrays.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of each format, as it should be."""
+    out = tmp_path_factory.mktemp("records")
+    write_text_run(out / "run")
+    write_claims(out / "claims")
+    write_probe(out / "probe")
+    write_sweep(out / "sweep")
+    write_landscapes(out / "landscapes")
+    snapshot = {"value": np.zeros((1, 3, 3)), "attention": np.zeros((3, 1, 2))}
+    whole = {f"{step}/{name}": array for step in (0, 10) for name, array in snapshot.items()}
+    (out / "run" / "snapshots.safetensors").write_bytes(save(whole))
+    (out / "film.safetensors").write_bytes(save(film()))
+    contents: dict[str, Any] = {
+        "run/reference.json": REFERENCE,
+        "run/versions.json": VERSIONS,
+        "run/passages.json": {"source": "wiki", "problems": {"stubs": 1, "archives": ["a"], "first_without_field": ""}},
+        "claims/progress.json": {"asked": 3, "measured": 2},
+        "probe/corpus.json": [CORPUS_ROW],
+        "probe/probe-settings.json": {"text": {"corpus": "wiki"}, "seed": 0},
+        "topics/topics.json": {"fits": [{"seed": 0, "tokenizer": "t", "tokenizer_name": "bert"}], "quality": {}},
+        "landscape/landscape.json": LANDSCAPE,
+    }
+    for name, content in contents.items():
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text(json.dumps(content))
+    (out / "topics" / "topics.safetensors").write_bytes(save(fitted(0)))
+    np.savez(out / "landscape" / "landscape.npz", alpha=np.arange(3.0), loss=np.zeros((3, 3)))
+    return out
+
+
+def beside(reader: Reader) -> Reader:
+    """A reader of a folder, for one of its files."""
+    return lambda path: reader(path.parent)
+
+
+READERS: dict[str, Reader] = {
+    "run/settings.toml": records.read_run_settings,
+    "run/metrics.jsonl": records.read_metrics,
+    "run/reference.json": records.read_reference,
+    "run/versions.json": records.read_versions,
+    "run/snapshots.safetensors": records.read_snapshots,
+    "run/passages.json": records.read_passages_about,
+    "claims/claims.json": records.read_claims,
+    "claims/progress.json": records.read_progress,
+    "claims/settings.json": records.read_reproduce_settings,
+    "film.safetensors": records.read_film,
+    "landscape/landscape.json": beside(records.read_landscape),
+    "landscape/landscape.npz": beside(records.read_landscape),
+    "landscapes/landscapes.json": beside(records.read_landscapes),
+    "landscapes/landscapes.npz": beside(records.read_landscapes),
+    "probe/probe.json": records.read_probe_rows,
+    "probe/probe-settings.json": records.read_probe_settings,
+    "probe/corpus.json": records.read_corpus_rows,
+    "probe/words.json": records.read_words,
+    "probe/topics.csv": records.read_topic_words,
+    "topics/topics.json": beside(records.read_fitted_topics),
+    "topics/topics.safetensors": beside(records.read_fitted_topics),
+    "sweep/sweep.csv": records.read_sweep_rows,
+}
+EACH = pytest.mark.parametrize("name", READERS)
+# Rows that grow are read as far as they are whole, so this reader raises nothing.
+RAISING = pytest.mark.parametrize("name", [name for name in READERS if not name.endswith(".jsonl")])
+
+
+def outcome(name: str, path: Path) -> Any:
+    """What a reader gives, or the one sentence that it says; any other error fails the test."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return READERS[name](path)
+        except InputError as error:
+            sentence = str(error)
+            assert "\n" not in sentence
+            assert sentence.endswith(".")
+            return error
+
+
+@pytest.fixture
+def spoil(folder: Path) -> Any:
+    """Have a file hold something else until the test ends."""
+    before: dict[Path, bytes] = {}
+
+    def put(name: str, content: bytes) -> Path:
+        path = folder / name
+        before.setdefault(path, path.read_bytes())
+        path.write_bytes(content)
+        return path
+
+    yield put
+    for path, content in before.items():
+        path.write_bytes(content)
+
+
+@EACH
+def test_a_file_as_it_should_be_is_read_whole(folder: Path, name: str) -> None:
+    found = outcome(name, folder / name)
+    assert not isinstance(found, InputError)
+    if name.endswith(".json") and not isinstance(found, tuple):
+        assert found == json.loads((folder / name).read_text())
+
+
+@RAISING
+def test_no_file_is_one_sentence_that_names_it(tmp_path: Path, name: str) -> None:
+    error = outcome(name, tmp_path / "sub" / Path(name).name)
+    assert isinstance(error, UnreadableError)
+    assert f"{tmp_path / 'sub'}" in str(error)
+    assert "cannot be read (No such file or directory): " in str(error)
+
+
+def test_there_may_be_no_metrics_yet(tmp_path: Path) -> None:
+    assert records.read_metrics(tmp_path / "metrics.jsonl") == []
+
+
+@RAISING
+def test_what_is_not_a_file_of_a_bearable_size_is_refused(tmp_path: Path, folder: Path, name: str) -> None:
+    for other in (folder / name).parent.iterdir():
+        if other.is_file():
+            (tmp_path / other.name).write_bytes(other.read_bytes())
+    path = tmp_path / Path(name).name
+    path.unlink()
+    path.mkdir()
+    assert "cannot be read (Is a directory)" in str(outcome(name, path))
+    path.rmdir()
+    os.mkfifo(path)
+    assert "cannot be read (it is not a regular file)" in str(outcome(name, path))
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    assert "cannot be read (it is not a regular file)" in str(outcome(name, path))
+    path.unlink()
+    path.touch()
+    assert isinstance(outcome(name, path), UnreadableError)
+    os.truncate(path, 2**36)
+    assert "cannot be read (it has 68,719,476,736 bytes, of which at most" in str(outcome(name, path))
+
+
+STRANGE = {
+    "NaN": b"NaN",
+    "infinity": b'[{"step": Infinity}]',
+    "lone surrogate": b'["\\ud800 and more text after it"]',
+    "lone low surrogate": b'["\\udc00 and more text after it"]',
+    "not UTF-8": b'["\xff\xfe"]',
+    "nested": b"[" * 100_000 + b"]" * 100_000,
+    "nested objects": b'{"a":' * 50_000 + b"1" + b"}" * 50_000,
+    "nested a little": b"[" * 200 + b"]" * 200,
+    "nested tables": b"a = " + b"[" * 5_000 + b"]" * 5_000,
+    "many digits": b'{"step": ' + b"9" * 6_000 + b"}",
+    "a large float": b'{"step": 1e999}',
+    "a large int": b'{"step": 1' + b"0" * 300 + b"}",
+    "number": b"3",
+    "list": b"[1]",
+    "object": b"{}",
+    "text": b'"text"',
+    "null": b"null",
+    "cut": b'[{"id": "a',
+    "quotes": b'seed,"fraction,topic\n"',
+    "null bytes": b"\x00" * 64,
+    "long cell": b"seed,fraction,topic,word\n" + b"a" * 200_000 + b",1,1,1\n",
+}
+
+
+# What these readers take for a file without anything that is asked of it.
+TAKEN = {
+    ("claims/settings.json", "object"),
+    ("run/versions.json", "object"),
+    ("probe/probe-settings.json", "object"),
+}
+
+
+@RAISING
+def test_strange_content_is_one_sentence(spoil: Any, name: str) -> None:
+    refused = {
+        strange: isinstance(outcome(name, spoil(name, content)), UnreadableError)
+        for strange, content in STRANGE.items()
+    }
+    assert {(name, strange) for strange, so in refused.items() if not so} <= TAKEN
+
+
+def test_metrics_end_at_the_first_strange_row(spoil: Any, folder: Path) -> None:
+    whole = (folder / "run" / "metrics.jsonl").read_bytes()
+    for content in STRANGE.values():
+        path = spoil("run/metrics.jsonl", whole + content + b"\n" + whole)
+        assert [row["step"] for row in records.read_metrics(path)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("row", "kept"),
+    [
+        ({"step": 3}, True),
+        ({"step": 3, "of a newer version": []}, True),
+        ({"step": 3.5}, False),
+        ({"step": -1}, False),
+        ({"loss": 1.0}, False),
+        ({"step": 3, "loss": "1"}, False),
+        ({"step": 3, "norm": {"value": 1.0}}, False),
+        ({"step": 3, "norm": [1.0]}, False),
+        ({"step": 3, "topics": {"attention": 1}}, False),
+    ],
+)
+def test_rows_have_a_step_and_numbers_where_there_should_be(
+    spoil: Any, folder: Path, row: dict[str, Any], kept: bool
+) -> None:
+    whole = (folder / "run" / "metrics.jsonl").read_bytes()
+    path = spoil("run/metrics.jsonl", whole + json.dumps(row).encode() + b"\n")
+    assert len(records.read_metrics(path)) == 3 + kept
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in inner for place in places(each, (*path, key)))]
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_json_with_another_value_at_any_place_is_read_or_one_sentence(folder: Path, data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from([name for name in READERS if name.endswith((".json", ".jsonl"))]))
+    path = folder / name
+    before = path.read_text()
+    lines = before.splitlines() if name.endswith(".jsonl") else [before]
+    content = json.loads(lines[0])
+    place = data.draw(st.sampled_from(places(content)))
+    plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+    value = data.draw(plain | st.lists(plain, max_size=2) | st.dictionaries(st.text(), plain, max_size=2))
+    if place:
+        inside = content
+        for key in place[:-1]:
+            inside = inside[key]
+        if data.draw(st.booleans()):
+            inside[place[-1]] = value
+        else:
+            del inside[place[-1]]
+    else:
+        content = value
+    path.write_text("\n".join([json.dumps(content), *lines[1:]]), encoding="utf-8", errors="replace")
+    try:
+        outcome(name, path)
+    finally:
+        path.write_text(before)
+
+
+@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@given(name=st.sampled_from(list(READERS)), seed=st.integers(0, 10**6), count=st.integers(1, 8), cut=st.booleans())
+def test_bytes_changed_or_cut_anywhere_are_read_or_one_sentence(
+    folder: Path, name: str, seed: int, count: int, cut: bool
+) -> None:
+    path, draw = folder / name, random.Random(seed)
+    before = path.read_bytes()
+    content = bytearray(before)
+    for _ in range(count):
+        # Most of a file of arrays is numbers: its beginning and end are what can be spoilt.
+        place = draw.choice(
+            [draw.randrange(len(content)), draw.randrange(min(400, len(content))), -draw.randint(1, 90)]
+        )
+        content[place % len(content)] = draw.randrange(256)
+    path.write_bytes(content[: draw.randrange(len(content))] if cut else content)
+    try:
+        outcome(name, path)
+    finally:
+        path.write_bytes(before)
+
+
+def test_snapshots_have_names_and_shapes(tmp_path: Path) -> None:
+    path, square = tmp_path / "snapshots.safetensors", np.zeros((1, 3, 3))
+    path.write_bytes(save({"0/value": square, "10/value": square, "2/value": square}))
+    assert list(records.read_snapshots(path)) == [0, 2, 10]
+    for spoilt in (
+        {"value": square},
+        {"a/value": square},
+        {"0/value/more": square},
+        {"-1/value": square},
+        {f"{10**30}/value": square},
+        {"0/value": np.zeros(3)},
+        {"0/value": np.zeros((0, 3))},
+        {"0/value": np.zeros((3, 3), dtype=np.int64)},
+        {"0/value": square, "1/value": np.zeros((1, 4, 4))},
+        {"0/attention": np.zeros((2, 1, 1))},
+    ):
+        path.write_bytes(save(spoilt))
+        with pytest.raises(UnreadableError, match=r"snapshots\.safetensors cannot be read"):
+            records.read_snapshots(path)
+
+
+@pytest.mark.parametrize("kind", ["BF16", "F8_E4M3", "F8_E5M2", "C64"])
+def test_numbers_that_numpy_does_not_have_are_refused(tmp_path: Path, kind: str) -> None:
+    size = {"BF16": 2, "C64": 8}.get(kind, 1) * 4
+    header = json.dumps({"0/value": {"dtype": kind, "shape": [2, 2], "data_offsets": [0, size]}}).encode()
+    path = tmp_path / "snapshots.safetensors"
+    path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(size))
+    with pytest.raises(UnreadableError, match=rf'\("0/value" holds {kind} numbers\)'):
+        records.read_snapshots(path)
+    with pytest.raises(InputError):
+        files.load_tensors(path, ["0/value"])
+
+
+def test_a_figure_is_a_name_inside_the_folder(spoil: Any, folder: Path) -> None:
+    rows = json.loads((folder / "claims" / "claims.json").read_text())
+    rows[0]["figure"] = "../../x"
+    with pytest.raises(UnreadableError, match=r"figure"):
+        records.read_claims(spoil("claims/claims.json", json.dumps(rows).encode()))
+
+
+def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(10_000))
+    assert files.read_arrays(tmp_path / "a.npz", ["a"], "do")["a"].shape == (10_000,)
+    monkeypatch.setattr(files, "MOST_TEXT", 50_000)
+    with pytest.raises(UnreadableError, match="unpacks to"):
+        files.read_arrays(tmp_path / "a.npz", ["a"], "do")
+
+
+def test_arrays_are_of_numbers_and_the_wanted_ones(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", a=np.array(["text"]))
+    for names, reason in ((["b"], "it has no array b"), (["a"], '"a" holds <U4 values')):
+        with pytest.raises(UnreadableError, match=reason):
+            files.read_arrays(tmp_path / "a.npz", names, "do")
+
+
+def test_the_error_keeps_its_parts_on_the_way_from_a_worker() -> None:
+    error = UnreadableError(Path("a"), "it is so", "do that")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.path, again.reason, str(again)) == (Path("a"), "it is so", "a cannot be read (it is so): do that.")
+    assert again.exit_code == 2
