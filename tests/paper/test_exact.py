@@ -9,7 +9,7 @@ from topicscope.paper.claim import PRESETS, Claim, Verdict, verdict
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.paper.exact import claims, drawings
 from topicscope.settings import Masking
-from topicscope.theory.check import infinite_topic_moments
+from topicscope.theory.finite_documents import infinite_topic_moments
 from topicscope.theory.landscape import InfiniteDocuments, Landscape
 from topicscope.theory.lemma1 import Constants, constants
 

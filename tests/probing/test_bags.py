@@ -7,7 +7,8 @@ from support.planted import planted_passages
 from topicscope.errors import InputError
 from topicscope.probing import topics
 from topicscope.probing.topics import Bags, collect_bags, load_bags, sample, stop_word_list
-from topicscope.text.tokens import Passages, Tokenizer
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages
 
 
 def collected(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray, most: int = 10**9) -> Bags:

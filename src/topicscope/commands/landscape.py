@@ -17,9 +17,9 @@ from topicscope.errors import InputError, check_at_least
 from topicscope.files import write_atomically
 from topicscope.reporting.figures import save_pictures
 from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
-from topicscope.theory.finite_documents import ClassMatrix, theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
 from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 Value = Literal["block", "diagonal"]

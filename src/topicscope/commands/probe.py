@@ -24,7 +24,6 @@ from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.probing.settings import (
     MEASURES,
-    SIGNIFICANT,
     CorpusSettings,
     Machine,
     MeasureSettings,
@@ -34,7 +33,8 @@ from topicscope.probing.settings import (
     TopicOptions,
     check_names,
 )
-from topicscope.reporting.rounding import with_interval
+from topicscope.records import SIGNIFICANT
+from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
 
@@ -170,8 +170,8 @@ def probe(
     from topicscope.probing.ground import corpus_row, topic_rows
     from topicscope.probing.study import measure_models
     from topicscope.probing.topics import save_topics
-    from topicscope.reporting.figures.probe import probe_notes
     from topicscope.reporting.page import write_report
+    from topicscope.reporting.page.probes import probe_notes
 
     corpus = settings.text.open()
     with folder.opened(settings.table(corpus)):
@@ -429,9 +429,9 @@ def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row
 
 
 def _ratios(row: Row) -> "RatioRow":
-    from topicscope.reporting.figures.probe import Ratio, RatioRow
+    from topicscope.reporting.figures.probe import RatioRow
 
-    return RatioRow(_model(row), row["fraction"], {name: Ratio.of(row[name]) for name in MEASURES})
+    return RatioRow(_model(row), row["fraction"], {name: row[name] for name in MEASURES})
 
 
 def _model(row: Row) -> str:
@@ -474,14 +474,8 @@ def _labelling(row: Row) -> list[Any]:
 
 
 def contrast_text(contrast: Row) -> str:
-    """The ratio with its interval; the difference where there is none."""
-    star = "*" if contrast["p"] is not None and contrast["p"] < SIGNIFICANT else ""
-    if contrast["ratio"] is not None:
-        return with_interval(contrast["ratio"], contrast["low"], contrast["high"], mark=star)
-    if contrast["difference"] is None:
-        return "–"
-    ends = (contrast["difference_low"], contrast["difference_high"])
-    return f"Δ {with_interval(contrast['difference'], *ends, mark=star)}"
+    """The ratio with its interval, the difference where there is none; a star where it is told from chance."""
+    return comparison_text(contrast, mark="*" if is_significant(contrast) else "")
 
 
 def _signs(rows: list[Row]) -> list[str]:

@@ -25,6 +25,7 @@ from topicscope.paper.claim import PRESETS, Claim, Drawing, Need, Preset, correc
 from topicscope.paper.experiment import Measured, Run, claim_item, compute_need, drawing_item, need_item
 from topicscope.paper.landscape_grids import write_landscapes
 from topicscope.paper.registry import Registry, registry
+from topicscope.reporting.rounding import claim_text
 
 
 class Clock:
@@ -454,7 +455,7 @@ def _print_line(progress: "Progress") -> None:
     left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
     line = Text(f"{progress.done:>4}/{progress.total}  ")
     line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
-    line.append(f"{row['id']:<44} {_measured(row)}{left}")
+    line.append(f"{row['id']:<44} {claim_text(row)}{left}")
     console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -465,7 +466,7 @@ def _print_table(rows: "list[dict[str, Any]]") -> None:
         table.add_column(name, no_wrap=True)
     for each in rows:
         name = each["id"] + (" (ours)" if each["ours"] else "")
-        table.add_row(name, _verdict(each), _measured(each), _shown(each))
+        table.add_row(name, _verdict(each), claim_text(each), _shown(each))
     console().print(table)
     console().print(_counts(rows, "verdict") + ".")
     if any(row["verdict_corrected"] != row["verdict"] for row in rows):
@@ -518,13 +519,6 @@ def _verdict(row: "dict[str, Any]") -> Text:
     """The verdict, with a star if correcting for the number of claims leaves it undecided."""
     star = "" if row["verdict_corrected"] == row["verdict"] else "*"
     return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
-
-
-def _measured(row: "dict[str, Any]") -> str:
-    if row["measured"] is None:
-        return "–"
-    interval = "" if row["low"] is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
-    return f"{row['measured']:.5g}{interval}"
 
 
 def _shown(row: "dict[str, Any]") -> str:

@@ -25,8 +25,8 @@ from topicscope.paper.claim import (
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.reporting.figures import Drawn
 from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
-from topicscope.theory.finite_documents import theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)

@@ -28,8 +28,8 @@ from topicscope.paper.setups import (
 )
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss, Optimizer
-from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 if TYPE_CHECKING:

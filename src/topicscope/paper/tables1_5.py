@@ -341,19 +341,19 @@ def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) 
 
 
 def _ratio_row(model: str, fraction: float, row: Row) -> "RatioRow":
-    from topicscope.reporting.figures.probe import Ratio, RatioRow
+    from topicscope.reporting.figures.probe import RatioRow
 
-    return RatioRow(model, fraction, {name: Ratio.of(row[name]) for name in MEASURES})
+    return RatioRow(model, fraction, {name: row[name] for name in MEASURES})
 
 
 def _printed_rows(models: set[str]) -> "list[RatioRow]":
-    from topicscope.reporting.figures.probe import Ratio, RatioRow
+    from topicscope.reporting.figures.probe import RatioRow
 
     return [
         RatioRow(
             f"{PAPER_MODELS[model]} (paper)",
             fraction,
-            {name: Ratio(table_1(model, fraction, name)) for name in MEASURES},
+            {name: {"ratio": table_1(model, fraction, name)} for name in MEASURES},
         )
         for model in PAPER_MODELS
         if model in models

@@ -27,7 +27,8 @@ from topicscope.probing.topics import (
 )
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
-from topicscope.text.tokens import Passages, Tokenizer, write_passages
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages, write_passages
 
 # Passages whose pairs are counted at once.
 COUNTED = 4_096

@@ -48,7 +48,7 @@ from topicscope.probing.statistics.similarity import prepared
 from topicscope.randomness import Purpose, generator
 from topicscope.scale.items import result_paths
 from topicscope.text.corpora import Corpus
-from topicscope.text.tokens import Tokenizer, load_tokenizer
+from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
 Row = dict[str, Any]
 

@@ -23,7 +23,8 @@ from topicscope.files import write_atomically
 from topicscope.probing.settings import Assignment
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Item, Report, code_digest, map_items, versions
-from topicscope.text.tokens import Passages, Tokenizer
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,8 +25,17 @@ from topicscope.settings.text import TextData, TextSettings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.text.corpora import Corpus, Document, bytes_read, open_corpus
 from topicscope.text.formats import Progress
-from topicscope.text.tokenizers import AFTER, BEFORE, MASK, PADDING, save_tokenizer, train_wordpiece
-from topicscope.text.tokens import Passages, Tokenizer, load_tokenizer, write_passages
+from topicscope.text.tokenizers import (
+    AFTER,
+    BEFORE,
+    MASK,
+    PADDING,
+    Tokenizer,
+    load_tokenizer,
+    save_tokenizer,
+    train_wordpiece,
+)
+from topicscope.text.tokens import Passages, write_passages
 from topicscope.training.batches import PassageStream, Specials, Text
 from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory, out_of_memory_said

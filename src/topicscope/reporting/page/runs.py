@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,12 +9,11 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
+from topicscope.files import Row, read_tensors
 from topicscope.measure.blocks import class_averages
-from topicscope.records import read_metrics
-from topicscope.reporting.page.folders import Found, Row, read_json
+from topicscope.records import read_film, read_metrics, read_reference, read_run_settings, read_snapshots
+from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.store import Store
 
 # What ``reproduce`` keeps of an experiment.
@@ -86,10 +84,10 @@ def film(view: RunView) -> dict[str, np.ndarray]:
 
 def kept(folder: Path, found: Found) -> RunView | None:
     """An experiment that ``reproduce`` kept: all seeds in one file."""
-    arrays = tensors(folder / KEPT, found)
-    if not arrays:
+    kept = found.read(read_film, folder / KEPT)
+    if kept is None:
         return None
-    about = json.loads(arrays["about"].tobytes())
+    about, arrays = kept
     said = zip(about["labels"], about["theory"], about.get("layers", [None] * len(about["labels"])), strict=True)
     matrices = tuple(
         Matrix(label, arrays[f"frames-{place}"], arrays[f"classes-{place}"], arrays.get(f"theory-{place}"), what, layer)
@@ -114,15 +112,6 @@ def kept(folder: Path, found: Found) -> RunView | None:
     )
 
 
-def tensors(path: Path, found: Found) -> dict[str, np.ndarray]:
-    """Arrays of a file; none, with a note, if it cannot be read; none if it is not there."""
-    try:
-        return load_file(path) if path.exists() else {}
-    except (OSError, SafetensorError) as error:
-        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); it is left out.")
-        return {}
-
-
 # A run folder read for the page: what is there of it, and a note on what cannot be read.
 
 
@@ -136,18 +125,14 @@ LABELS = {"value": "W^V", "value_products": "W^E⊤W^V W^E", "embedding_products
 
 def read_run(folder: Path, found: Found) -> RunView | None:
     """What a run folder has recorded so far; None, with a note, if its settings cannot be read."""
-    try:
-        settings = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
-        total = int(settings["training"]["steps"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found.notes.append(f"{folder}: settings.toml cannot be read ({str(error).splitlines()[0]}); it is left out.")
+    settings = found.read(read_run_settings, folder / "settings.toml")
+    if settings is None:
         return None
     rows = _whole(read_metrics(folder / "metrics.jsonl"))
-    reference = folder / "reference.json"
-    levels = (read_json(reference, found) if reference.exists() else None) or {}
-    arrays = tensors(folder / "reference.safetensors", found)
+    levels = found.read(read_reference, folder / "reference.json") or {}
+    arrays = found.read(_theory, folder / "reference.safetensors") or {}
     word_topics = arrays.get("word_topics", _equal_topics(settings))
-    snapshots = _snapshots(folder, found)
+    snapshots = found.read(read_snapshots, folder / "snapshots.safetensors") or {}
     return RunView(
         name=str(folder),
         settings=settings,
@@ -164,7 +149,7 @@ def read_run(folder: Path, found: Found) -> RunView | None:
         attention=_attention(snapshots),
         word_topics=word_topics,
         levels=levels,
-        total=total,
+        total=settings["training"]["steps"],
     )
 
 
@@ -191,12 +176,8 @@ def _column(rows: list[Row], pick: Any) -> Float[np.ndarray, "1 row"]:
     return np.array([[np.nan if value is None else float(value) for value in values]])
 
 
-def _snapshots(folder: Path, found: Found) -> dict[int, dict[str, np.ndarray]]:
-    snapshots: dict[int, dict[str, np.ndarray]] = {}
-    for path, array in tensors(folder / "snapshots.safetensors", found).items():
-        step, name = path.split("/")
-        snapshots.setdefault(int(step), {})[name] = array
-    return snapshots
+def _theory(path: Path) -> dict[str, np.ndarray]:
+    return read_tensors(path, "remove it, and train with --resume to have it written again")
 
 
 def _matrices(
