@@ -19,7 +19,8 @@ from rich.table import Table
 
 from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
+from topicscope.commands.options import INLINE, POSITIONAL, parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.probing.settings import (
@@ -72,7 +73,7 @@ examples:
 class Options:
     """Options of the command."""
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
+    models: Annotated[tuple[str, ...], POSITIONAL, tyro.conf.arg(metavar="MODEL ...")]
     """Models: minilm, a folder, a hub's name, or random: and one of these."""
 
     out: Path = Path("probe")
@@ -84,10 +85,10 @@ class Options:
     show_words: tuple[str, ...] = ()
     """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
 
-    text: Annotated[CorpusSettings, tyro.conf.arg(name="")] = CorpusSettings()
-    topics: Annotated[TopicOptions, tyro.conf.arg(name="")] = TopicOptions()
-    measures: Annotated[MeasureSettings, tyro.conf.arg(name="")] = MeasureSettings()
-    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+    text: Annotated[CorpusSettings, INLINE] = CorpusSettings()
+    topics: Annotated[TopicOptions, INLINE] = TopicOptions()
+    measures: Annotated[MeasureSettings, INLINE] = MeasureSettings()
+    machine: Annotated[Machine, INLINE] = Machine()
 
     dtype: Precision = "float32"
     """Precision that models run in."""
@@ -104,7 +105,7 @@ class Options:
 
 def main(words: list[str]) -> int:
     """Parse, run, print Table 1's layout."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
+    options = parse(Options, words, command="probe", description=DESCRIPTION)
     settings = ProbeSettings(
         text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
     )

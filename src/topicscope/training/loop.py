@@ -168,18 +168,18 @@ def train_ensemble(
     return dict(zip(members, folders, strict=True))
 
 
-def train_in_memory(ensemble: Ensemble, *, report: Report | None = None) -> dict[str, MemoryRun]:
-    """Train all members at once and write nothing; of one that diverged, the newest checkpoint is not the last step's.
+def train_in_memory(
+    members: Sequence[Settings], topic_model: TopicModel, *, report: Report | None = None
+) -> list[MemoryRun]:
+    """Train runs as ``train_together`` does, with the same numbers, and write nothing.
 
-    Rows, snapshots and weights are those of the run folders that ``train_ensemble`` writes.
+    One that diverges does not keep the others from finishing, and has no weights.
     """
-    topic_model = TopicModel.from_settings(ensemble.settings.data)
-    ensemble.settings.check_vocabulary(topic_model.vocabulary)
-    members = {name: with_threads(mine, topic_model.vocabulary) for name, mine in ensemble.members().items()}
-    settings = list(members.values())
-    runs = {name: MemoryRun() for name in members}
-    with torch_threads(settings[0].training.threads), contextlib.suppress(DivergedError):
-        Trainer(make_engine(settings, topic_model)).run(list(runs.values()), report)
+    members[0].check_vocabulary(topic_model.vocabulary)
+    members = [with_threads(settings, topic_model.vocabulary) for settings in members]
+    runs = [MemoryRun(settings) for settings in members]
+    with torch_threads(members[0].training.threads), contextlib.suppress(DivergedError):
+        Trainer(make_engine(members, topic_model)).run(runs, report)
     return runs
 
 

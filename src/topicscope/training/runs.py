@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
 from safetensors.numpy import save
 
 from topicscope.errors import InputError, UnreadableError
@@ -73,10 +74,22 @@ class Speed:
 class MemoryRun:
     """A run that is not written anywhere: its rows, its snapshots, and its newest checkpoint."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self.checkpoint: topicscope.training.checkpoints.Checkpoint | None = None
         self._rows: list[Row] = []
         self._snapshots: dict[int, Snapshot] = {}
+
+    @property
+    def weights(self) -> dict[str, np.ndarray] | None:
+        """Those of the last step; None if the run diverged."""
+        if self.checkpoint is None or self.checkpoint.step < self._settings.training.steps:
+            return None
+        return {name: weight.numpy() for name, weight in self.checkpoint.weights.items()}
+
+    def settings(self) -> Settings:
+        """The settings that the run was started with."""
+        return self._settings
 
     def metrics(self) -> list[Row]:
         """All logged rows."""

@@ -1,4 +1,4 @@
-"""``topicscope report`` on the command line, and report.html beside what other commands write."""
+"""``topicscope report``, and report.html beside what other commands write."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``topicscope landscape`` on the command line."""
+"""``topicscope landscape``."""
 
 import json
 from dataclasses import replace

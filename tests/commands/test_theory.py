@@ -1,4 +1,4 @@
-"""``topicscope theory`` on the command line."""
+"""``topicscope theory``."""
 
 import json
 import math

@@ -1,3 +1,5 @@
+"""``topicscope train`` on documents of a topic model."""
+
 import json
 from pathlib import Path
 
