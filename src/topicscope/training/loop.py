@@ -319,7 +319,7 @@ class Trainer:
 
     def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint]:
         """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
-        checkpoints = newest_checkpoints([folder.path for folder in folders]) or []
+        checkpoints = (newest_checkpoints([folder.path for folder in folders]) or []) if folders else []
         for folder in folders:
             if checkpoints and (missing := folder.missing_before(checkpoints[0].step, self.training)):
                 logger.warning("%s: %s; starting again from step 0.", folder.path, missing)
