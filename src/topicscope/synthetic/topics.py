@@ -72,11 +72,6 @@ class TopicModel:
         return np.concatenate([[0], likeliest])
 
     @cached_property
-    def disjoint(self) -> bool:
-        """Whether no two topics share a word, as the paper's theory needs."""
-        return bool(((self.topic_words > 0).sum(axis=0) <= 1).all())
-
-    @cached_property
     def equal_words(self) -> int | None:
         """v, if this is the paper's model of T disjoint topics of v equally likely words; else None."""
         words, remainder = divmod(self.vocabulary - 1, self.topics)
