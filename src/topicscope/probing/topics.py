@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32, Int64
-from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
-from topicscope.errors import InputError, check_at_least
+from topicscope.errors import InputError, UnreadableError, check_at_least
 from topicscope.files import write_atomically
 from topicscope.probing.settings import Assignment
 from topicscope.randomness import Purpose, generator
+from topicscope.records import FITTED, read_fitted_topics
 from topicscope.scale import Item, Report, code_digest, map_items, versions
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
@@ -368,9 +368,6 @@ def _gensim() -> tuple[Any, Any]:
 # LDA on passages, by tomotopy: which words are likeliest in which topic, and the labels that follow.
 
 
-ARRAYS = ("tokens", "topic_word", "counts")
-
-
 # Part of a fit's key: code and packages that the same words may come to give other topics, or coherences, with.
 SOURCES = ("probing/topics.py",)
 
@@ -593,7 +590,7 @@ def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
     """``topics.safetensors`` and ``topics.json``: for other models with the same tokenizer, and for people."""
-    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in ARRAYS}
+    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
     about = {"fits": [one.description for one in fits], "quality": quality(fits)}
     write_atomically(folder / "topics.safetensors", save(arrays))
     write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
@@ -602,17 +599,16 @@ def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
 def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
     """What ``save_topics`` wrote; refused if another tokenizer numbered the words."""
     try:
-        descriptions = json.loads((folder / "topics.json").read_text(encoding="utf-8"))["fits"]
-        arrays = load((folder / "topics.safetensors").read_bytes())
-        fits = [
-            FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in ARRAYS}, description=one)
-            for one in descriptions
-        ]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        descriptions, arrays = read_fitted_topics(folder)
+    except UnreadableError as error:
         raise InputError(
-            f"{folder} has no fitted topics that can be read ({error}): give a folder with topics.safetensors and "
-            "topics.json, as probe writes them."
+            f"{folder} has no fitted topics that can be read ({Path(str(error.path)).name}: {error.reason}): "
+            f"{error.remedy}."
         ) from None
+    fits = [
+        FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in FITTED}, description=one)
+        for one in descriptions
+    ]
     other = next((one.description for one in fits if one.description["tokenizer"] != tokenizer.digest), None)
     if other:
         raise InputError(
@@ -624,7 +620,7 @@ def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
 
 def _fit(work: _Fit) -> bytes:
     fitted = fit_lda(load_bags(work.bags), work.settings, work.seed)
-    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in ARRAYS}
+    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
     return save(arrays, metadata={"description": json.dumps(fitted.description)})
 
 

@@ -244,32 +244,27 @@ def line_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
 
 def paragraph_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
     """One document per paragraph: paragraphs are set apart by blank lines."""
-    paragraph: list[bytes] = []
-    size = 0
-    for line in lines(chunks, problems):
-        blank, too_long = not line.strip(), size > LONGEST
-        if paragraph and (blank or too_long):
-            problems.long_documents += not blank
-            yield decoded(b"\n".join(paragraph), problems)
-            paragraph, size = [], 0
-        if not blank:
-            paragraph.append(line)
-            size += len(line)
-    if paragraph:
-        yield decoded(b"\n".join(paragraph), problems)
+    return _joined(chunks, problems, at_blank_lines=True)
 
 
 def whole_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
     """One document: the whole file."""
+    return _joined(chunks, problems, at_blank_lines=False)
+
+
+def _joined(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool) -> Iterator[str]:
+    """Lines put together, up to a blank one or to the end of the file."""
     parts: list[bytes] = []
     size = 0
     for line in lines(chunks, problems):
-        if size > LONGEST:
-            problems.long_documents += 1
+        blank, too_long = at_blank_lines and not line.strip(), size > LONGEST
+        if parts and (blank or too_long):
+            problems.long_documents += not blank
             yield decoded(b"\n".join(parts), problems)
             parts, size = [], 0
-        parts.append(line)
-        size += len(line)
+        if not blank:
+            parts.append(line)
+            size += len(line)
     if any(part.strip() for part in parts):
         yield decoded(b"\n".join(parts), problems)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.text_corpus import small_text_settings, write_corpus
-from topicscope.paper.experiment import compute_need, need_item
+from topicscope.paper.claim import compute_need, need_item
 from topicscope.paper.text_experiment import TextExperiment
 from topicscope.scale import map_items
 from topicscope.text.corpora import Corpus

@@ -1,4 +1,4 @@
-"""Landscapes for the page: exact losses on their grid, and the optimum below all of them."""
+"""Landscapes: drawn for the claims that name them, and for the page as exact losses on a grid."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from topicscope.paper import landscape_grids
-from topicscope.paper.enumeration import enumerated_loss
-from topicscope.paper.landscape_grids import landscape_grid, write_landscapes
-from topicscope.theory.landscape import InfiniteDocuments
+from topicscope.paper import figures6_9, theorem3
+from topicscope.paper.claim import PRESETS
+from topicscope.paper.figures6_9 import landscape_grid, write_landscapes
+from topicscope.paper.theorem3 import TINY, enumerated_loss
 from topicscope.theory.theorem2 import theorem2_classes
 
-TINY = InfiniteDocuments(topics=4, per_document=2, words=3)
+
+def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> None:
+    for preset in PRESETS.values():
+        drawn = {drawing.name for drawing in figures6_9.drawings(preset)}
+        assert {
+            claim.figure for claim in (*theorem3.claims(preset), *figures6_9.claims(preset)) if claim.figure
+        } <= drawn
+        assert len(drawn) == (8 if preset.full else 4)
+    figure = figures6_9.draw_landscape(theorem3.SMALL, "block", {}).figure
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert any("α = 6.292, β = 1" in text for text in texts)
 
 
 def test_a_grid_is_the_loss_by_brute_force_with_alpha_along_rows() -> None:
@@ -26,8 +36,8 @@ def test_a_grid_is_the_loss_by_brute_force_with_alpha_along_rows() -> None:
 def test_all_settings_are_written_with_fewer_topics_a_document_than_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landscape_grids, "TOPICS", (4, 10))
-    monkeypatch.setattr(landscape_grids, "PER_DOCUMENT", (2, 4))
+    monkeypatch.setattr(figures6_9, "PAGE_TOPICS", (4, 10))
+    monkeypatch.setattr(figures6_9, "PAGE_PER_DOCUMENT", (2, 4))
     write_landscapes(tmp_path)
     about = json.loads((tmp_path / "landscapes.json").read_text())
     assert [(each["value"], each["topics"], each["per_document"]) for each in about] == [

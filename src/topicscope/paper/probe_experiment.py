@@ -1,21 +1,34 @@
-"""Probing a language model as work that claims need: which models there are, how they are probed, what comes out."""
+"""Probing a language model as work that claims need: which models there are, how they are probed, what comes out.
+
+By default ``minilm`` (all-MiniLM-L6-v2, trained contrastively; not the paper's BERT) and the same network untrained are
+probed on ``wiki-sample``, gensim's shortened Wikipedia; ``--models`` names others. Similarities are those of the
+embedding layer's output, which the paper's untrained BERT points to; the word-embedding matrix stands beside them.
+
+Each claim's own test corrects for nothing but itself: its p-value permutes words of the first LDA seed's topics within
+strata of frequency. Its number is the average over LDA seeds; its interval draws articles (attention) or topics and
+words (similarity) anew, and LDA seeds on top. Claims correct for each other in ``verdict_corrected`` (Holm).
+"""
 
 import json
+import re
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
-from topicscope.paper.claim import Preset, Seeds
+from topicscope.paper.claim import Claim, Detail, Measurement, Preset, Seeds, interval_given
 from topicscope.probing.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.text.tokenizers import MINILM, UNTRAINED
 
+# The paper's thresholds: the share of a topic's probability that makes a word one of its own.
+FRACTIONS = (0.0005, 0.001, 0.002)
 DEFAULT_MODELS = (MINILM, f"{UNTRAINED}{MINILM}")
 INSTALLED = ("transformers", "tomotopy", "gensim")
 # Every fourth passage and two LDA seeds: two minutes on two cores. Else every passage and five.
@@ -107,7 +120,7 @@ def _ground_digest(settings: ProbeSettings) -> str:
 
 def _made_with() -> dict[str, Any]:
     """The code and the packages that a probe's numbers depend on."""
-    return {"code": code_digest((*SOURCES, "paper/probing.py")), "packages": package_versions()}
+    return {"code": code_digest((*SOURCES, "paper/probe_experiment.py")), "packages": package_versions()}
 
 
 def probing(model: str, preset: Preset) -> Probing:
@@ -137,11 +150,43 @@ def why_unavailable(model: str) -> str:
     return ""
 
 
-def available(need: Probing) -> tuple[Probing, ...]:
-    """What a claim needs: nothing if the model is not there, for then it cannot even be named by its content."""
-    return () if why_unavailable(need.model) else (need,)
-
-
 def untrained(model: str) -> bool:
     """Whether its weights are freshly drawn."""
     return model.startswith(UNTRAINED)
+
+
+def probe_claim(need: Probing, measure: Callable[[Probed], Measurement], **claim: Any) -> Claim:
+    """A claim on one model's probe; not run, with the reason, where the model cannot be probed."""
+    reason = why_unavailable(need.model)
+    # One that is not there cannot even be named by its content.
+    needs = () if reason else (need,)
+    return Claim(needs=needs, measure=lambda results: measure(results[need.name]), unavailable=reason, **claim)
+
+
+def slug(model: str) -> str:
+    """A model's name within a claim's id."""
+    return re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-.")
+
+
+def described(model: str) -> str:
+    """A model's name in a sentence."""
+    known = {
+        "minilm": "minilm (all-MiniLM-L6-v2, trained contrastively)",
+        "random:minilm": "random:minilm (its architecture, untrained)",
+    }
+    return known.get(model, model)
+
+
+def tested(contrast: Row, **details: Detail) -> Measurement:
+    """The ratio of a contrast with its interval and its test; without the test nothing is decided by the interval."""
+    known = contrast | ({"ratio": None} if contrast["p"] is None else {})
+    return replace(measured(known, test=contrast["p"]), details=details)
+
+
+def measured(
+    contrast: Row, *, number: Literal["ratio", "difference"] = "ratio", test: float | None = None, **details: Detail
+) -> Measurement:
+    """The ratio (or difference) of a contrast with its interval and its test; NaN where a ratio is not defined."""
+    ends = ("low", "high") if number == "ratio" else ("difference_low", "difference_high")
+    value, low, high = (np.nan if contrast[name] is None else contrast[name] for name in (number, *ends))
+    return interval_given(value, low, high, p=test, null=1.0 if number == "ratio" else 0.0, **details)

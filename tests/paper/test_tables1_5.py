@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 
 from support.tiny_models import save_tiny, save_tokenizer
-from topicscope.paper import figure3, probing, table2, tables1_5
+from topicscope.paper import figure3, probe_experiment, table2, tables1_5
 from topicscope.paper.claim import (
     PRESETS,
     Claim,
     Verdict,
     above,
+    compute_need,
     corrected_verdicts,
     decision_p,
     interval_given,
+    need_item,
     verdict,
 )
-from topicscope.paper.experiment import compute_need, need_item
-from topicscope.paper.probing import Probed, Probing
-from topicscope.paper.tables1_5 import FRACTIONS, MEASURES, PAPER_MODELS, TABLE_1, TABLE_2, table_1
+from topicscope.paper.probe_experiment import FRACTIONS, Probed, Probing
+from topicscope.paper.table2 import TABLE_2
+from topicscope.paper.tables1_5 import MEASURES, PAPER_MODELS, TABLE_1, table_1
 from topicscope.probing import study, topics
 from topicscope.probing.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.probing.statistics.resampling import contrast
@@ -137,7 +139,7 @@ def test_words_that_differ_are_not_drawn_beside_each_other(monkeypatch: pytest.M
     )
     first = fabricated(1.5)
     others = {"same": first, "other": replace(first, words=NINE[::-1])}
-    needs = tuple(probing.probing(model, QUICK) for model in ("minilm", *others))
+    needs = tuple(probe_experiment.probing(model, QUICK) for model in ("minilm", *others))
     figure3._draw_words(needs, {"probe/minilm": first} | {f"probe/{name}": each for name, each in others.items()})
     assert drawn == [["minilm", "same"]]
 
@@ -234,7 +236,7 @@ def test_claims_say_which_embeddings_and_which_text() -> None:
 
 def test_the_papers_models_are_not_run_unless_named_and_say_why() -> None:
     waiting = {name: claim for name, claim in CLAIMS.items() if claim.unavailable}
-    assert set(waiting) == {f"table1/{tables1_5.slug(name)}" for name in PAPER_MODELS.values()}
+    assert set(waiting) == {f"table1/{probe_experiment.slug(name)}" for name in PAPER_MODELS.values()}
     assert all("--models" in claim.unavailable and not claim.needs for claim in waiting.values())
 
 
@@ -255,7 +257,7 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
     worst.rows[2]["attention"].update(numbers(0.008, 0.01))
     assert worst.rows[2] is worst.row(0.0005, "one")
     assert verdict(mine.rule, mine.measure({f"probe/{folder}": worst})) == "fails"
-    missing = [claim for name, claim in claims.items() if f"/{tables1_5.slug(missing_folder)}/" in name]
+    missing = [claim for name, claim in claims.items() if f"/{probe_experiment.slug(missing_folder)}/" in name]
     assert len(missing) == 10 + 9 + 3 + 12
     assert all(missing_folder in claim.unavailable and not claim.needs for claim in missing)
     drawn = {drawing.name for module in (tables1_5, figure3) for drawing in module.drawings(preset)}
@@ -263,14 +265,14 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
 
 
 def test_without_the_extra_every_claim_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probing, "INSTALLED", ("no_such_package",))
-    probing.why_unavailable.cache_clear()
+    monkeypatch.setattr(probe_experiment, "INSTALLED", ("no_such_package",))
+    probe_experiment.why_unavailable.cache_clear()
     try:
         claims = tables1_5.claims(QUICK)
         assert all("topicscope[language]" in claim.unavailable for claim in claims if "minilm" in claim.id)
         assert tables1_5.drawings(QUICK) == ()
     finally:
-        probing.why_unavailable.cache_clear()
+        probe_experiment.why_unavailable.cache_clear()
 
 
 def test_figure_3s_partition_test_counts_280_ways() -> None:

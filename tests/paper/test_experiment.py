@@ -7,21 +7,11 @@ import torch
 
 from support.helpers import small_settings
 from topicscope.paper import experiment as experiment_module
-from topicscope.paper.claim import interval_given, over_seeds
-from topicscope.paper.experiment import (
-    ATTENTION_CLASSES,
-    Experiment,
-    Measured,
-    Trained,
-    dump,
-    experiment_key,
-    need_item,
-    restore,
-)
-from topicscope.randomness import Purpose
+from topicscope.paper.claim import Measured, interval_given, need_item, over_seeds
+from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained, held_out_documents, start_weights
+from topicscope.paper.held_out import Evaluator
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.batches import BatchStream
 from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.loop import train
 
@@ -89,8 +79,7 @@ def test_each_seed_is_what_the_run_alone_gives(tmp_path: Path) -> None:
 def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
     """Held-out loss and attention by class, position by position with loops."""
     topic_model = TopicModel.from_settings(trained.settings.data)
-    stream = BatchStream(dataclasses.replace(trained.settings, seed=experiment_module.HELD_OUT_SEED), topic_model)
-    documents = stream.held_out(experiment_module.HELD_OUT_DOCUMENTS, Purpose.MEASURE)
+    documents = held_out_documents(trained.settings, topic_model)
     weight = {name: array[place] for name, array in trained.weights.items()}
     losses: list[float] = []
     pairs: dict[str, list[float]] = {name: [] for name in ATTENTION_CLASSES}
@@ -150,11 +139,11 @@ def test_hidden_keys_count_in_no_average() -> None:
 def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
     trained = experiment_module.run_experiment(experiment(), (3,))
     topic_model = TopicModel.from_settings(SETTINGS.data)
-    probe = experiment_module._Probe(SETTINGS, topic_model)
-    start = experiment_module._start(SETTINGS, 3, topic_model)
+    evaluator, documents = Evaluator(SETTINGS, topic_model), held_out_documents(SETTINGS, topic_model)
+    start = start_weights(SETTINGS, 3, topic_model)
 
     def loss(value: np.ndarray) -> float:
-        return float(probe.losses([start | {"value": value}])[0])
+        return float(evaluator.losses([start | {"value": value}], documents, chunk=20)[0])
 
     gradient = np.zeros_like(start["value"])
     for place in np.ndindex(gradient.shape):
@@ -186,7 +175,7 @@ def test_topic_words_of_the_experiment_are_trained_on() -> None:
 
 def test_a_stored_result_is_the_same_again_to_the_bit() -> None:
     trained = experiment_module.run_experiment(experiment(), (0, 1))
-    again = restore(dump(trained), experiment())
+    again = experiment().restore(trained.dump())
     assert again.settings == trained.settings
     assert (again.seeds, again.seconds) == (trained.seeds, trained.seconds)
     before, after = arrays(trained), arrays(again)
@@ -200,10 +189,10 @@ def test_the_same_experiment_gives_the_same_arrays_to_the_bit() -> None:
 
 
 def test_a_result_is_named_by_settings_and_seeds_but_not_by_its_name() -> None:
-    key = experiment_key(experiment(), (0, 1))
-    assert key == experiment_key(dataclasses.replace(experiment(), name="another"), (0, 1))
-    assert key != experiment_key(experiment(), (0, 2))
-    assert key != experiment_key(experiment(small_settings(training={"steps": 13})), (0, 1))
+    key = experiment().key((0, 1))
+    assert key == dataclasses.replace(experiment(), name="another").key((0, 1))
+    assert key != experiment().key((0, 2))
+    assert key != experiment(small_settings(training={"steps": 13})).key((0, 1))
 
 
 def test_a_measurement_keeps_runs_without_a_number() -> None:
