@@ -125,14 +125,14 @@ def check_out_is_given(words: Sequence[str], what: str) -> None:
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
-def _options(kind: type, default: Any, prefix: str = "", path: tuple[str, ...] = ()) -> Iterator[Option]:
+def _options(kind: Any, default: Any, prefix: str = "", path: tuple[str, ...] = ()) -> Iterator[Option]:
     """Every option of a dataclass and of those within it, with the default's values."""
     hints, helps = get_type_hints(kind, include_extras=True), _field_helps(kind)
     title = f"{prefix.rstrip('.')} options".lstrip()
     for field in dataclasses.fields(kind):
-        hint, marks = hints[field.name], ()
-        if get_origin(hint) is Annotated:
-            hint, *marks = get_args(hint)
+        hint: Any = hints[field.name]
+        marks = getattr(hint, "__metadata__", ())
+        hint = get_args(hint)[0] if marks else hint
         value = _default(field) if default is None else getattr(default, field.name)
         place, name = (*path, field.name), prefix + field.name.replace("_", "-")
         if dataclasses.is_dataclass(hint):
