@@ -11,7 +11,7 @@ import pytest
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
 from topicscope.cli import main
 from topicscope.errors import InputError
-from topicscope.probing.ground import check_fitted_text, fitted_on
+from topicscope.probing.study import check_fitted_text, fitted_on
 from topicscope.probing.topics import FittedTopics
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
@@ -127,7 +127,7 @@ def test_topics_of_another_corpus_are_taken_if_no_half_is_promised(finished: Pat
         fitted_text(about, tiny, saved, halves=True)
 
 
-def fitted_text(about: dict[str, Any], tiny: Path, folder: Path, *, halves: bool) -> str:
+def fitted_text(about: dict[str, Any], tiny: Path, folder: Path, *, halves: bool) -> str | None:
     """What rows say that topics with these descriptions were fitted on, if they are not refused."""
     array = np.zeros((2, 2), dtype=np.float32)
     tokens = np.arange(2, dtype=np.int32)

@@ -16,20 +16,20 @@ def written(folder: Path, *rows: str) -> Path:
 
 
 def test_own_topics_label_the_words_that_are_kept_whole(tmp_path: Path) -> None:
-    own = read_own_topics(
+    own, split_words = read_own_topics(
         written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second"), TOKENIZER
     )
-    assert own.topics == list(own.labels.topic_names) == ["first", "second"]
-    assert own.labels.tokens.tolist() == [TOKENIZER.token(word) for word in ("aax", "abx", "bax", "bbx")]
-    assert own.labels.topic.tolist() == [0, 0, 1, 1]
-    assert own.split_words == ["aaxs"]
-    assert (own.labels.assignment, own.labels.name) == ("one", "own/one")
+    assert own.topic_names == ("first", "second")
+    assert own.tokens.tolist() == [TOKENIZER.token(word) for word in ("aax", "abx", "bax", "bbx")]
+    assert own.topic.tolist() == [0, 0, 1, 1]
+    assert split_words == ["aaxs"]
+    assert (own.assignment, own.name) == ("one", "own/one")
 
 
 def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
-    own = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), TOKENIZER)
-    assert own.labels.membership.tolist() == [[True, True], [False, True]]
-    assert own.labels.assignment == "several"
+    own, _ = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), TOKENIZER)
+    assert own.membership.tolist() == [[True, True], [False, True]]
+    assert own.assignment == "several"
 
 
 @pytest.mark.parametrize(

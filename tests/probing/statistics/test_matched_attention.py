@@ -9,7 +9,6 @@ from scipy import stats
 from topicscope.probing.statistics.attention import (
     AttentionReplicates,
     PairAccumulator,
-    PairPlan,
     PassagePairs,
     ShardSums,
 )
@@ -55,7 +54,7 @@ class World:
         return Labelling((self.topic if topic is None else topic)[:, None] == np.arange(self.topics))
 
     def shard(self, labelling: Labelling) -> ShardSums:
-        adding = PairAccumulator(PairPlan((labelling,), strata=(self.strata,)), 1, 1)
+        adding = PairAccumulator((labelling,), 1, 1, strata=(self.strata,))
         early, late = np.triu_indices(LENGTH, k=1)
         for article, (words, directed) in enumerate(zip(self.words, self.attention, strict=True)):
             both = directed.sum(axis=0)[:, None, None]

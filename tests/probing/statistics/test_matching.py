@@ -3,7 +3,7 @@
 import numpy as np
 
 from support.random_pairs import WORDS, random_words
-from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, PairPlan, PassagePairs
+from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, PassagePairs
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import (
@@ -77,7 +77,7 @@ def matched_ratio(
     words: np.ndarray, attention: np.ndarray, labelling: Labelling, strata: Strata
 ) -> tuple[float | None, float | None]:
     """The interval of the matched ratio, from passages' words and the attention of their pairs of positions."""
-    adding = PairAccumulator(PairPlan((labelling,), strata=(strata,)), 1, 1)
+    adding = PairAccumulator((labelling,), 1, 1, strata=(strata,))
     early, late = np.triu_indices(words.shape[1], k=1)
     for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
         both = directed.sum(axis=0)[:, None, None]

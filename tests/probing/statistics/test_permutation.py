@@ -8,7 +8,6 @@ from scipy import stats
 
 from topicscope.probing.statistics.attention import (
     PairAccumulator,
-    PairPlan,
     PermutedLabels,
     ShardSums,
     head_tests,
@@ -198,7 +197,7 @@ def attention_shard(draw: np.random.Generator, labels: np.ndarray, *, effect: fl
     """Attention with word biases, and to words of the same topic times 1 + effect in the first head only."""
     labelling = topics_of(labels)
     order = stratified_orders(labelling, STRATUM, permuted, generator=draw)
-    accumulator = PairAccumulator(PairPlan((labelling,), (PermutedLabels(labelling, order),)), 1, 3)
+    accumulator = PairAccumulator((labelling,), 1, 3, permuted=(PermutedLabels(labelling, order),))
     bias = draw.gamma(3, size=WORDS)
     for article in range(12):
         words = draw.integers(WORDS, size=40)
