@@ -10,14 +10,39 @@ from topicscope.errors import InputError
 from topicscope.files import alone_in, write_atomically
 
 WITHOUT_LOCKS = """
-import sys
+import sys, warnings
 sys.modules["fcntl"] = None
+warnings.filterwarnings("ignore", "only soft file lock is available")
 from pathlib import Path
 import topicscope.commands.probe, topicscope.commands.reproduce, topicscope.training.runs
 from topicscope.files import alone_in
 with alone_in(Path(sys.argv[1]), otherwise="taken"), alone_in(Path(sys.argv[1])):
     print("alone")
 """
+
+HOLDS = """
+import sys, time
+from pathlib import Path
+from topicscope.files import alone_in
+with alone_in(Path(sys.argv[1])):
+    print("here", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_another_process_keeps_a_folder_until_it_is_killed_and_leaves_no_file(tmp_path: Path) -> None:
+    folder = tmp_path / "made" / "by the way"
+    holder = start_python("-c", HOLDS, str(folder))
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "here\n"
+        with pytest.raises(InputError, match=r"^it is taken\.$"), alone_in(folder, otherwise="it is taken."):
+            pass
+    finally:
+        holder.kill()
+        holder.communicate(timeout=60)
+    with alone_in(folder, otherwise="it is taken."):
+        assert list(folder.iterdir()) == []
 
 
 def test_a_folder_is_one_holders_at_a_time_and_free_afterwards(tmp_path: Path) -> None:

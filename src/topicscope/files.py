@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import msgspec
 import numpy as np
+from filelock import lock_descriptor
 from jaxtyping import Float
 from safetensors import safe_open
 
@@ -74,27 +75,23 @@ def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
 
 @contextlib.contextmanager
 def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
-    """Keep other processes that ask for the same out of a folder; the lock goes with the process, however it ends.
+    """Make a folder, unless it is there, and keep other processes that ask for the same out of it.
 
     otherwise: what an ``InputError`` says if another process has the folder; without it, that process is waited for.
-    Windows has no such locks: there nobody is kept out.
+    The lock is the folder's own, so that no file tells of it, and goes with the process, however it ends. Windows has
+    no such locks, nor have some disks: there nobody is kept out.
     """
-    try:
-        import fcntl
-    except ImportError:
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.name == "nt":
         yield
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
-        if otherwise is None:
-            # A disk without locks serves one process at a time as well.
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-        else:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(otherwise) from None
+        alone = True
+        with contextlib.suppress(OSError):
+            alone = lock_descriptor(handle, blocking=otherwise is None)
+        if not alone:
+            raise InputError(otherwise)
         yield
     finally:
         os.close(handle)

@@ -63,6 +63,7 @@ def test_a_folder_that_fills_with_something_else_meanwhile_is_refused(
     folder = ProbeFolder(tmp_path / "out")
 
     def fill_first(path: Path) -> contextlib.AbstractContextManager[None]:
+        path.mkdir()
         (path / "notes.txt").touch()
         return locked(path)
 

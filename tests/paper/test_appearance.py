@@ -95,7 +95,7 @@ def test_runs_without_structure_are_counted_out_and_leave_it_undecided() -> None
 def test_the_figure_shows_structure_over_steps_and_where_it_is_half_way() -> None:
     [drawing] = drawings(PRESETS["quick"])
     runs = made_up()
-    panels = drawing.draw(by_seed(drawing.needs, runs)).axes
+    panels = drawing.draw(by_seed(drawing.needs, runs)).figure.axes
     assert len(panels) == 4
     dots = [line for line in panels[2].lines if line.get_marker() == "o"]
     assert [np.asarray(dot.get_xdata()).tolist() for dot in dots] == [
@@ -109,7 +109,7 @@ def test_a_structure_has_the_same_colour_in_whatever_order_it_was_read() -> None
     turned = dataclasses.replace(runs, log_ratios=dict(sorted(runs.log_ratios.items())))
     assert list(turned.log_ratios) != list(runs.log_ratios)
     legends = [
-        drawing.draw(by_seed(drawing.needs, each)).axes[2].get_legend_handles_labels() for each in (runs, turned)
+        drawing.draw(by_seed(drawing.needs, each)).figure.axes[2].get_legend_handles_labels() for each in (runs, turned)
     ]
     assert [names for _, names in legends] == [["embedding", "attention"]] * 2
     colours = [[handle.get_color() for handle in handles] for handles, _ in legends]  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from topicscope.paper.claim import PRESETS, Claim, Verdict, verdict
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.paper.exact import claims, drawings
 from topicscope.settings import Masking
-from topicscope.theory.check import infinite_topic_moments
+from topicscope.theory.finite_documents import infinite_topic_moments
 from topicscope.theory.landscape import InfiniteDocuments, Landscape
 from topicscope.theory.lemma1 import Constants, constants
 
@@ -128,6 +128,6 @@ def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> Non
         drawn = {drawing.name for drawing in drawings(preset)}
         assert {claim.figure for claim in claims(preset) if claim.figure} <= drawn
         assert len(drawn) == (8 if preset.full else 4)
-    figure = exact_attention.draw_landscape(exact_attention.SMALL, "block", {})
+    figure = exact_attention.draw_landscape(exact_attention.SMALL, "block", {}).figure
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("α = 6.292, β = 1" in text for text in texts)

@@ -85,7 +85,7 @@ def test_the_key_knows_settings_and_the_seeds_that_are_used() -> None:
 
 def test_figures_are_drawn_in_the_papers_layout() -> None:
     [figure5] = drawings(PRESETS["quick"])
-    drawn = figure5.draw({need.name: made_up() for need in figure5.needs})
+    drawn = figure5.draw({need.name: made_up() for need in figure5.needs}).figure
     assert len(drawn.axes) == 4 * LAYERS
     assert [axes.get_title() for axes in drawn.axes[:LAYERS]] == [f"layer {layer}" for layer in range(1, 5)]
     assert len(drawn.axes[0].lines) == 3 * len(figure5.needs)

@@ -9,8 +9,8 @@ import pytest
 from topicscope.paper import landscape_grids
 from topicscope.paper.enumeration import enumerated_loss
 from topicscope.paper.landscape_grids import landscape_grid, write_landscapes
-from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments
+from topicscope.theory.theorem2 import theorem2_classes
 
 TINY = InfiniteDocuments(topics=4, per_document=2, words=3)
 

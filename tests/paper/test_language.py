@@ -297,10 +297,11 @@ def test_figures_are_drawn_from_the_results() -> None:
     results = {"probe/minilm": fabricated(1.5), "probe/random:minilm": fabricated(1.0)}
     for module in (tables1_5, figure3):
         for drawing in module.drawings(QUICK):
-            figure = drawing.draw({need.name: results[need.name] for need in drawing.needs})
-            assert figure.axes
+            drawn = drawing.draw({need.name: results[need.name] for need in drawing.needs})
+            assert drawn.figure.axes
+            assert drawn.table
     table = next(drawing for drawing in tables1_5.drawings(QUICK) if drawing.name == "table1")
-    labels = [label.get_text() for label in table.draw(results).axes[0].get_yticklabels()]
+    labels = [label.get_text() for label in table.draw(results).figure.axes[0].get_yticklabels()]
     assert labels[0] == "minilm  0.0005"
     assert labels[-1] == "Bert (paper)  0.002"
     assert len(labels) == 9

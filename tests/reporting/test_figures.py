@@ -1,13 +1,38 @@
+"""A figure is written as pictures and as the table of its numbers."""
+
+import csv
+import io
+from pathlib import Path
+
 import numpy as np
+from matplotlib.figure import Figure
 
-from topicscope.reporting.figures.base import heat_maps
+from topicscope.reporting.figures import Drawn, save_figure, table_csv
 
 
-def test_panels_named_together_share_a_colour_scale_and_others_have_their_own() -> None:
-    panels = {name: np.full((5, 5), height) for name, height in (("a", 1.0), ("b", 2.0), ("c", 4.0), ("d", 8.0))}
-    figure = heat_maps(panels, words=2, same_scale=[("a", "b")])
-    ends = {axes.get_title(): axes.images[0].get_clim() for axes in figure.axes if axes.images and axes.get_title()}
-    assert ends == {"a": (-2, 2), "b": (-2, 2), "c": (-4, 4), "d": (-8, 8)}
-    two = heat_maps(panels, words=2, same_scale=[("a", "b"), ("c", "d")])
-    ends = {axes.get_title(): axes.images[0].get_clim() for axes in two.axes if axes.images and axes.get_title()}
-    assert (ends["a"], ends["c"]) == ((-2, 2), (-8, 8))
+def test_a_table_has_a_line_per_row_eight_digits_and_gaps_where_there_is_no_number() -> None:
+    rows = [
+        {"panel": 'a "b",\nc', "step": 10, "value": np.pi},
+        {"panel": "d", "value": float("nan"), "note": None},
+        {"panel": "e", "value": float("-inf"), "note": "it is"},
+    ]
+    written = list(csv.reader(io.StringIO(table_csv(rows))))
+    assert written == [
+        ["panel", "step", "value", "note"],
+        ['a "b", c', "10", "3.1415927", ""],
+        ["d", "", "", ""],
+        ["e", "", "-inf", "it is"],
+    ]
+
+
+def test_pictures_and_the_table_are_written_side_by_side_and_alike_each_time(tmp_path: Path) -> None:
+    def saved(name: str, height: float) -> list[bytes]:
+        figure = Figure()
+        figure.subplots().plot([1.0, height])
+        paths = save_figure(Drawn(figure, [{"value": height}]), tmp_path / name)
+        assert [path.name for path in paths] == [f"{name}.png", f"{name}.svg", f"{name}.csv"]
+        return [path.read_bytes() for path in paths]
+
+    first = saved("first", 2.0)
+    assert saved("again", 2.0) == first
+    assert all(one != other for one, other in zip(saved("other", 3.0), first, strict=True))

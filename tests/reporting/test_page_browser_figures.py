@@ -49,10 +49,10 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     assert "rgb(230%2C%20237%2C%20243)" not in chromium.value(f"saved['{name}.svg']")
     chromium.value("(document.querySelector('[data-image] [data-save=csv]').click(), 0)")
     drawn = list(csv.reader(io.StringIO(chromium.value("saved['figure2.csv']"))))
-    assert drawn[0] == ["panel", "series", "x", "y", "value", "text"]
+    assert drawn[0] == ["quantity", "threshold", "setting", "run", "value"]
     # The points that were drawn, as they are; the word of another's text is no markup.
-    assert [line[2] for line in drawn if line[1] == "squared loss"] == ["1", "1.1", "1.2"]
-    assert any(line[1] == NASTY and line[2] == "0.5" for line in drawn)
+    assert [line[4] for line in drawn if line[2] == "squared loss"] == ["1", "1.1", "1.2"]
+    assert any(line[2] == NASTY and line[4] == "0.5" for line in drawn)
     assert chromium.console_errors() == []
 
 

@@ -17,14 +17,16 @@ def test_the_points_of_a_drawing_are_in_the_page(tmp_path: Path) -> None:
     (image,) = data_of(page_html([folder]))["images"].values()
     assert image["numbers"] is not None
     written = (folder / "figures" / "figure2.csv").read_text(encoding="utf-8")
-    rows = list(csv.reader(io.StringIO(written)))[1:]
+    names, *rows = csv.reader(io.StringIO(written))
     page = page_html([folder])
-    series = image["numbers"]["series"]
-    assert [name for panel, name, count in series for _ in range(count)] == [row[1] for row in rows]
-    for place, axis in ((2, "x"), (3, "y")):
-        wanted = [float(row[place]) if row[place] else np.nan for row in rows]
-        np.testing.assert_array_equal(numbers_of(page, image["numbers"][axis]), np.array(wanted, dtype=np.float32))
-    assert [text for _, text in image["numbers"]["texts"]] == [row[5] for row in rows if row[5]]
+    assert image["numbers"]["names"] == names
+    for place, column in enumerate(image["numbers"]["columns"]):
+        found, wanted = numbers_of(page, column["numbers"]), [row[place] for row in rows]
+        if "words" in column:
+            assert [column["words"][int(word)] for word in found] == wanted
+        else:
+            np.testing.assert_array_equal(found, np.array([float(cell) for cell in wanted], dtype=np.float32))
+    assert sum("words" in column for column in image["numbers"]["columns"]) == 2
 
 
 def test_many_points_of_a_drawing_have_four_digits_and_the_page_says_so(
@@ -37,16 +39,16 @@ def test_many_points_of_a_drawing_have_four_digits_and_the_page_says_so(
     assert "CSV to four digits; all are in figures/figure2.csv" in page
     (image,) = data_of(page)["images"].values()
     assert image["numbers"]["digits"] == 4
-    shown = numbers_of(page, image["numbers"]["x"])
-    rows = list(csv.reader(io.StringIO((folder / "figures" / "figure2.csv").read_text(encoding="utf-8"))))[1:]
-    wanted = np.array([float(row[2]) if row[2] else np.nan for row in rows])
+    shown = numbers_of(page, image["numbers"]["columns"][image["numbers"]["names"].index("value")]["numbers"])
+    rows = csv.DictReader(io.StringIO((folder / "figures" / "figure2.csv").read_text(encoding="utf-8")))
+    wanted = np.array([float(row["value"]) for row in rows])
     np.testing.assert_allclose(shown, wanted, rtol=2.0**-13)
     assert not np.array_equal(shown, np.float32(wanted), equal_nan=True)
 
 
 def test_points_that_cannot_be_read_are_left_out_with_a_note(tmp_path: Path) -> None:
     folder = write_claims(tmp_path / "results")
-    (folder / "figures" / "figure2.csv").write_text("panel,series,x,y,value,text\na,b,no number,1,2,\n")
+    (folder / "figures" / "figure2.csv").write_text("panel,value\na,1\nb\n")
     page = page_html([folder])
     assert "its numbers are left out" in page
     (image,) = data_of(page)["images"].values()

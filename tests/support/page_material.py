@@ -9,8 +9,8 @@ import numpy as np
 from support.helpers import small_settings
 from support.text_corpus import small_text_settings
 from topicscope.paper.claim import Claim, above, exact, over_seeds, row
-from topicscope.reporting.figures.base import save_figure
-from topicscope.reporting.figures.paper import seed_points
+from topicscope.reporting.figures import save_figure
+from topicscope.reporting.figures.training import seed_points
 from topicscope.settings.toml import dump_settings
 from topicscope.training.loop import Ensemble, train, train_ensemble
 

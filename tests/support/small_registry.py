@@ -12,6 +12,7 @@ from topicscope.measure.blocks import class_averages
 from topicscope.paper.claim import Claim, Drawing, Measurement, Results, above, below, exact, over_seeds
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.registry import Registry
+from topicscope.reporting.figures import Drawn
 
 # W^V learns the topics of these documents within 30 steps.
 LEARNS = small_settings(
@@ -69,10 +70,11 @@ def contrast_claim(name: str = "contrast", **broken: bool) -> Claim:
     )
 
 
-def draw(results: Results) -> Figure:
+def draw(results: Results) -> Drawn:
     figure = Figure(figsize=(2, 2))
-    figure.add_subplot().imshow(results[TRAINED.name].value_products[0])
-    return figure
+    matrix = results[TRAINED.name].value_products[0]
+    figure.add_subplot().imshow(matrix)
+    return Drawn(figure, [{"value": value} for value in matrix.ravel().tolist()])
 
 
 EXACT = Claim(

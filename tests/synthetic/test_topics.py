@@ -1,3 +1,7 @@
+"""Sampled documents against exact probabilities: topics, words, groups of Pólya's urn, guided draws."""
+
+import math
+from collections import Counter
 from itertools import combinations
 from pathlib import Path
 
@@ -7,8 +11,15 @@ import pytest
 from topicscope.errors import InputError
 from topicscope.settings import Data
 from topicscope.settings.data import Sampler
-from topicscope.synthetic.documents import Documents, read_documents, write_documents
-from topicscope.synthetic.topics import TopicModel, check_topic_words, equal_topics, sample_documents
+from topicscope.synthetic.documents import Documents
+from topicscope.synthetic.topics import (
+    Outcomes,
+    TopicModel,
+    check_topic_words,
+    equal_topics,
+    groups_of_equal_topic,
+    sample_documents,
+)
 
 COUNT = 4000
 
@@ -170,28 +181,105 @@ def test_matrices_that_are_no_distributions_are_refused(matrix: list[list[float]
         check_topic_words(np.array(matrix), "matrix")
 
 
-def test_documents_survive_the_text_form(tmp_path: Path) -> None:
-    model = TopicModel.from_settings(Data(length=(1, 5)))
-    documents = sample_documents(model, 20, generator=np.random.default_rng(9))
-    write_documents(documents, tmp_path / "documents.txt")
-    again = read_documents(tmp_path / "documents.txt", model.vocabulary)
-    assert (again.tokens == documents.tokens).all()
-    assert (again.lengths == documents.lengths).all()
-    assert len((tmp_path / "documents.txt").read_text().splitlines()) == 20
+URNS = 40_000
 
 
-@pytest.mark.parametrize("line", ["1 2 seven", "1 0 2", "1 101", "", "-3", "99999999999"])
-def test_a_line_that_is_no_document_is_named(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "documents.txt"
-    path.write_text(f"1 2\n{line}\n3\n")
-    with pytest.raises(InputError, match="line 2"):
-        read_documents(path, 101)
+def assert_shares_are(found: Counter[tuple[int, ...]], expected: dict[tuple[int, ...], float]) -> None:
+    """Within five standard errors, and nothing else occurs."""
+    total = found.total()
+    assert sum(expected.values()) == pytest.approx(1)
+    assert set(found) <= set(expected)
+    for outcome, probability in expected.items():
+        error = math.sqrt(probability * (1 - probability) / total)
+        assert abs(found[outcome] / total - probability) <= 5 * error
 
 
-def test_selected_documents_are_the_chosen_ones_in_the_chosen_order() -> None:
-    model = TopicModel.from_settings(Data(length=(1, 5)))
-    documents = sample_documents(model, 6, generator=np.random.default_rng(10))
-    parts = np.split(documents.tokens, documents.offsets[1:-1])
-    chosen = documents.select(np.array([4, 0, 4]))
-    assert chosen.tokens.tolist() == np.concatenate([parts[4], parts[0], parts[4]]).tolist()
-    assert chosen.lengths.tolist() == [len(parts[4]), len(parts[0]), len(parts[4])]
+def rising(start: float, steps: int) -> float:
+    """start (start + 1) … (start + steps − 1)."""
+    return math.prod(start + step for step in range(steps))
+
+
+def count_vectors(length: int, topics: int) -> list[tuple[int, ...]]:
+    if topics == 1:
+        return [(length,)]
+    return [(first, *rest) for first in range(length + 1) for rest in count_vectors(length - first, topics - 1)]
+
+
+def dirichlet_multinomial(length: int, alpha: tuple[float, ...]) -> dict[tuple[int, ...], float]:
+    """Multinomial counts with proportions integrated out: N! / A^(N) · Π α_t^(n_t) / n_t!, rising powers."""
+    return {
+        counts: math.factorial(length)
+        / rising(sum(alpha), length)
+        * math.prod(rising(a, n) / math.factorial(n) for a, n in zip(alpha, counts, strict=True))
+        for counts in count_vectors(length, len(alpha))
+    }
+
+
+def ewens(concentration: float) -> dict[tuple[int, ...], float]:
+    """Ewens' formula for the groups of four words, largest first: N! / A^(N) · Π_j (A/j)^(c_j) / c_j!."""
+    partitions = [(4,), (3, 1), (2, 2), (2, 1, 1), (1, 1, 1, 1)]
+    return {
+        sizes: 24
+        / rising(concentration, 4)
+        * math.prod((concentration / size) ** times / math.factorial(times) for size, times in Counter(sizes).items())
+        for sizes in partitions
+    }
+
+
+@pytest.mark.parametrize("concentration", [0.3, 1.0, 7.0])
+def test_group_sizes_are_those_of_ewens_formula(concentration: float) -> None:
+    """Documents of four words, among others of other lengths."""
+    lengths = np.tile(np.array([4, 1, 9], dtype=np.int32), URNS)
+    sizes = groups_of_equal_topic(lengths, concentration, generator=np.random.default_rng(1))
+    ends = np.cumsum(sizes)
+    # Groups never reach over the end of a document.
+    assert np.isin(np.cumsum(lengths), ends).all()
+    document = np.searchsorted(np.cumsum(lengths), ends)
+    parts = np.split(sizes, np.flatnonzero(np.diff(document)) + 1)
+    found = Counter(tuple(sorted(part.tolist(), reverse=True)) for part in parts[::3])
+    assert_shares_are(found, ewens(concentration))
+    with pytest.raises(AssertionError):
+        assert_shares_are(found, ewens(concentration * 1.1))
+
+
+@pytest.mark.parametrize("alpha", [(0.1, 0.1, 0.1), (0.2, 1.0, 3.0)])
+def test_topic_counts_of_documents_are_dirichlet_multinomial(alpha: tuple[float, ...]) -> None:
+    """The whole distribution of counts, with equal parameters and with others."""
+    model = TopicModel(equal_topics(3, 2), "dirichlet", 1, np.array(alpha), (5, 5))
+    documents = sample_documents(model, URNS, generator=np.random.default_rng(2))
+    topics = model.word_topics[documents.tokens].reshape(URNS, 5)
+    found = Counter(map(tuple, np.stack([(topics == topic).sum(axis=1) for topic in (1, 2, 3)], axis=1).tolist()))
+    assert_shares_are(found, dirichlet_multinomial(5, alpha))
+    # The controls: a flatter Dirichlet of the same mean, and the topics in another order.
+    with pytest.raises(AssertionError):
+        assert_shares_are(found, dirichlet_multinomial(5, tuple(1.2 * a for a in alpha)))
+    with pytest.raises(AssertionError):
+        assert_shares_are(found, dirichlet_multinomial(5, (alpha[1], alpha[0] * 1.3, alpha[2])))
+
+
+def test_extreme_concentrations_give_one_group_or_one_a_word() -> None:
+    lengths = np.array([3, 700, 1], dtype=np.int32)
+    one = groups_of_equal_topic(lengths, 1e-300, generator=np.random.default_rng(3))
+    each = groups_of_equal_topic(lengths, 1e300, generator=np.random.default_rng(3))
+    assert one.tolist() == [3, 700, 1]
+    assert each.tolist() == [1] * 704
+
+
+ROWS = np.array([[0.2, 0.0, 0.5, 0.3], [1.0, 0.0, 0.0, 0.0], [0.0, 1e-9, 0.0, 1.0 - 1e-9], [0.25, 0.25, 0.25, 0.25]])
+
+
+@pytest.mark.parametrize("probabilities", [ROWS, np.random.default_rng(3).dirichlet([0.1] * 130, size=3)])
+def test_outcomes_have_their_probabilities(probabilities: np.ndarray) -> None:
+    """Few outcomes, with cells told by a byte; and many, with a boundary in most cells."""
+    count = 200_000
+    outcomes = Outcomes(probabilities)
+    found = []
+    for number, expected in enumerate(probabilities):
+        row = np.full(count, number, dtype=np.int32)
+        drawn = outcomes.draw(row, generator=np.random.default_rng(number))
+        shares = np.bincount(drawn, minlength=len(expected)) / count
+        assert (abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / count) + 1e-12).all()
+        assert not shares[expected == 0].any()
+        found.append(shares)
+    # The control: rows are not each other.
+    assert abs(found[0] - found[1]).max() > 0.05

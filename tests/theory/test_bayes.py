@@ -7,7 +7,7 @@ from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bayes import NORMAL_95, bayes_floors, disjoint_losses, listed_losses, query_predictions
+from topicscope.theory.bayes import bayes_floors, disjoint_losses, listed_losses, query_predictions
 
 
 def test_topics_that_share_words_are_refused_for_dirichlet_documents_and_long_lists() -> None:
@@ -77,7 +77,7 @@ def check_paper_floors(samples: int) -> tuple[float, float]:
     measured = {}
     for name, known in PAPER_FLOORS.items():
         floor = getattr(floors, name).squared
-        error = (floor.high - floor.low) / (2 * NORMAL_95)
+        error = (floor.high - floor.low) / (2 * 1.96)
         measured[name] = floor.value, error
         assert not tells_apart(floor.value, error, known)
         # Control: the floor that can, or cannot, use kept words is another number.

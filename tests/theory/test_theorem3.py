@@ -6,11 +6,29 @@ import numpy as np
 import pytest
 
 from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import theorem2_classes
-from topicscope.theory.landscape import InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.theorem3 import limit_row, limit_table, theorem3
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
+from topicscope.theory.theorem3 import theorem3
 
 THEORY_PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
+# (T, τ): on the way of Assumption 3, τ = o(T); then with τ held fixed; then with τ a share of T.
+TABLE_SETTINGS = (
+    *((10, 2), (100, 10), (1_000, 10), (10_000, 30), (100_000, 100), (1_000_000, 300), (10_000_000, 1_000)),
+    *((100_000_000, 3_000), (100_000_000, 100_000)),
+    *((100_000_000, 2), (100_000_000, 10)),
+    *((100_000_000, 10_000_000), (100_000_000, 50_000_000)),
+)
+HEADER = (
+    "T",
+    "τ",
+    "λ₁(τ−1)",
+    "exact optimum",
+    "limit",
+    "λ₂T",
+    "optimum / limit",
+    "loss, uniform",
+    "loss, optimum",
+)
 
 
 def optimal_average(documents: InfiniteDocuments) -> float:
@@ -137,6 +155,29 @@ def test_the_notes_ratio_at_a_hundred_million_topics() -> None:
     assert optimal_average(documents) / 3000 == pytest.approx(7.406, abs=5e-4)
 
 
-def test_the_table_of_the_theory_page_is_what_the_module_prints() -> None:
+def limit_row(topics: int, per_document: int, words: int = 10) -> tuple[float, ...]:
+    """One row: T, τ, lower bound, exact optimal average, limit, upper bound, ratio, losses."""
+    documents = InfiniteDocuments(topics=topics, per_document=per_document, words=words)
+    optimum = minimise(Landscape(documents, theorem2_classes(topics, words, documents.masking)))
+    theorem = theorem3(documents)
+    assert theorem.high is not None
+    assert theorem.limit is not None
+    average = optimum.weighted_average
+    ratio = average / theorem.limit
+    return (
+        *(float(topics), float(per_document), theorem.low, average, theorem.limit, theorem.high, ratio),
+        *(optimum.loss_uniform, optimum.loss),
+    )
+
+
+def limit_table() -> str:
+    """The table of docs/theory.md, for the paper's masking and v = 10."""
+    formats = ("{:,.0f}", "{:,.0f}", "{:,.3f}", "{:,.3f}", "{:,.3f}", "{:,.0f}", "{:.5f}", "{:.8f}", "{:.8f}")
+    rows = [[form.format(value) for form, value in zip(formats, limit_row(*at), strict=True)] for at in TABLE_SETTINGS]
+    lines = [HEADER, ["---:"] * len(HEADER), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def test_the_table_of_the_theory_page_is_what_theory_computes() -> None:
     assert limit_table() in THEORY_PAGE.read_text(encoding="utf-8")
     assert limit_row(10, 2) != limit_row(10, 3)

@@ -28,7 +28,6 @@ class ResultsFolder:
         """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else."""
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self._check(settings)
-        self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
             self._check(settings)
             self.figures.mkdir(exist_ok=True)
@@ -79,7 +78,7 @@ def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
 
 
 def locked(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """Keep other processes out of a folder meanwhile."""
+    """Make the folder, unless it is there, and keep other processes out of it meanwhile."""
     return alone_in(
         folder, otherwise=f"--out {folder} is being written by another process: wait for it, or choose another folder."
     )

@@ -15,10 +15,11 @@ from topicscope.commands.terminal import console, parse, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.errors import InputError, check_at_least
 from topicscope.files import write_atomically
+from topicscope.reporting.figures import save_pictures
 from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
-from topicscope.theory.finite_documents import ClassMatrix, theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
 from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 Value = Literal["block", "diagonal"]
@@ -138,12 +139,7 @@ def write_landscape(result: LandscapeResult, out: Path) -> None:
     numbers = io.BytesIO()
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
     write_atomically(out / "landscape.npz", numbers.getvalue())
-    figure = landscape_figure(result.figure_data())
-    for kind in ("png", "svg"):
-        picture = io.BytesIO()
-        # No date inside: the same setting gives the same file.
-        figure.savefig(picture, format=kind, dpi=200, metadata={"Date": None} if kind == "svg" else None)
-        write_atomically(out / f"landscape.{kind}", picture.getvalue())
+    save_pictures(landscape_figure(result.figure_data()).figure, out / "landscape", dpi=200)
     text = json.dumps(result.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
     write_atomically(out / "landscape.json", text + "\n")
 

@@ -247,7 +247,6 @@ class ProbeFolder:
         """
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self.check()
-        self.path.mkdir(parents=True, exist_ok=True)
         with locked(self.path):
             if self.check() and self._is_measured():
                 self._refuse_other(settings)
@@ -336,7 +335,7 @@ def _table_row(row: Row) -> Row:
 
 def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints."""
-    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.probe import ratio_table, ratio_text
 
     folder.mkdir(exist_ok=True)
@@ -357,7 +356,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
-    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.probe import head_maps
 
     written = []
@@ -380,7 +379,7 @@ def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 def _words(maps: Sequence[Row], folder: Path) -> list[Path]:
     """One figure a list of words: tokenizers may keep different ones of the paper's nine."""
-    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.probe import word_maps
 
     written = []
@@ -400,7 +399,7 @@ def _trained_on(rows: Sequence[Row]) -> list[str]:
 
 def _checkpoints(rows: Sequence[Row], path: Path) -> list[Path]:
     """Of one model."""
-    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.probe import over_checkpoints
 
     revisions = list(dict.fromkeys(row["revision"] for row in rows))

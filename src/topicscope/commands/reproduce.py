@@ -325,7 +325,7 @@ class _Reproducing:
         self.report(Progress(done, len(self.selected), self._row(claim), seconds_left))
 
     def _draw(self, drawing: Drawing) -> None:
-        from topicscope.reporting.figures.base import save_figure
+        from topicscope.reporting.figures import save_figure
 
         figure = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
         save_figure(figure, self.folder.figures / drawing.name)

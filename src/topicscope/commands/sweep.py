@@ -404,7 +404,6 @@ def sweep(
     check_points(asked)
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
-    out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         if not holds_sweep(asked, out, resume=resume):
             write_atomically(out / "sweep.toml", dump_sweep(asked))
@@ -496,7 +495,7 @@ def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
 
 
 def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path) -> list[Path]:
-    from topicscope.reporting.figures.base import save_figure
+    from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.sweep import sweep_figures
 
     _remove_figures(sweep, out / "figures")

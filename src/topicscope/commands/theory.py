@@ -13,21 +13,21 @@ from topicscope.commands.setting import TheorySetting, option_names
 from topicscope.commands.terminal import console, parse, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
 from topicscope.randomness import Purpose, generator
+from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Sampler
-from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, Floor, Report, bayes_floors
+from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, Floor, bayes_floors
 from topicscope.theory.finite_documents import (
-    ClassMatrix,
     class_loss,
     class_moments,
     class_optimum,
     finite_optimum,
     moments,
     population_loss,
-    theorem2_classes,
 )
-from topicscope.theory.landscape import Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
+from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 # A part's numbers by name, ready for JSON.

@@ -1,10 +1,26 @@
-"""How a matrix over tokens looks along topic blocks: averages by class of entry, and their contrast."""
+"""How a matrix over tokens looks along topic blocks: averages by class of entry, their contrast, and the pattern."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
+
+Pattern = Literal["block", "diagonal", "none"]
+
+
+def class_masks(topic: Int[np.ndarray, " token"]) -> dict[str, Bool[np.ndarray, "token token"]]:
+    """Which entries (i, j) belong to which class; row i predicts token i, column j is the token seen."""
+    row, column = np.ogrid[: len(topic), : len(topic)]
+    of_words = (row > 0) & (column > 0)
+    same = of_words & (topic[:, None] == topic[None, :])
+    return {
+        "same_word": same & (row == column),
+        "same_topic": same & (row != column),
+        "different_topic": of_words & ~same,
+        "mask_column": (row > 0) & (column == 0),
+        "mask_row": (row == 0) & (column >= 0),
+    }
 
 
 @dataclass(frozen=True)
@@ -36,10 +52,17 @@ class ClassAverages:
 
 def class_averages(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> ClassAverages:
     """Average each class of entries of a V × V matrix (token 0 is [MASK]), from sums over topics."""
-    words, topics = matrix[1:, 1:].astype(np.float64), word_topics[1:]
-    member = _membership(topics)
+    words, member = matrix[1:, 1:].astype(np.float64), _membership(word_topics)
+    pairs_within, pairs_outside = _pair_counts(member)
+    diagonal, total = float(np.trace(words)), float(words.sum())
     within = float(np.einsum("it,ij,jt->", member, words, member, optimize=True))
-    return _averages(float(np.trace(words)), within, float(words.sum()), member, matrix[1:, 0].mean(), matrix[0].mean())
+    return ClassAverages(
+        same_word=diagonal / len(member),
+        same_topic=(within - diagonal) / pairs_within if pairs_within else None,
+        different_topic=(total - within) / pairs_outside if pairs_outside else None,
+        mask_column=float(matrix[1:, 0].mean()),
+        mask_row=float(matrix[0].mean()),
+    )
 
 
 def product_contrasts(
@@ -51,7 +74,7 @@ def product_contrasts(
 
     No product is ever formed: V × V may be too large.
     """
-    left, right, member = rows[..., 1:, :], columns[..., 1:, :], _membership(word_topics[1:])
+    left, right, member = rows[..., 1:, :], columns[..., 1:, :], _membership(word_topics)
     pairs_within, pairs_outside = _pair_counts(member)
     if not pairs_within or not pairs_outside:
         return None
@@ -67,33 +90,10 @@ def _pair_counts(member: Float[np.ndarray, "word topic"]) -> tuple[float, float]
     return float((sizes * (sizes - 1)).sum()), float(len(member) ** 2 - (sizes**2).sum())
 
 
-def _membership(topics: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word topic"]:
+def _membership(word_topics: Int[np.ndarray, " token"]) -> Float[np.ndarray, "word topic"]:
+    """One for a word's own topic, else zero; [MASK] is left out."""
+    topics = word_topics[1:]
     return (topics[:, None] == np.unique(topics)).astype(np.float64)
-
-
-def _averages(
-    diagonal: float,
-    within: float,
-    total: float,
-    member: Float[np.ndarray, "word topic"],
-    mask_column: float,
-    mask_row: float,
-) -> ClassAverages:
-    """Averages from sums: the diagonal's, that over pairs within a topic (diagonal included), and all."""
-    pairs_within, pairs_outside = _pair_counts(member)
-    return ClassAverages(
-        same_word=diagonal / len(member),
-        same_topic=(within - diagonal) / pairs_within if pairs_within else None,
-        different_topic=(total - within) / pairs_outside if pairs_outside else None,
-        mask_column=float(mask_column),
-        mask_row=float(mask_row),
-    )
-
-
-# Which pattern a matrix over tokens shows: a block a topic, a diagonal, or none (Figures 1 and 2).
-
-
-Pattern = Literal["block", "diagonal", "none"]
 
 
 @dataclass(frozen=True)
@@ -109,23 +109,20 @@ class StandOut:
 
 def stand_out(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> StandOut:
     """Averages of blocks and diagonal against the background: entries of words of different topics."""
-    words, topics = matrix[1:, 1:].astype(np.float64), word_topics[1:]
-    same = topics[:, None] == topics[None, :]
-    itself = np.eye(len(topics), dtype=bool)
-    background = words[~same]
-    mean, spread = background.mean(), background.std()
+    entries = {name: matrix[where].astype(np.float64) for name, where in class_masks(word_topics).items()}
+    mean, spread = entries["different_topic"].mean(), entries["different_topic"].std()
     return StandOut(
-        block=float((words[same & ~itself].mean() - mean) / spread),
-        diagonal=float((words[itself].mean() - mean) / spread),
+        block=float((entries["same_topic"].mean() - mean) / spread),
+        diagonal=float((entries["same_word"].mean() - mean) / spread),
     )
 
 
 def pattern(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> Pattern:
-    """Name the pattern by what stands out of the background, as an eye sees it in a heat map.
+    """Name the pattern by what stands out of the background, as an eye sees it in a heat map (Figures 1 and 2).
 
     A class of entries stands out if its average is above the background's by more than the background's standard
-    deviation. "block": entries of two different words of one
-    topic stand out; "diagonal": those of a word with itself do, and not those; "none": neither does.
+    deviation. "block": entries of two different words of one topic stand out; "diagonal": those of a word with itself
+    do, and not those; "none": neither does.
     """
     found = stand_out(matrix, word_topics)
     if found.block > 1:
@@ -140,8 +137,6 @@ def centred_columns(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarra
 
 def block_sums(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> tuple[float, float]:
     """Theorem 1's Σ_{l ∈ t} E_il, averaged over words i: for i's own topic t, and for the other topics."""
-    words, topics = matrix[1:, 1:], word_topics[1:]
-    numbers = np.unique(topics)
-    sums = words @ (topics[:, None] == numbers).astype(float)
-    own = topics[:, None] == numbers
-    return float(sums[own].mean()), float(sums[~own].mean())
+    member = _membership(word_topics)
+    sums = matrix[1:, 1:] @ member
+    return float(sums[member == 1].mean()), float(sums[member == 0].mean())

@@ -1,4 +1,4 @@
-"""Two stages of training (§5.1, Figure 4), by a rule on the norms of W^K, W^Q and W^V over the steps."""
+"""When things happen in training: two stages by a rule on norms (§5.1, Figure 4), and when a structure appears."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,8 @@ from jaxtyping import Float, Int
 
 # Stage 1 ends when a norm of W^K or W^Q first exceeds this many times its start.
 TAKE_OFF = 2.0
-
-
 # Two-stage: W^V has then made at least this share of its growth over the run, in at least this share of the steps.
 LEAST_GROWTH = 1 / 3
-
-
 LEAST_STEPS = 0.05
 
 
@@ -80,9 +76,6 @@ def turning(
     angle = np.arccos(1 - 2 * rotation[after])
     change = np.abs(value[after] - value[after - 1]) / value[after - 1]
     return float(np.median(angle) / np.median(change))
-
-
-# When a structure appears in training: the step at which its log-ratio is half of what it is in the end.
 
 
 def half_way(steps: Int[np.ndarray, " measured"], log_ratio: Float[np.ndarray, " measured"], final_low: float) -> float:

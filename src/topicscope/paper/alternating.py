@@ -21,7 +21,7 @@ from topicscope.paper.table3 import same_topic_ratio
 from topicscope.settings.training import Schedule
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
 
@@ -93,16 +93,16 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     )
 
 
-def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
     title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
     return heat_maps(panels, words=10, columns=3, same_scale=[tuple(panels)], title=title)
 
 
-def _draw_losses(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
-    from topicscope.reporting.figures.paper import loss_levels
+def _draw_losses(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import loss_levels
 
     unit = gain(LDA, MASKING, "squared")
     losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}

@@ -18,7 +18,7 @@ from topicscope.paper.text_experiment import CORPUS, HEADS, LAYERS, STRUCTURES, 
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 
 @dataclass(frozen=True)
@@ -153,8 +153,8 @@ def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
     }
 
 
-def _draw(runs: TextRuns) -> "Figure":
-    from topicscope.reporting.figures.text import structure_over_steps
+def _draw(runs: TextRuns) -> "Drawn":
+    from topicscope.reporting.figures.training import structure_over_steps
 
     return structure_over_steps(
         runs.steps,

@@ -37,7 +37,7 @@ from topicscope.measure.uncertainty import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 Seeds = tuple[int, ...]
 
@@ -302,7 +302,7 @@ class Drawing:
     """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png, .svg and .csv."""
 
     name: str
-    draw: Callable[[Results], "Figure"]
+    draw: Callable[[Results], "Drawn"]
     needs: tuple[Need, ...] = ()
 
 

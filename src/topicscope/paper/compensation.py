@@ -20,7 +20,7 @@ from topicscope.paper.setups import (
 from topicscope.settings.training import Loss
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
 
@@ -91,8 +91,8 @@ def _claim(
     )
 
 
-def _draw(trained: Results, models: dict[Loss, dict[str, Experiment]]) -> "Figure":
-    from topicscope.reporting.figures.paper import loss_levels
+def _draw(trained: Results, models: dict[Loss, dict[str, Experiment]]) -> "Drawn":
+    from topicscope.reporting.figures.training import loss_levels
 
     panels = {}
     for loss, each in models.items():

@@ -7,7 +7,6 @@ a diagonal W^V. Here 6 and 7 are the block's, 8 and 9 the diagonal's, each at sm
 from functools import cache, partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from topicscope.paper.claim import (
     ROUNDING,
@@ -24,9 +23,10 @@ from topicscope.paper.claim import (
     zero,
 )
 from topicscope.paper.enumeration import enumerated_loss
+from topicscope.reporting.figures import Drawn
 from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
-from topicscope.theory.finite_documents import theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 SMALL = InfiniteDocuments(topics=10, per_document=2, words=10)
@@ -117,7 +117,7 @@ def gain_of_mask_key(trained: Results) -> Measurement:
     return exact(narrow.loss - wide.loss, assumption_2=narrow.loss, wider=wide.loss, mask_key=wide.mask_key)
 
 
-def draw_landscape(documents: InfiniteDocuments, value: str, trained: Results) -> Figure:
+def draw_landscape(documents: InfiniteDocuments, value: str, trained: Results) -> Drawn:
     """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
     best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta), POINTS)

@@ -12,8 +12,15 @@ from topicscope.measure.blocks import class_averages
 from topicscope.paper.claim import Claim, Measurement, Results, equal, exact, larger, zero
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.check import equal_word_topics, infinite_topic_moments
-from topicscope.theory.finite_documents import Moments, embedding_loss, finite_optimum, moments, population_loss
+from topicscope.theory.check import equal_word_topics
+from topicscope.theory.finite_documents import (
+    Moments,
+    embedding_loss,
+    finite_optimum,
+    infinite_topic_moments,
+    moments,
+    population_loss,
+)
 from topicscope.theory.lemma1 import constants, hessian_rank, lemma1
 from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem1, theorem1_bias, theorem1_embedding
 from topicscope.theory.theorem2 import theorem2

@@ -21,7 +21,7 @@ from topicscope.paper.setups import (
 from topicscope.settings.training import Loss, Optimizer
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 # Adam's runs are what §2 and §4 compare with, so they last until their losses settle; plain SGD at this rate does not
 # leave its start in either time (docs/choices.md).
@@ -111,8 +111,8 @@ def _combination(experiment: Experiment) -> list[Claim]:
     return [*claims, blocks]
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {}
     for which, matrix in MATRICES.items():

@@ -21,7 +21,7 @@ from topicscope.paper.setups import (
 from topicscope.settings.training import Loss, Optimizer
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 # Attention trained: as long as the settings of robustness and masking, which are compared with these.
 STEPS = 1_000
@@ -66,8 +66,8 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     return (Drawing(name="figure10", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {}
     for experiment in experiments:

@@ -31,7 +31,7 @@ from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_o
 from topicscope.theory.finite_documents import Moments, finite_optimum, gradient_descent, moments, population_loss
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 STEPS = 2_000
 # How near class averages must be to theory, as a share of its same- minus different-topic contrast; but always nearer
@@ -248,8 +248,8 @@ def _contrast(averages: ClassAverages) -> float:
     return averages.contrast
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {}
     for experiment in experiments:

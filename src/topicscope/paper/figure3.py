@@ -13,7 +13,7 @@ from topicscope.paper.tables1_5 import FRACTIONS, described, slug
 from topicscope.probing.settings import PAPER_WORDS
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -122,7 +122,7 @@ def _unambiguous(need: Probing, results: Results) -> Measurement:
     return interval_given(value, low, high, at_0_0005=few["ratio"], at_0_002=many["ratio"])
 
 
-def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Figure":
+def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Drawn":
     from topicscope.reporting.figures.probe import word_maps
 
     words = results[needs[0].name].words

@@ -14,7 +14,7 @@ from topicscope.settings import Part
 from topicscope.settings.training import Loss, Optimizer
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 
 def stage_claims(
@@ -301,8 +301,8 @@ def _seeds(trained: Trained) -> range:
     return range(len(trained.seeds))
 
 
-def _draw_norms(trained: Results) -> "Figure":
-    from topicscope.reporting.figures.paper import norm_trajectories
+def _draw_norms(trained: Results) -> "Drawn":
+    from topicscope.reporting.figures.training import norm_trajectories
 
     columns = {}
     for cell in SHOWN:
@@ -317,8 +317,8 @@ def _draw_norms(trained: Results) -> "Figure":
     return norm_trajectories(columns, title="Figure 4: norms of W^K, W^Q, W^V; one faint line a run")
 
 
-def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> "Figure":
-    from topicscope.reporting.figures.paper import stage_map
+def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import stage_map
 
     panels: dict[str, dict[tuple[str, str], tuple[float, float, float]]] = {}
     for cell in chosen:

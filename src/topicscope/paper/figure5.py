@@ -14,7 +14,7 @@ from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraini
 from topicscope.settings.training import Optimizer
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 
 @dataclass(frozen=True)
@@ -211,8 +211,8 @@ def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
     return found.mean(axis=1)
 
 
-def _draw(runs: dict[Cell, TextRuns]) -> "Figure":
-    from topicscope.reporting.figures.text import layer_trajectories
+def _draw(runs: dict[Cell, TextRuns]) -> "Drawn":
+    from topicscope.reporting.figures.training import layer_trajectories
 
     curves = {cell.words: (each.steps, dict(each.norms) | {"rotation": each.rotation}) for cell, each in runs.items()}
     return layer_trajectories(curves, title="Figure 5: two stages in each layer, on Wikipedia; one line a run")

@@ -21,7 +21,7 @@ from topicscope.theory.dynamics import gradient_ratio, key_gradient
 from topicscope.training.batches import BatchStream
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 # The formula is to leading order in the scale.
 FORMULA_WITHIN = 0.1
@@ -139,8 +139,8 @@ def gradient_bags(chosen: Settings) -> Bags:
     return Bags.of(documents, model.vocabulary)
 
 
-def _draw_gradients(trained: Results, cells: dict[Loss, list[Cell]]) -> "Figure":
-    from topicscope.reporting.figures.paper import gradient_ratios
+def _draw_gradients(trained: Results, cells: dict[Loss, list[Cell]]) -> "Drawn":
+    from topicscope.reporting.figures.training import gradient_ratios
 
     measured, formula = {}, {}
     for loss, each in cells.items():

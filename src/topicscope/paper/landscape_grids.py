@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.files import write_atomically
-from topicscope.theory.finite_documents import theorem2_classes
-from topicscope.theory.landscape import InfiniteDocuments, Landscape, diagonal_classes, minimise
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 TOPICS = (10, 20, 50, 100, 1_000)

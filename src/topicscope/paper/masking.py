@@ -13,7 +13,7 @@ from topicscope.settings import Masking
 from topicscope.settings.training import Loss
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 # As many as Figure 10's runs with the paper's masking, which they are compared with.
 STEPS = figure10.STEPS
@@ -92,8 +92,8 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     return (Drawing(name="masking", needs=needs, draw=lambda trained: _draw(trained, chosen)),)
 
 
-def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Figure":
-    from topicscope.reporting.figures.paper import attention_bars
+def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import attention_bars
 
     rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
     return attention_bars(

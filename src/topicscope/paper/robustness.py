@@ -18,7 +18,7 @@ from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 # As many as Figure 10's runs on the paper's documents, which they are compared with.
 STEPS = figure10.STEPS
@@ -181,8 +181,8 @@ def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
     )
 
 
-def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figure":
-    from topicscope.reporting.figures.paper import seed_points
+def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":
+    from topicscope.reporting.figures.training import seed_points
 
     runs = {f"{words} ({_short(experiment)})": trained[experiment.name] for words, experiment in chosen.values()}
     return seed_points(
@@ -200,8 +200,8 @@ def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figur
     )
 
 
-def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {words: trained[experiment.name].embedding_products[0] for words, experiment in chosen.values()}
     title = "§2.3: W^E⊤W^E with all parts trained, other documents (cross-entropy, Adam)"

@@ -28,12 +28,12 @@ from topicscope.paper.setups import (
 )
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss, Optimizer
-from topicscope.theory.finite_documents import theorem2_classes
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
 
@@ -182,8 +182,8 @@ def _named_classes() -> list[tuple[int, str]]:
     return list(enumerate(ATTENTION_CLASSES))
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.paper import attention_bars
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import attention_bars
 
     rows = {}
     for experiment in experiments:

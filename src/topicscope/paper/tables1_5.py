@@ -26,8 +26,7 @@ from topicscope.paper.probing import Probed, Probing, Row, available, models_of,
 from topicscope.text.tokenizers import UNTRAINED
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from topicscope.reporting.figures import Drawn
     from topicscope.reporting.figures.probe import RatioRow
 
 
@@ -327,7 +326,7 @@ def _extreme_ratio(need: Probing, results: Results) -> Measurement:
     )
 
 
-def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> "Figure":
+def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> "Drawn":
     from topicscope.reporting.figures.probe import ratio_table
 
     rows = [
@@ -362,7 +361,7 @@ def _printed_rows(models: set[str]) -> "list[RatioRow]":
     ]
 
 
-def _draw_heads(needs: tuple[Probing, ...], results: Results) -> "Figure":
+def _draw_heads(needs: tuple[Probing, ...], results: Results) -> "Drawn":
     from topicscope.reporting.figures.probe import head_maps
 
     panels = {need.model: _heads(results[need.name]) for need in needs}

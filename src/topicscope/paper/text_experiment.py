@@ -210,7 +210,6 @@ def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measur
     """Text and topics, the same for all seeds and for experiments that differ in training alone: made once."""
     content = {"data": asdict(settings.data), "topics": asdict(settings.topics), **made_with()}
     shared = folder / f"text-{content_digest(content)}"
-    shared.mkdir(exist_ok=True)
     with alone_in(shared):
         prepared = prepare_text(settings.data, shared)
         return prepared, measuring(shared)(prepared, settings) if settings.training.measures else None

@@ -17,7 +17,7 @@ from topicscope.theory.lemma1 import topic_gain
 from topicscope.theory.theorem1 import SemidefiniteOptimum, semidefinite_optimum, theorem1_bias
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from topicscope.reporting.figures import Drawn
 
 STEPS = SETTLED
 # How near block sums must be to the optimum's, as a share of its own- minus other-topic block sum.
@@ -118,8 +118,8 @@ def _excess(trained: Trained) -> Measurement:
     )
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Figure":
-    from topicscope.reporting.figures.base import heat_maps
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
 
     panels = {
         "trained, squared loss": trained[experiments[0].name].embedding_products[0],

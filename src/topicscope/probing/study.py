@@ -146,7 +146,6 @@ def prepare_study(
     What is in the folder is used: another process that prepares the same there is waited for.
     """
     folder = shared or work
-    folder.mkdir(parents=True, exist_ok=True)
     every, word_topics = settings.text.every, settings.topics.word_topics
     cut = folder / f"passages-{tokenizer.digest}-{length}-{every}"
     progress = bytes_read(corpus, report)
@@ -382,7 +381,7 @@ class Study:
 
     def _size(self, work: Work) -> float:
         """Passages come first, then embeddings by their words."""
-        return np.inf if isinstance(work, Shard) else self.plan.labellings[work.labellings[0]].words
+        return np.inf if isinstance(work, Shard) else float(self.plan.labellings[work.labellings[0]].words)
 
     def _shards(self, model: HuggingFaceModel) -> list[scale.Item[Work]]:
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.

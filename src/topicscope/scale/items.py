@@ -93,7 +93,6 @@ def scratch_folder() -> Iterator[Path]:
     taken up, and goes when the result is written. One process has it at a time. Else it is a temporary one.
     """
     if half_done := _HALF_DONE.get():
-        half_done.mkdir(exist_ok=True)
         otherwise = f"{half_done} is being worked in by another process: wait for it, or choose another folder."
         with alone_in(half_done, otherwise=otherwise):
             yield half_done

@@ -1,4 +1,4 @@
-"""Batches of documents of different lengths, held end to end in one array, and their text form."""
+"""Documents of different lengths, held end to end in one array: their text form, and what uniform attention sees."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -129,9 +129,6 @@ def read_documents(path: Path, vocabulary: int) -> Documents:
     return Documents(np.array([len(tokens) for tokens in parsed], dtype=np.int32), np.concatenate(parsed))
 
 
-# Masked documents as bags: token frequencies, what is to be predicted, and at which queries.
-
-
 @dataclass(frozen=True, eq=False)
 class Bags:
     """What uniform attention sees of each document, and its targets; eq. 1's mean over the masked positions."""
@@ -146,7 +143,7 @@ class Bags:
     """Share of the masked positions that hold each token."""
 
     pairs: sparse.csr_array
-    """Share of the masked positions with each (word, token held), one row a document, pairs numbered word·V + token."""
+    """Share of the masked positions with each (word, token held): a row per document, pairs numbered word·V + token."""
 
     @classmethod
     def of(cls, documents: MaskedDocuments, vocabulary: int) -> "Bags":

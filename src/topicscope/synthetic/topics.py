@@ -1,4 +1,8 @@
-"""How many words of each topic a document has, under a Dirichlet: by the urn, without drawing proportions."""
+"""Topic models and their documents (§3.1, §6.1).
+
+Token 0 is [MASK]; words are tokens 1 … V−1. Topics are numbered 1 … T, and 0 means "of no topic", which
+only [MASK] is. In the paper's model word i belongs to topic ⌈i/v⌉ and is as likely as its topic's others.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,42 +17,6 @@ from topicscope.files import load_npy
 from topicscope.randomness import chances, choices
 from topicscope.settings.data import Data, Sampler
 from topicscope.synthetic.documents import Documents
-
-
-def groups_of_equal_topic(
-    lengths: Int[np.ndarray, " document"], concentration: float, *, generator: np.random.Generator
-) -> Int[np.ndarray, " group"]:
-    r"""Sizes of the groups into which documents of these lengths fall, document after document, end to end.
-
-    Words whose topics are drawn from θ ~ Dirichlet(α) are those of Pólya's urn (Blackwell and MacQueen, 1973): word i
-    has a new topic, drawn with probabilities α_t / A, with probability A / (A + i − 1), A = Σ α_t, and else that of a
-    word before it, all equally likely. So topics belong to groups, independent of their sizes, and the sizes are those
-    of Ewens' formula. By Feller's coupling (Arratia, Barbour and Tavaré, 1992) they need no urn: they are the distances
-    between ones in
-
-    .. math::
-        1, \xi_2, \dots, \xi_N, 1, \qquad P(\xi_i = 1) = A / (A + i - 1), \quad \text{independent.}
-
-    Several groups of a document may have the same topic.
-    """
-    width = int(lengths.max()) + 1
-    begins = chances(concentration / (concentration + np.arange(width)), len(lengths), generator=generator)
-    # The one that closes a document; what lies beyond is not of it.
-    begins[np.arange(len(lengths)), lengths] = True
-    ones = np.flatnonzero(begins)
-    document = ones[:-1] // width
-    inside = ones[:-1] < (np.arange(len(lengths)) * width + lengths).take(document)
-    return np.diff(ones)[inside]
-
-
-# Topic models and their documents (§3.1, §6.1).
-#
-# Token 0 is [MASK]; words are tokens 1 … V−1. Topics are numbered 1 … T, and 0 means "of no topic", which
-# only [MASK] is. In the paper's model word i belongs to topic ⌈i/v⌉ and is as likely as its topic's others.
-
-
-MASK_TOKEN = 0
-
 
 # How far a row of a topic-word matrix may be from summing to one: text files carry rounded numbers.
 ROW_SUM_TOLERANCE = 1e-6
@@ -204,18 +172,44 @@ def _topic_counts(
     return topics, sizes
 
 
-def _shuffled(documents: Documents, generator: np.random.Generator) -> Documents:
-    """Each document's words in an order of their own: that of random keys."""
-    keys = documents.document + generator.random(len(documents.tokens))
-    return Documents(documents.lengths, documents.tokens[np.argsort(keys)])
-
-
 def _topic_sets(model: TopicModel, count: int, generator: np.random.Generator) -> Int[np.ndarray, "document chosen"]:
     """τ distinct topics for each document: those with the smallest of T random keys."""
     keys = generator.random((count, model.topics), dtype=np.float32)
     if model.per_document == model.topics:
         return np.broadcast_to(np.arange(model.topics), keys.shape)
     return np.argpartition(keys, model.per_document - 1, axis=1)[:, : model.per_document]
+
+
+def groups_of_equal_topic(
+    lengths: Int[np.ndarray, " document"], concentration: float, *, generator: np.random.Generator
+) -> Int[np.ndarray, " group"]:
+    r"""Sizes of the groups into which documents of these lengths fall, document after document, end to end.
+
+    Words whose topics are drawn from θ ~ Dirichlet(α) are those of Pólya's urn (Blackwell and MacQueen, 1973): word i
+    has a new topic, drawn with probabilities α_t / A, with probability A / (A + i − 1), A = Σ α_t, and else that of a
+    word before it, all equally likely. So topics belong to groups, independent of their sizes, and the sizes are those
+    of Ewens' formula. By Feller's coupling (Arratia, Barbour and Tavaré, 1992) they need no urn: they are the distances
+    between ones in
+
+    .. math::
+        1, \xi_2, \dots, \xi_N, 1, \qquad P(\xi_i = 1) = A / (A + i - 1), \quad \text{independent.}
+
+    Several groups of a document may have the same topic.
+    """
+    width = int(lengths.max()) + 1
+    begins = chances(concentration / (concentration + np.arange(width)), len(lengths), generator=generator)
+    # The one that closes a document; what lies beyond is not of it.
+    begins[np.arange(len(lengths)), lengths] = True
+    ones = np.flatnonzero(begins)
+    document = ones[:-1] // width
+    inside = ones[:-1] < (np.arange(len(lengths)) * width + lengths).take(document)
+    return np.diff(ones)[inside]
+
+
+def _shuffled(documents: Documents, generator: np.random.Generator) -> Documents:
+    """Each document's words in an order of their own: that of random keys."""
+    keys = documents.document + generator.random(len(documents.tokens))
+    return Documents(documents.lengths, documents.tokens[np.argsort(keys)])
 
 
 class Outcomes:

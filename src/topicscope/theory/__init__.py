@@ -17,7 +17,6 @@ from topicscope.theory.finite_documents import (
     moments,
     optimum_with_bias,
     population_loss,
-    ridge_path,
 )
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
@@ -63,7 +62,6 @@ __all__ = [
     "population_loss",
     "realisable",
     "residuals",
-    "ridge_path",
     "semidefinite_optimum",
     "theorem1",
     "theorem1_bias",

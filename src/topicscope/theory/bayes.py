@@ -1,4 +1,14 @@
-"""The Bayes-optimal predictions in masked documents of disjoint, equal topics, and their expected losses."""
+"""The floor below any model: the loss of the Bayes-optimal predictor of a masked word.
+
+The predictor sees the whole masked document and knows that its own position is masked; which other positions hold a
+kept or a random word it does not know. Losses are under eq. 1: the mean over documents of the mean over their masked
+positions, |M| ≥ 1. Three floors: all masked positions, [MASK] queries alone, and the best predictor that sees the
+document as a bag of tokens but not which of them is its own (all that uniform attention can use).
+
+Each document's posterior is exact: ``posterior`` has it for disjoint topics of equally likely words; of other topics
+all sets of τ are listed. Monte-Carlo is over documents only, and each document contributes its expected loss given what
+is seen, not that of one drawn word or mask.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,9 +17,11 @@ from math import comb
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.special import xlogy
+from scipy.special import ndtri, xlogy
 
 from topicscope.errors import InputError, check_at_least
+from topicscope.measure.uncertainty import CONFIDENCE, Interval
+from topicscope.scale import Report
 from topicscope.settings.data import Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
@@ -19,6 +31,36 @@ from topicscope.theory.posterior import TopicMasses, mask_nodes, topic_masses
 
 # Order of the last axis wherever it is named "loss".
 LOSSES = ("cross_entropy", "squared")
+# An interval over fewer documents than this means little; of [MASK] queries there may be few.
+FEWEST_DOCUMENTS = 30
+# Numbers held at a time, which sets how many documents are worked on together.
+CHUNK_NUMBERS = 4_000_000
+# Above this many sets of topics a list is no longer a plain thing to do.
+MOST_SETS = 5_000
+
+
+@dataclass(frozen=True)
+class Floor:
+    """The least expected loss, for either loss: a mean over documents and its 95 % interval."""
+
+    cross_entropy: Interval
+    squared: Interval
+
+
+@dataclass(frozen=True)
+class BayesFloors:
+    """The three floors of one setting."""
+
+    masked: Floor
+    """All masked positions."""
+    mask_queries: Floor | None
+    """[MASK] queries alone; None if no position becomes [MASK], or too few of the sampled documents have one."""
+    query_blind: Floor
+    """The best predictor that ignores which token its own position holds."""
+    documents: int
+    documents_with_mask: int
+    """How many of the sampled documents have a [MASK]."""
+    method: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,191 +85,6 @@ class DocumentLosses:
         return cls(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-def expected_losses(
-    prediction: Float[np.ndarray, "*rest outcome"], number: Float[np.ndarray, "..."] | float = 1.0
-) -> Float[np.ndarray, "*rest loss"]:
-    """Cross-entropy and squared loss that a distribution expects of itself: −Σ p log p and 1 − Σ p².
-
-    ``number`` says how many words share each entry.
-    """
-    entropy = -(number * xlogy(prediction, prediction)).sum(axis=-1)
-    return np.stack([entropy, 1 - (number * prediction**2).sum(axis=-1)], axis=-1)
-
-
-def disjoint_losses(
-    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
-) -> DocumentLosses:
-    """Losses of every document of a model of disjoint topics of equally likely words."""
-    counts, masks = _token_counts(model, masked)
-    topics = counts.sum(axis=2)
-    masses = topic_masses(model, masking, topics, masks, average)
-    at_mask = _mask_losses(model, masses)
-    at_word = _word_losses(model, masking, masses)
-
-    mask_share, word_share = _query_shares(model, masking, masses, topics, masks)
-    blind = expected_losses(query_blind_predictions(model, masking, masses, counts, masks))
-    return DocumentLosses(
-        masked=mask_share[:, None] * at_mask + np.einsum("dr,drl->dl", word_share, at_word),
-        mask_queries=at_mask,
-        query_blind=blind,
-        mask_share=mask_share,
-        size=np.add.reduceat(masked.masked, masked.offsets[:-1], dtype=float),
-    )
-
-
-def _query_shares(
-    model: TopicModel,
-    masking: Masking,
-    masses: TopicMasses,
-    topics: Int[np.ndarray, "document topic"],
-    masks: Int[np.ndarray, " document"],
-) -> tuple[Float[np.ndarray, " document"], Float[np.ndarray, "document rank"]]:
-    """How likely a query holds [MASK], and a word of each ranked topic, given the tokens that are seen."""
-    random, kept = masking.mask * masking.random / model.topics, masking.mask * masking.keep
-    one_word = random * masses.word.sum(axis=2) + kept * _own_topic(masses)
-    word = np.take_along_axis(topics, masses.ranked, axis=1) * one_word
-    mask = masks * masses.mask.sum(axis=1)
-    total = mask + word.sum(axis=1)
-    return mask / total, word / total[:, None]
-
-
-def query_predictions(
-    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
-) -> Float[np.ndarray, "query word"]:
-    """The Bayes-optimal distribution of the word at every masked position, in the documents' order."""
-    counts, masks = _token_counts(model, masked)
-    masses = topic_masses(model, masking, counts.sum(axis=2), masks, average)
-    v = counts.shape[2]
-    document, token = masked.document[masked.masked], masked.tokens[masked.masked]
-    topic = np.maximum(token - 1, 0) // v
-    rank = (masses.ranked[document] == topic[:, None]).argmax(axis=1)
-    mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
-    # P(token | word): for [MASK] it is the same for every word.
-    likelihood = np.where(token == 0, 1.0, masking.random / (model.vocabulary - 1))[:, None]
-    likelihood = np.repeat(likelihood, model.vocabulary - 1, axis=1)
-    words = np.flatnonzero(token > 0)
-    likelihood[words, token[words] - 1] += masking.keep
-    joint = np.repeat(mass, v, axis=1) * likelihood
-    return np.asarray(joint / joint.sum(axis=1, keepdims=True))
-
-
-def query_blind_predictions(
-    model: TopicModel,
-    masking: Masking,
-    masses: TopicMasses,
-    counts: Int[np.ndarray, "document topic within"],
-    masks: Int[np.ndarray, " document"],
-) -> Float[np.ndarray, "document word"]:
-    """The best prediction from a document's bag of tokens: each token's, weighted by how likely it is the query."""
-    documents, topics, v = counts.shape
-    ranked_counts = np.take_along_axis(counts.sum(axis=2), masses.ranked, axis=1)
-    random = masking.mask * masking.random / topics
-    # A word of topic s, whatever the query; then what kept words of its own kind add.
-    base = masks[:, None] * masses.mask + random * np.einsum("dr,drs->ds", ranked_counts, masses.word)
-    own = np.zeros((documents, topics))
-    np.put_along_axis(own, masses.ranked, _own_topic(masses), axis=1)
-    joint = base[:, :, None] + v * masking.mask * masking.keep * counts * own[:, :, None]
-    prediction = joint / joint.sum(axis=(1, 2), keepdims=True)
-    return np.asarray(prediction.reshape(documents, topics * v))
-
-
-def _mask_losses(model: TopicModel, masses: TopicMasses) -> Float[np.ndarray, "document loss"]:
-    """At a [MASK] query: every word of topic s has probability E[θ_s]/v."""
-    v = (model.vocabulary - 1) // model.topics
-    total = masses.mask.sum(axis=1, keepdims=True)
-    losses = expected_losses(masses.mask / np.where(total > 0, total, 1.0) / v, float(v))
-    return np.where(total > 0, losses, 0.0)
-
-
-def _word_losses(model: TopicModel, masking: Masking, masses: TopicMasses) -> Float[np.ndarray, "document rank loss"]:
-    """At a word query of each ranked topic: the word itself, and each topic's other words, which share one value."""
-    v = (model.vocabulary - 1) // model.topics
-    random = masking.random / (model.vocabulary - 1)
-    own = _own_topic(masses)
-    joint = np.concatenate([masses.word * random, (own * (masking.keep + random))[:, :, None]], axis=2)
-    number = np.full(joint.shape, float(v))
-    number[:, :, -1] = 1.0
-    np.put_along_axis(number, masses.ranked[:, :, None], v - 1.0, axis=2)
-    total = (number * joint).sum(axis=2, keepdims=True)
-    return expected_losses(joint / np.where(total > 0, total, 1.0), number)
-
-
-def _own_topic(masses: TopicMasses) -> Float[np.ndarray, "document rank"]:
-    """The mass that the word under a word query is of the query's own topic."""
-    return np.take_along_axis(masses.word, masses.ranked[:, :, None], axis=2)[:, :, 0]
-
-
-def _token_counts(
-    model: TopicModel, masked: MaskedDocuments
-) -> tuple[Int[np.ndarray, "document topic within"], Int[np.ndarray, " document"]]:
-    """How often each word is seen in each document, by topic, and how many [MASK] tokens there are."""
-    vocabulary = model.vocabulary
-    flat = np.bincount(masked.document * vocabulary + masked.tokens, minlength=len(masked) * vocabulary)
-    table = flat.reshape(len(masked), vocabulary)
-    return table[:, 1:].reshape(len(masked), model.topics, -1), table[:, 0]
-
-
-# The floor below any model: the loss of the Bayes-optimal predictor of a masked word.
-#
-# The predictor sees the whole masked document and knows that its own position is masked; which other positions hold a
-# kept or a random word it does not know. Losses are under eq. 1: the mean over documents of the mean over their masked
-# positions, |M| ≥ 1. Three floors: all masked positions, [MASK] queries alone, and the best predictor that sees the
-# document as a bag of tokens but not which of them is its own (all that uniform attention can use).
-#
-# Each document's posterior is exact (``posterior``, or ``topic_sets`` for topics that share words); Monte-Carlo is over
-# documents only, and each document contributes its expected loss given what is seen, not that of one drawn word or
-# mask.
-
-
-# Called with how many documents are done, how many there are, and a few words on the state.
-Report = Callable[[int, int, str], None]
-
-
-# Two-sided 95 % of a normal distribution.
-NORMAL_95 = 1.959963984540054
-
-
-# An interval over fewer documents than this means little; of [MASK] queries there may be few.
-FEWEST_DOCUMENTS = 30
-
-
-# Numbers held at a time, which sets how many documents are worked on together.
-CHUNK_NUMBERS = 4_000_000
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A mean over documents and its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
-class Floor:
-    """The least expected loss, for either loss."""
-
-    cross_entropy: Estimate
-    squared: Estimate
-
-
-@dataclass(frozen=True)
-class BayesFloors:
-    """The three floors of one setting."""
-
-    masked: Floor
-    """All masked positions."""
-    mask_queries: Floor | None
-    """[MASK] queries alone; None if no position becomes [MASK], or too few of the sampled documents have one."""
-    query_blind: Floor
-    """The best predictor that ignores which token its own position holds."""
-    documents: int
-    documents_with_mask: int
-    """How many of the sampled documents have a [MASK]."""
-    method: str
-
-
 def bayes_floors(
     model: TopicModel,
     masking: Masking,
@@ -237,43 +94,22 @@ def bayes_floors(
     average: Average = "document",
     report: Report | None = None,
 ) -> BayesFloors:
-    """The floors of documents of this model, from ``samples`` documents."""
+    """The floors of documents of this model, from ``samples`` documents.
+
+    ``report`` is called with how many documents are done, how many there are, and a few words on the state.
+    """
     check_at_least("samples", samples, 2)
-    losses_of, method = _solver(model)
     parts: list[DocumentLosses] = []
     done = 0
     while done < samples:
         size = min(_chunk(model, masking), samples - done)
         documents = sample_documents(model, size, shuffled=False, generator=generator)
         masked = mask_documents(documents, masking, model.vocabulary, generator=generator)
-        parts.append(losses_of(model, masking, masked, average))
+        parts.append(document_losses(model, masking, masked, average))
         done += size
         if report is not None:
             report(done, samples, "documents")
-    return _summary(DocumentLosses.joined(parts), average, method)
-
-
-def document_losses(
-    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
-) -> DocumentLosses:
-    """The Bayes-optimal predictor's expected losses in these masked documents."""
-    return _solver(model)[0](model, masking, masked, average)
-
-
-def _solver(
-    model: TopicModel,
-) -> tuple[Callable[[TopicModel, Masking, MaskedDocuments, Average], DocumentLosses], str]:
-    """How this model's posterior is computed, and in words."""
-    if model.equal_words is not None:
-        by = "a sum over genuine words" if model.sampler == "dirichlet" else "a sum over topic sets"
-        return disjoint_losses, f"exact posterior of each document by {by}; Monte-Carlo over documents"
-    if model.sampler == "topics" and comb(model.topics, model.per_document) <= MOST_SETS:
-        return listed_losses, "exact posterior of each document, all topic sets listed; Monte-Carlo over documents"
-    raise InputError(
-        "data.topic_words is not allowed for the Bayes floor of these documents: topics that share words or have "
-        "unequal ones have no finite sum for Dirichlet proportions, and for the sampler "
-        f'"topics" all topic sets are listed, at most {MOST_SETS}; use that sampler, or equal disjoint topics.'
-    )
+    return _summary(DocumentLosses.joined(parts), average, _solver(model)[1])
 
 
 def _chunk(model: TopicModel, masking: Masking) -> int:
@@ -305,25 +141,166 @@ def _floor(losses: Float[np.ndarray, "document loss"], weight: Float[np.ndarray,
     """Weighted means with intervals; the standard error of a ratio of means, to first order."""
     value = weight @ losses / weight.sum()
     spread = (weight[:, None] * (losses - value)).std(axis=0, ddof=1)
-    half = NORMAL_95 * spread / (weight.mean() * np.sqrt(len(losses)))
-    cross_entropy, squared = (Estimate(float(v), float(v - h), float(v + h)) for v, h in zip(value, half, strict=True))
+    half = ndtri((1 + CONFIDENCE) / 2) * spread / (weight.mean() * np.sqrt(len(losses)))
+    cross_entropy, squared = (Interval(float(v), float(v - h), float(v + h)) for v, h in zip(value, half, strict=True))
     return Floor(cross_entropy, squared)
 
 
-# The Bayes-optimal predictions for any topics, shared words included, by listing every set of τ topics.
-#
-# The prior is a sum over C(T, τ) sets, each with its own word distribution, and the likelihood a product over tokens;
-# z stands for 1/|M| as in ``posterior``. Exact, for few sets; Dirichlet proportions have no such list.
+def document_losses(
+    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
+) -> DocumentLosses:
+    """The Bayes-optimal predictor's expected losses in these masked documents."""
+    return _solver(model)[0](model, masking, masked, average)
 
 
-# Above this many sets a list is no longer a plain thing to do.
-MOST_SETS = 5_000
+def _solver(
+    model: TopicModel,
+) -> tuple[Callable[[TopicModel, Masking, MaskedDocuments, Average], DocumentLosses], str]:
+    """How this model's posterior is computed, and in words."""
+    if model.equal_words is not None:
+        by = "a sum over genuine words" if model.sampler == "dirichlet" else "a sum over topic sets"
+        return disjoint_losses, f"exact posterior of each document by {by}; Monte-Carlo over documents"
+    if model.sampler == "topics" and comb(model.topics, model.per_document) <= MOST_SETS:
+        return listed_losses, "exact posterior of each document, all topic sets listed; Monte-Carlo over documents"
+    raise InputError(
+        "data.topic_words is not allowed for the Bayes floor of these documents: topics that share words or have "
+        "unequal ones have no finite sum for Dirichlet proportions, and for the sampler "
+        f'"topics" all topic sets are listed, at most {MOST_SETS}; use that sampler, or equal disjoint topics.'
+    )
+
+
+def expected_losses(
+    prediction: Float[np.ndarray, "*rest outcome"], number: Float[np.ndarray, "..."] | float = 1.0
+) -> Float[np.ndarray, "*rest loss"]:
+    """Cross-entropy and squared loss that a distribution expects of itself: −Σ p log p and 1 − Σ p².
+
+    ``number`` says how many words share each entry.
+    """
+    entropy = -(number * xlogy(prediction, prediction)).sum(axis=-1)
+    return np.stack([entropy, 1 - (number * prediction**2).sum(axis=-1)], axis=-1)
+
+
+def disjoint_losses(
+    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
+) -> DocumentLosses:
+    """Losses of every document of a model of disjoint topics of equally likely words."""
+    counts, masks = _token_counts(model, masked)
+    topics = counts.sum(axis=2)
+    masses = topic_masses(model, masking, topics, masks, average)
+    at_mask = _mask_losses(model, masses)
+    at_word = _word_losses(model, masking, masses)
+
+    mask_share, word_share = _query_shares(model, masking, masses, topics, masks)
+    blind = expected_losses(_query_blind_predictions(model, masking, masses, counts, masks))
+    return DocumentLosses(
+        masked=mask_share[:, None] * at_mask + np.einsum("dr,drl->dl", word_share, at_word),
+        mask_queries=at_mask,
+        query_blind=blind,
+        mask_share=mask_share,
+        size=np.add.reduceat(masked.masked, masked.offsets[:-1], dtype=float),
+    )
+
+
+def _query_shares(
+    model: TopicModel,
+    masking: Masking,
+    masses: TopicMasses,
+    topics: Int[np.ndarray, "document topic"],
+    masks: Int[np.ndarray, " document"],
+) -> tuple[Float[np.ndarray, " document"], Float[np.ndarray, "document rank"]]:
+    """How likely a query holds [MASK], and a word of each ranked topic, given the tokens that are seen."""
+    random, kept = masking.mask * masking.random / model.topics, masking.mask * masking.keep
+    one_word = random * masses.word.sum(axis=2) + kept * _own_topic(masses)
+    word = np.take_along_axis(topics, masses.ranked, axis=1) * one_word
+    mask = masks * masses.mask.sum(axis=1)
+    total = mask + word.sum(axis=1)
+    return mask / total, word / total[:, None]
+
+
+def _mask_losses(model: TopicModel, masses: TopicMasses) -> Float[np.ndarray, "document loss"]:
+    """At a [MASK] query: every word of topic s has probability E[θ_s]/v."""
+    v = (model.vocabulary - 1) // model.topics
+    total = masses.mask.sum(axis=1, keepdims=True)
+    losses = expected_losses(masses.mask / np.where(total > 0, total, 1.0) / v, float(v))
+    return np.where(total > 0, losses, 0.0)
+
+
+def _word_losses(model: TopicModel, masking: Masking, masses: TopicMasses) -> Float[np.ndarray, "document rank loss"]:
+    """At a word query of each ranked topic: the word itself, and each topic's other words, which share one value."""
+    v = (model.vocabulary - 1) // model.topics
+    random = masking.random / (model.vocabulary - 1)
+    own = _own_topic(masses)
+    joint = np.concatenate([masses.word * random, (own * (masking.keep + random))[:, :, None]], axis=2)
+    number = np.full(joint.shape, float(v))
+    number[:, :, -1] = 1.0
+    np.put_along_axis(number, masses.ranked[:, :, None], v - 1.0, axis=2)
+    total = (number * joint).sum(axis=2, keepdims=True)
+    return expected_losses(joint / np.where(total > 0, total, 1.0), number)
+
+
+def _query_blind_predictions(
+    model: TopicModel,
+    masking: Masking,
+    masses: TopicMasses,
+    counts: Int[np.ndarray, "document topic within"],
+    masks: Int[np.ndarray, " document"],
+) -> Float[np.ndarray, "document word"]:
+    """The best prediction from a document's bag of tokens: each token's, weighted by how likely it is the query."""
+    documents, topics, v = counts.shape
+    ranked_counts = np.take_along_axis(counts.sum(axis=2), masses.ranked, axis=1)
+    random = masking.mask * masking.random / topics
+    # A word of topic s, whatever the query; then what kept words of its own kind add.
+    base = masks[:, None] * masses.mask + random * np.einsum("dr,drs->ds", ranked_counts, masses.word)
+    own = np.zeros((documents, topics))
+    np.put_along_axis(own, masses.ranked, _own_topic(masses), axis=1)
+    joint = base[:, :, None] + v * masking.mask * masking.keep * counts * own[:, :, None]
+    prediction = joint / joint.sum(axis=(1, 2), keepdims=True)
+    return np.asarray(prediction.reshape(documents, topics * v))
+
+
+def query_predictions(
+    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
+) -> Float[np.ndarray, "query word"]:
+    """The Bayes-optimal distribution of the word at every masked position, in the documents' order."""
+    counts, masks = _token_counts(model, masked)
+    masses = topic_masses(model, masking, counts.sum(axis=2), masks, average)
+    v = counts.shape[2]
+    document, token = masked.document[masked.masked], masked.tokens[masked.masked]
+    topic = np.maximum(token - 1, 0) // v
+    rank = (masses.ranked[document] == topic[:, None]).argmax(axis=1)
+    mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
+    # P(token | word): for [MASK] it is the same for every word.
+    likelihood = np.where(token == 0, 1.0, masking.random / (model.vocabulary - 1))[:, None]
+    likelihood = np.repeat(likelihood, model.vocabulary - 1, axis=1)
+    words = np.flatnonzero(token > 0)
+    likelihood[words, token[words] - 1] += masking.keep
+    joint = np.repeat(mass, v, axis=1) * likelihood
+    return np.asarray(joint / joint.sum(axis=1, keepdims=True))
+
+
+def _own_topic(masses: TopicMasses) -> Float[np.ndarray, "document rank"]:
+    """The mass that the word under a word query is of the query's own topic."""
+    return np.take_along_axis(masses.word, masses.ranked[:, :, None], axis=2)[:, :, 0]
+
+
+def _token_counts(
+    model: TopicModel, masked: MaskedDocuments
+) -> tuple[Int[np.ndarray, "document topic within"], Int[np.ndarray, " document"]]:
+    """How often each word is seen in each document, by topic, and how many [MASK] tokens there are."""
+    vocabulary = model.vocabulary
+    flat = np.bincount(masked.document * vocabulary + masked.tokens, minlength=len(masked) * vocabulary)
+    table = flat.reshape(len(masked), vocabulary)
+    return table[:, 1:].reshape(len(masked), model.topics, -1), table[:, 0]
 
 
 def listed_losses(
     model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
 ) -> DocumentLosses:
-    """Losses of every document, from the joint masses of its distinct tokens and the words they may stand for."""
+    """Losses of every document for any topics, shared words included, by listing every set of τ topics.
+
+    The prior is a sum over C(T, τ) sets, each with its own word distribution, and the likelihood a product over
+    tokens; z stands for 1/|M| as in ``posterior``. Exact, for few sets; Dirichlet proportions have no such list.
+    """
     vocabulary, count = model.vocabulary, len(masked)
     flat = masked.document * vocabulary + masked.tokens
     pair, inverse = np.unique(flat, return_inverse=True)

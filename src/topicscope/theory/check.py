@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 
 from topicscope.errors import InputError
-from topicscope.settings.data import Data, Masking
-from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.finite_documents import Moments, infinite_moments, population_loss
+from topicscope.measure.blocks import class_masks
+from topicscope.settings.data import Masking
+from topicscope.theory.finite_documents import Moments, infinite_topic_moments, population_loss
 from topicscope.theory.lemma1 import Family, lemma1, require_topic_sets
 from topicscope.theory.theorem1 import theorem1, theorem1_bias
 from topicscope.theory.theorem2 import theorem2
@@ -89,20 +89,6 @@ def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:
     return np.append(0, np.repeat(np.arange(1, topics + 1), words))
 
 
-def class_masks(topic: Int[np.ndarray, " token"]) -> dict[str, Bool[np.ndarray, "token token"]]:
-    """Which entries (i, j) belong to which class; row i predicts token i, column j is the token seen."""
-    row, column = np.ogrid[: len(topic), : len(topic)]
-    of_words = (row > 0) & (column > 0)
-    same = of_words & (topic[:, None] == topic[None, :])
-    return {
-        "same_word": same & (row == column),
-        "same_topic": same & (row != column),
-        "different_topic": of_words & ~same,
-        "mask_column": (row > 0) & (column == 0),
-        "mask_row": (row == 0) & (column >= 0),
-    }
-
-
 def class_statistics(
     matrix: Float[np.ndarray, "token token"], topic: Int[np.ndarray, " token"]
 ) -> dict[str, ClassAverage | None]:
@@ -141,12 +127,6 @@ def embedding_residuals(
     population = infinite_topic_moments(topics, words, per_document, masking)
     family = theorem1(topics, words, masking)
     return family_residuals(gram, family, population, theorem1_bias(topics, words, masking))
-
-
-def infinite_topic_moments(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
-    """Moments of Assumption 1's documents: τ of T topics, each word's frequency equal to its probability."""
-    data = Data(sampler="topics", topics=topics, words=words, per_document=per_document)
-    return infinite_moments(TopicModel.from_settings(data), masking)
 
 
 def family_residuals(

@@ -13,6 +13,7 @@ from scipy.special import logsumexp, softmax
 
 from topicscope.errors import check_positive
 from topicscope.synthetic.documents import Bags
+from topicscope.theory.theorem2 import ClassMatrix
 
 # Newton's method stops when a step promises less than this, and takes at most so many.
 LEAST_GAIN = 1e-14
@@ -20,14 +21,9 @@ MOST_STEPS = 100
 
 
 @dataclass(frozen=True)
-class CrossEntropyOptimum:
+class CrossEntropyOptimum(ClassMatrix):
     """The minimiser of cross-entropy plus λ‖W‖² by its six entries."""
 
-    mask_column: float
-    """W_i0 for words i."""
-    same_word: float
-    same_topic: float
-    different_topic: float
     mask_row: float
     """W_0j for words j."""
     mask_mask: float
@@ -38,10 +34,8 @@ class CrossEntropyOptimum:
 
     def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
         """W itself."""
-        matrix = np.full((topics * words + 1, topics * words + 1), self.different_topic)
-        matrix[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), self.same_topic - self.different_topic))
-        matrix[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
-        matrix[0], matrix[1:, 0], matrix[0, 0] = self.mask_row, self.mask_column, self.mask_mask
+        matrix = super().matrix(topics, words)
+        matrix[0, 1:], matrix[0, 0] = self.mask_row, self.mask_mask
         return matrix
 
 
@@ -71,8 +65,7 @@ def cross_entropy_optimum(bags: Bags, topics: int, words: int, ridge: float) -> 
             size /= 2
         entries = entries + size * step
         value, gradient, hessian = tried
-    mask_column, same_word, same_topic, different_topic, mask_row, mask_mask = (float(entry) for entry in entries)
-    return CrossEntropyOptimum(mask_column, same_word, same_topic, different_topic, mask_row, mask_mask, float(value))
+    return CrossEntropyOptimum(*np.append(entries, value).tolist())
 
 
 def _features(bags: Bags, topics: int, words: int) -> Float[np.ndarray, "document token 6"]:

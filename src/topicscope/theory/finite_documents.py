@@ -1,4 +1,4 @@
-r"""The moments that the squared loss under uniform attention depends on, in closed form.
+r"""Documents under uniform attention: the moments that the squared loss depends on, its optimum and the path to it.
 
 With uniform attention a prediction is W x̃ + b, x̃ the token frequencies of the masked document and y the
 one-hot word at a masked position. So the expected squared loss of any W and b is a quadratic in
@@ -8,6 +8,10 @@ one-hot word at a masked position. So the expected squared loss of any W and b i
 Given topic proportions θ, positions are independent: an unmasked one has the word distribution p = Φ⊤θ, a masked
 one κ + p_c p with κ = (1 − p_c − p_r) on [MASK] and p_r/(V−1) on each word. So all four follow from E[p], E[pp⊤]
 and the expected numbers of masked and unmasked positions and pairs. docs/theory-finite.md has the derivation.
+
+What follows from the moments holds alike for infinite documents (eq. A.8, and eq. 6 with W = W^E⊤W^V W^E) and for
+finite ones, for any topic-word matrix, Dirichlet and masking. In the paper's symmetric setting S and R do not change
+when topics, or words within a topic, are permuted, and all of it takes O(1) work, for any T and v (``class_moments``).
 """
 
 from dataclasses import dataclass
@@ -19,7 +23,10 @@ from topicscope.errors import check_at_least, check_not_negative, check_positive
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.lemma1 import constants
+from topicscope.theory.theorem2 import ClassMatrix
+
+# Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
+NULL_EIGENVALUE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +49,15 @@ class Moments:
     def vocabulary(self) -> int:
         """V."""
         return len(self.mean)
+
+    def target(self, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
+        """What W x̃ is to match once a fixed bias has done its part: R − b s⊤."""
+        return self.cross if bias is None else self.cross - np.outer(bias, self.mean)
+
+    def centred(self, bias_ridge: float) -> "Moments":
+        """S − s s⊤/(1 + μ) and R − r s⊤/(1 + μ): what is left for W when b is trained too, at a cost of μ‖b‖²."""
+        second = self.second - np.outer(self.mean, self.mean) / (1 + bias_ridge)
+        return Moments(second, self.cross - np.outer(self.label, self.mean) / (1 + bias_ridge), self.mean, self.label)
 
 
 @dataclass(frozen=True)
@@ -78,6 +94,12 @@ def moments(model: TopicModel, masking: Masking = Masking(), average: Average = 
 def infinite_moments(model: TopicModel, masking: Masking = Masking()) -> Moments:
     """Moments of infinitely long documents (Assumption 1; eq. A.8): word frequencies equal their probabilities."""
     return _assemble(model, masking, infinite_shares(masking.mask))
+
+
+def infinite_topic_moments(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
+    """Moments of Assumption 1's documents: τ of T topics, each word's frequency equal to its probability."""
+    data = Data(sampler="topics", topics=topics, words=words, per_document=per_document)
+    return infinite_moments(TopicModel.from_settings(data), masking)
 
 
 def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float[np.ndarray, "topic topic"]]:
@@ -158,16 +180,6 @@ def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:
     return Moments(second=second, cross=cross, mean=mean, label=p)
 
 
-# Exact expected squared loss under uniform attention: its value, gradient, optimum and gradient-descent path.
-#
-# Everything is a function of ``Moments``, so it holds alike for infinite documents (eq. A.8, and eq. 6 with
-# W = W^E⊤W^V W^E) and for finite ones, for any topic-word matrix, Dirichlet and masking.
-
-
-# Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
-NULL_EIGENVALUE = 1e-12
-
-
 def population_loss(
     matrix: Float[np.ndarray, "token token"],
     moments: Moments,
@@ -196,17 +208,6 @@ def embedding_loss(
     return population_loss(embedding.T @ inner, moments, bias)
 
 
-def population_gradient(
-    matrix: Float[np.ndarray, "token token"],
-    moments: Moments,
-    bias: Float[np.ndarray, " token"] | None = None,
-    ridge: float = 0.0,
-) -> Float[np.ndarray, "token token"]:
-    """The loss's gradient in W: 2(WS − R + b s⊤ + λW)."""
-    gradient = matrix @ moments.second - _target(moments, bias) + ridge * matrix
-    return 2 * gradient
-
-
 def finite_optimum(
     moments: Moments, ridge: float = 0.0, bias: Float[np.ndarray, " token"] | None = None
 ) -> Float[np.ndarray, "token token"]:
@@ -215,17 +216,9 @@ def finite_optimum(
     Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0: of all
     minimisers the one with the smallest norm.
     """
-    return ridge_path(moments, np.array([ridge]), bias)[0]
-
-
-def ridge_path(
-    moments: Moments, ridges: Float[np.ndarray, " ridge"], bias: Float[np.ndarray, " token"] | None = None
-) -> Float[np.ndarray, "ridge token token"]:
-    """W(λ) for each λ ≥ 0, from one eigendecomposition of S; at 0 its limit, the minimiser of smallest norm."""
-    check_not_negative("ridge", float(ridges.min(initial=0.0)))
+    check_not_negative("ridge", ridge)
     values, vectors = _spectrum(moments.second)
-    rotated = _target(moments, bias) @ vectors
-    return (rotated * _inverse(values + ridges[:, None])[:, None, :]) @ vectors.T
+    return (moments.target(bias) @ vectors * _inverse(values + ridge)) @ vectors.T
 
 
 def optimum_with_bias(
@@ -241,12 +234,10 @@ def optimum_with_bias(
     """
     check_not_negative("ridge", ridge)
     check_not_negative("bias_ridge", bias_ridge)
-    r, s = moments.label, moments.mean
-    centred = moments.second - np.outer(s, s) / (1 + bias_ridge)
-    values, vectors = _spectrum(centred, scale=float(np.trace(moments.second)))
-    target = (moments.cross - np.outer(r, s) / (1 + bias_ridge)) @ vectors
-    matrix = (target * _inverse(values + ridge)) @ vectors.T
-    return matrix, (r - matrix @ s) / (1 + bias_ridge)
+    centred = moments.centred(bias_ridge)
+    values, vectors = _spectrum(centred.second, scale=float(np.trace(moments.second)))
+    matrix = (centred.cross @ vectors * _inverse(values + ridge)) @ vectors.T
+    return matrix, (moments.label - matrix @ moments.mean) / (1 + bias_ridge)
 
 
 def gradient_descent(
@@ -265,54 +256,17 @@ def gradient_descent(
     R S⁻¹(I − (I − 2ηS)^k). The bias, if given, is frozen.
     """
     check_not_negative("ridge", ridge)
-    values, vectors = _spectrum(moments.second)
-    return _descend(start, _target(moments, bias), values + ridge, vectors, rate, steps)
-
-
-def gradient_descent_with_bias(
-    start: Float[np.ndarray, "token token"],
-    start_bias: Float[np.ndarray, " token"],
-    moments: Moments,
-    rate: float,
-    steps: int,
-    ridge: float = 0.0,
-    bias_ridge: float = 0.0,
-) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:
-    """W and b^pred after this many steps when both are trained: b is the column of an input that is always 1."""
-    check_not_negative("ridge", ridge)
-    check_not_negative("bias_ridge", bias_ridge)
-    s = moments.mean[:, None]
-    hessian = np.block([[moments.second, s], [s.T, np.ones((1, 1))]])
-    hessian += np.diag(np.append(np.full(moments.vocabulary, ridge), bias_ridge))
-    values, vectors = _spectrum(hessian)
-    target = np.column_stack([moments.cross, moments.label])
-    both = _descend(np.column_stack([start, start_bias]), target, values, vectors, rate, steps)
-    return both[:, :-1], both[:, -1]
-
-
-def _descend(
-    start: Float[np.ndarray, "token input"],
-    target: Float[np.ndarray, "token input"],
-    curvature: Float[np.ndarray, " input"],
-    vectors: Float[np.ndarray, "input input"],
-    rate: float,
-    steps: int,
-) -> Float[np.ndarray, "token input"]:
-    """Gradient descent along each eigenvector of the Hessian on its own."""
     check_positive("rate", rate)
     check_at_least("steps", steps, 0)
+    values, vectors = _spectrum(moments.second)
+    curvature = values + ridge
+    # Along each eigenvector on its own. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
     shrink = 1 - 2 * rate * curvature
-    # 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
     progress = np.where(
         shrink > 0, -np.expm1(steps * np.log1p(-np.minimum(2 * rate * curvature, 1 - 1e-16))), 1 - shrink**steps
     )
     reached = np.divide(progress, curvature, out=np.full_like(curvature, 2 * rate * steps), where=curvature > 0)
-    return (start @ vectors * shrink**steps + target @ vectors * reached) @ vectors.T
-
-
-def _target(moments: Moments, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
-    """What W x̃ is to match once the bias has done its part: R − b s⊤."""
-    return moments.cross if bias is None else moments.cross - np.outer(bias, moments.mean)
+    return (start @ vectors * shrink**steps + moments.target(bias) @ vectors * reached) @ vectors.T
 
 
 def _spectrum(
@@ -329,42 +283,15 @@ def _inverse(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
-# Finite and infinite optima of the paper's symmetric setting by classes of entries: O(1) work, for any T and v.
-#
-# With T equal topics of v equally likely words and a symmetric Dirichlet (or τ of T topics), S and R do not change when
-# topics, or words within a topic, are permuted. Such matrices share three invariant spaces, on which they are numbers:
-# contrasts within a topic (dimension T(v−1)), contrasts between topics (T−1), and the plane of [MASK] and the mean
-# word,
-# on which they are 2 × 2. So the ridge optimum R(S + λI)⁻¹ is two divisions and one 2 × 2 inverse.
-
-
 @dataclass(frozen=True)
-class ClassMatrix:
-    """A matrix with one number a class and a 0-th row of zeros."""
-
-    mask_column: float
-    same_word: float
-    same_topic: float
-    different_topic: float
-
-    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
-        """The whole matrix."""
-        full = np.full((topics * words + 1, topics * words + 1), self.different_topic)
-        full[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), self.same_topic - self.different_topic))
-        full[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
-        full[:, 0], full[0, :] = self.mask_column, 0.0
-        return full
-
-
-@dataclass(frozen=True)
-class _Spectrum:
-    """A matrix of the symmetric kind on its invariant spaces."""
+class _Spaces:
+    """A matrix of the symmetric kind on its three invariant spaces: a number on each of the first two."""
 
     within: float
-    """On contrasts within a topic."""
+    """On contrasts within a topic, of dimension T(v − 1)."""
 
     between: float
-    """On contrasts between topics."""
+    """On contrasts between topics, of dimension T − 1."""
 
     plane: tuple[float, float]
     """From ([MASK], mean word), both of length one, to the mean word."""
@@ -372,15 +299,15 @@ class _Spectrum:
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """S and R on the invariant spaces."""
+    """S and R of the paper's symmetric setting, on the spaces that are invariant under permutations."""
 
     topics: int
     words: int
-    second: _Spectrum
+    second: _Spaces
     second_mask: float
     """S₀₀."""
 
-    cross: _Spectrum
+    cross: _Spaces
 
     @property
     def _plane(self) -> Float[np.ndarray, "side side"]:
@@ -391,16 +318,41 @@ class ClassMoments:
 def class_moments(
     data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
 ) -> ClassMoments:
-    """The moments of ``topicscope.theory.finite_documents`` for equal topics and one Dirichlet parameter."""
+    """``moments`` for T equal topics of v equally likely words and one Dirichlet parameter (or τ of T topics)."""
     if data.topic_words or len(set(data.dirichlet)) > 1:
         name = "data.topic_words" if data.topic_words else "data.dirichlet"
         raise refuse(name, getattr(data, name.removeprefix("data.")), "classes need equal topics; leave it out")
     shares = infinite_shares(masking.mask) if infinite else finite_shares(data.length, masking.mask, average)
-    return _class_matrix(data, masking, shares)
+    # S and R of docs/theory-finite.md with p = θ_topic/v.
+    n, keep = data.topics * data.words, masking.keep
+    noise = masking.random / n
+    topic_variance = _topic_contrast(data) / data.words
+
+    pairs = shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen
+    mixed = shares.pair_masked * keep + shares.pair_mixed
+    itself = shares.self_masked * (noise + keep / n) + shares.self_seen / n
+    second = _Spaces(
+        within=itself,
+        between=itself + pairs * topic_variance,
+        plane=(
+            np.sqrt(n) * masking.replaced * (shares.pair_masked * noise + mixed / n),
+            itself + pairs / n + 2 * mixed * noise + shares.pair_masked * n * noise**2,
+        ),
+    )
+    kept = shares.own * keep / n
+    others = shares.other_masked * keep + 1 - shares.masked
+    masked = shares.own + shares.other_masked
+    cross = _Spaces(
+        within=kept,
+        between=kept + others * topic_variance,
+        plane=(masked * masking.replaced / np.sqrt(n), kept + others / n + masked * noise),
+    )
+    second_mask = masking.replaced * (shares.pair_masked * masking.replaced + shares.self_masked)
+    return ClassMoments(data.topics, data.words, second, second_mask, cross)
 
 
 def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
-    """R(S + λI)⁻¹ without bias; at λ = 0 with S singular, its limit λ → 0."""
+    """R(S + λI)⁻¹ without bias, two divisions and a 2 × 2 inverse; at λ = 0 with S singular, its limit λ → 0."""
     check_not_negative("ridge", ridge)
     second, cross, n = moments.second, moments.cross, moments.topics * moments.words
     plane = np.array(cross.plane) @ np.linalg.pinv(moments._plane + ridge * np.eye(2), hermitian=True)
@@ -422,44 +374,6 @@ def class_loss(matrix: ClassMatrix, moments: ClassMoments) -> float:
     )
     loss = 1 + sum(dimension * (w * w * s - 2 * w * r) for dimension, w, r, s in spaces)
     return float(loss + plane @ moments._plane @ plane - 2 * plane @ np.array(moments.cross.plane))
-
-
-def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> ClassMatrix:
-    """Theorem 2's matrix by classes; see ``topicscope.theory.theorem2.theorem2``."""
-    c = constants(topics, words, masking)
-    norm = c.c2**2 + topics * words
-    different = -(c.c1 * c.c2 + c.c3) / norm
-    same = different + c.c3 / words
-    return ClassMatrix((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
-
-
-def _class_matrix(data: Data, masking: Masking, shares: Shares) -> ClassMoments:
-    """S and R of docs/theory-finite.md with p = θ_topic/v, on the invariant spaces."""
-    n, keep = data.topics * data.words, masking.keep
-    noise = masking.random / n
-    topic_variance = _topic_contrast(data) / data.words
-
-    pairs = shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen
-    mixed = shares.pair_masked * keep + shares.pair_mixed
-    itself = shares.self_masked * (noise + keep / n) + shares.self_seen / n
-    second = _Spectrum(
-        within=itself,
-        between=itself + pairs * topic_variance,
-        plane=(
-            np.sqrt(n) * masking.replaced * (shares.pair_masked * noise + mixed / n),
-            itself + pairs / n + 2 * mixed * noise + shares.pair_masked * n * noise**2,
-        ),
-    )
-    kept = shares.own * keep / n
-    others = shares.other_masked * keep + 1 - shares.masked
-    masked = shares.own + shares.other_masked
-    cross = _Spectrum(
-        within=kept,
-        between=kept + others * topic_variance,
-        plane=(masked * masking.replaced / np.sqrt(n), kept + others / n + masked * noise),
-    )
-    second_mask = masking.replaced * (shares.pair_masked * masking.replaced + shares.self_masked)
-    return ClassMoments(data.topics, data.words, second, second_mask, cross)
 
 
 def _topic_contrast(data: Data) -> float:

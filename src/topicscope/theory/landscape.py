@@ -1,4 +1,4 @@
-r"""The exact loss of Assumption 2's attention under Assumption 1, by sums over classes of words.
+r"""The exact loss of Assumption 2's attention under Assumption 1, by sums over classes of words, and its minimum.
 
 A document has τ of T topics of v words; its masked version has token frequencies (eq. D.17)
 
@@ -10,6 +10,12 @@ A document has τ of T topics of v words; its masked version has token frequenci
 with A = 1 − (1 − p_c)p_m and B = p_m p_r. A query gives weight β to keys with its own token, α to other words of its
 topic and 1 to all other keys, divided by their sum. [MASK] is a token of its own and of no topic. A prediction
 W^V x̂ takes few distinct values, so the loss costs O(1) for any T. docs/theory.md has the derivation.
+
+The loss is a ratio of quadratics and not convex, so a coarse grid over many orders of magnitude, zero included, finds
+the candidates; projected Newton steps with the exact Hessian then bring each to a point where the Karush-Kuhn-Tucker
+conditions hold to rounding, and the best one is kept. For a W^V of Lemma 1's family with uniform blocks and v ≥ 2,
+β = 1 is known (docs/theory.md, Lemma A), and the average alone is searched: where [MASK] queries are rare the loss
+depends on β by less than its rounding.
 """
 
 from dataclasses import dataclass, replace
@@ -21,16 +27,21 @@ from jaxtyping import Float
 
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import ClassMatrix
-from topicscope.theory.lemma1 import constants
-
-# The weights that attention may vary: α, β and the weight of word queries on [MASK] keys (1 in Assumption 2).
-WEIGHTS = ("alpha", "beta", "mask_key")
-
+from topicscope.theory.theorem2 import ClassMatrix
 
 # A prediction this close to the best one, in probability over a class of words, is it but for rounding.
 LEMMA_1_ROUNDING = 1e-9
-
+# Points of the search grid along one axis for one, two and three free weights, and how many candidates are polished.
+GRID_POINTS = {1: 400, 2: 120, 3: 48}
+CANDIDATES = 6
+NEWTON_STEPS = 100
+HALVINGS = 25
+# A slope that changes 1 − loss by less than this share of it, however far a weight moves, is rounding.
+ROUNDING = 1e-16
+# The search reaches this many times beyond the weight at which a topic outside the document would fill attention.
+BEYOND = 1e3
+# Random words rarer than this are taken to be this rare when choosing how far to search.
+LEAST_NOISE = 1e-6
 
 # One weight, or one for every point of a grid; those of one call broadcast.
 Weight = float | Float[np.ndarray, "..."]
@@ -56,12 +67,6 @@ class InfiniteDocuments:
             raise refuse(
                 "per_document", self.per_document, f"a document cannot have more than topics = {self.topics} topics"
             )
-
-
-def diagonal_classes(topics: int, words: int, masking: Masking) -> ClassMatrix:
-    """The diagonal W^V of D.4 by its four classes: W_i0 = −c₁, W_ii = c₃, else 0."""
-    c = constants(topics, words, masking)
-    return ClassMatrix(-c.c1, c.c3, 0.0, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,34 +110,21 @@ class Landscape:
                 "no query is left; keep the [MASK] queries or raise one of the two."
             )
 
-    def loss(self, alpha: Weight, beta: Weight, mask_key: Weight | None = None) -> Float[np.ndarray, "..."]:
-        """The loss at every (α, β)."""
+    def loss(self, alpha: Weight, beta: Weight, mask_key: Weight = 1.0) -> Float[np.ndarray, "..."]:
+        """The loss at every (α, β) and weight of word queries on [MASK] keys (1 in Assumption 2, and if not given)."""
         return np.asarray(1 - self.explained(alpha, beta, mask_key))
 
-    def explained(self, alpha: Weight, beta: Weight, mask_key: Weight | None = None) -> Float[np.ndarray, "..."]:
+    def explained(self, alpha: Weight, beta: Weight, mask_key: Weight = 1.0) -> Float[np.ndarray, "..."]:
         """1 − loss without the rounding of that difference: 10⁻⁵ and less when a document has many words.
 
         Where no key gets any weight (T = 1, all weights zero) there is no attention, and it is −∞.
         """
-        weights = _weights(alpha, beta, mask_key)
+        weights = np.stack(np.broadcast_arrays(1.0, alpha, beta, mask_key), axis=-1)
         total = np.zeros(weights.shape[:-1])
         for kind in self._kinds:
             z = np.asarray(weights @ kind.normaliser)
             f = weights @ kind.numerator.T / np.where(z > 0, z, 1.0)[..., None]
             total += np.where(z > 0, kind.probability * (2 * f @ kind.target - f**2 @ kind.count), -np.inf)
-        return total
-
-    def gradient(self, alpha: Weight, beta: Weight, mask_key: Weight | None = None) -> Float[np.ndarray, "... weight"]:
-        """The loss's gradient in (α, β, weight on [MASK] keys) at every point; NaN where no key gets any weight."""
-        weights = _weights(alpha, beta, mask_key)
-        total = np.zeros((*weights.shape[:-1], len(WEIGHTS)))
-        for kind in self._kinds:
-            z = np.asarray(weights @ kind.normaliser)[..., None]
-            z = np.where(z > 0, z, np.nan)
-            f = weights @ kind.numerator.T / z
-            # d(N/Z) = (dN − f dZ) / Z, since N and Z are linear in the weights.
-            slope = (kind.numerator[:, 1:] - f[..., None] * kind.normaliser[1:]) / z[..., None]
-            total += 2 * kind.probability * np.einsum("...k,...kw->...w", kind.count * f - kind.target, slope)
         return total
 
     def derivatives(self, alpha: float, beta: float, mask_key: float = 1.0) -> Derivatives:
@@ -236,47 +228,6 @@ class Landscape:
         noise = masking.mask * masking.random / (d.topics * d.words)
         own = (1 - (1 - masking.keep) * masking.mask) / (d.per_document * d.words) + noise
         return masking.mask * masking.replaced, own, noise
-
-
-def _weights(alpha: Weight, beta: Weight, mask_key: Weight | None) -> Float[np.ndarray, "... coefficient"]:
-    """(1, α, β, weight on [MASK] keys) at every point."""
-    weights = np.broadcast_arrays(1.0, alpha, beta, 1.0 if mask_key is None else mask_key)
-    return np.stack(weights, axis=-1)
-
-
-# The attention weights that minimise the exact loss, over all α, β ≥ 0 and, in a wider family, [MASK] keys' weight.
-#
-# The loss is a ratio of quadratics and not convex, so a coarse grid over many orders of magnitude, zero included, finds
-# the candidates; projected Newton steps with the exact Hessian then bring each to a point where the Karush-Kuhn-Tucker
-# conditions hold to rounding, and the best one is kept.
-#
-# For a W^V of Lemma 1's family with uniform blocks and v ≥ 2, β = 1 is known (docs/theory.md, Lemma A), and the average
-# alone is searched: where [MASK] queries are rare the loss depends on β by less than its rounding.
-
-
-# Points of the search grid along one axis for two and for three free weights, and how many candidates are polished.
-GRID_POINTS = {1: 400, 2: 120, 3: 48}
-
-
-CANDIDATES = 6
-
-
-NEWTON_STEPS = 100
-
-
-HALVINGS = 25
-
-
-# A slope that changes 1 − loss by less than this share of it, however far a weight moves, is rounding.
-ROUNDING = 1e-16
-
-
-# The search reaches this many times beyond the weight at which a topic outside the document would fill attention.
-BEYOND = 1e3
-
-
-# Random words rarer than this are taken to be this rare when choosing how far to search.
-LEAST_NOISE = 1e-6
 
 
 @dataclass(frozen=True)

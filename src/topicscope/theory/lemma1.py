@@ -1,14 +1,14 @@
 """Lemma 1: every matrix that minimises the loss under uniform attention and infinite documents, as one family.
 
 Token 0 is [MASK]; T topics of v words each, so V = Tv + 1 tokens. p_m, p_c, p_r are ``masking.mask``,
-``masking.keep`` and ``masking.random``. Theorem 1's family is Lemma 1's with c₁ = 0: the bias takes its place.
+``masking.keep`` and ``masking.random``. Beside the family are the constants that it shares with Theorems 1 and 2, and
+Remark 8 on the Hessian of its loss.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy.linalg import helmert, null_space
 
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.settings.data import Masking
@@ -102,7 +102,7 @@ class Family:
         """
         matrix = self._centre + u[:, None] * self._direction
         if split is not None:
-            matrix[:, 1:] += split - self._spread(self.topic_means(split))
+            matrix[:, 1:] += split - np.repeat(self.topic_means(split), self.words, axis=1)
         return matrix
 
     def fit(self, matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, " token"]:
@@ -121,9 +121,6 @@ class Family:
     def topic_means(self, rows: Float[np.ndarray, "token word"]) -> Float[np.ndarray, "token topic"]:
         """Each row's mean over the words of each topic."""
         return rows.reshape(len(rows), self.topics, self.words).mean(axis=2)
-
-    def _spread(self, means: Float[np.ndarray, "token topic"]) -> Float[np.ndarray, "token word"]:
-        return np.repeat(means, self.words, axis=1)
 
     @property
     def _direction(self) -> Float[np.ndarray, " token"]:
@@ -145,41 +142,13 @@ def lemma1(topics: int, words: int, masking: Masking = Masking()) -> Family:
     return Family(topics, words, c.c1, c.c2, c.c3)
 
 
-# Remark 8: the Hessian of the loss in W under uniform attention and infinite documents (Assumption 1).
-#
-# The loss is a quadratic in each row of W with the same matrix, so its Hessian in vec(W) is 2 I_V ⊗ S. The remark says
-# that it has rank 1. It has rank V · rank(S) = V · T, because documents differ in their topics; the conclusion of the
-# remark stands, as V(V − T) > 0 directions are flat: the objective is not strongly convex.
+def hessian_rank(topics: int, words: int, per_document: int, masking: Masking = Masking()) -> int:
+    """Remark 8: the rank of the loss's (V² × V²) Hessian in W, T(Tv + 1) for τ < T.
 
-
-def second_moment_rank(topics: int, per_document: int, masking: Masking) -> int:
-    """The rank of S = E[x̃x̃⊤]: T; 1 if all documents look alike (τ = T, or every word is hidden)."""
-    visible = (1 - masking.keep) * masking.mask < 1
-    return topics if per_document < topics and visible else 1
-
-
-def hessian_rank(topics: int, words: int, per_document: int, masking: Masking) -> int:
-    """The rank of the (V² × V²) Hessian: V times that of S, so T(Tv + 1) for τ < T."""
-    return (topics * words + 1) * second_moment_rank(topics, per_document, masking)
-
-
-def hessian_null_rows(
-    topics: int, words: int, per_document: int, masking: Masking
-) -> Float[np.ndarray, "direction token"]:
-    """An orthonormal basis of the directions in which any row of W moves freely: n with n·x̃ = 0 in every document.
-
-    The Hessian's null space is all matrices whose rows are in its span. For τ < T these are the contrasts within a
-    topic, T(v − 1) of them, and (−c₂, 1, …, 1), along which u moves in Lemma 1.
+    The loss is a quadratic in each row of W with the same matrix S = E[x̃x̃⊤], so its Hessian in vec(W) is 2 I_V ⊗ S,
+    of rank V · rank(S). The remark says that the rank is 1; S has rank T, because documents differ in their topics,
+    and 1 only if all look alike (τ = T, or every word is hidden). The conclusion of the remark stands: V(V − T) > 0
+    directions are flat, and the objective is not strongly convex.
     """
-    hidden = masking.mask * masking.replaced
-    if second_moment_rank(topics, per_document, masking) < topics:
-        # One frequency vector only: [MASK] at p_m(1 − p_c − p_r), all words alike.
-        frequencies = np.append(hidden, np.full(topics * words, (1 - hidden) / (topics * words)))
-        return null_space(frequencies[None, :]).T
-    # (−c₂, 1, …, 1) times p_m(1 − p_c − p_r), which may be 0.
-    shift = np.append(-(1 - hidden), np.full(topics * words, hidden))
-    basis = shift[None, :] / np.linalg.norm(shift)
-    if words == 1:
-        return basis
-    contrasts = np.kron(np.eye(topics), helmert(words))
-    return np.vstack([basis, np.hstack([np.zeros((len(contrasts), 1)), contrasts])])
+    alike = per_document == topics or (1 - masking.keep) * masking.mask == 1
+    return (topics * words + 1) * (1 if alike else topics)

@@ -1,7 +1,15 @@
-"""Lemma 1: every matrix that minimises the loss under uniform attention and infinite documents, as one family.
+r"""Theorem 1: the optimal E = W^E⊤W^E under uniform attention with W^V = I, and what embedding training can reach.
 
-Token 0 is [MASK]; T topics of v words each, so V = Tv + 1 tokens. p_m, p_c, p_r are ``masking.mask``,
-``masking.keep`` and ``masking.random``. Theorem 1's family is Lemma 1's with c₁ = 0: the bias takes its place.
+Under Assumption 1 and with Theorem 1's bias the minimisers are Lemma 1's family with c₁ = 0: the bias takes its place.
+For finite documents the loss plus λ tr E = λ‖W^E‖² is convex in E, which ranges over the positive semi-definite
+matrices (of any rank, for d ≥ V):
+
+.. math:: \min_{E \succeq 0} \; 1 - 2\langle E, B\rangle + \langle ES, E\rangle,
+    \qquad B = \tfrac12 (C + C^\top) - \tfrac{\lambda}{2} I, \quad C = R - b s^\top
+
+In the eigenbasis of S, and with E_ij = F_ij / (s_i s_j)^{1/4}, the objective is Σ h_ij F_ij² − 2⟨F, b⟩ with
+h_ij = (s_i + s_j) / (2√(s_i s_j)) ≥ 1: its condition number is about half the square root of that of S, and F ⪰ 0
+exactly when E ⪰ 0. Accelerated projected gradient then needs few steps.
 """
 
 from dataclasses import dataclass
@@ -11,7 +19,7 @@ from jaxtyping import Float
 
 from topicscope.errors import InputError, check_not_negative, refuse
 from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import Moments, population_loss
+from topicscope.theory.finite_documents import NULL_EIGENVALUE, Moments, population_loss
 from topicscope.theory.lemma1 import Family, constants, topic_gain
 from topicscope.theory.theorem2 import Pattern
 
@@ -91,30 +99,12 @@ def theorem1_embedding(
     return np.vstack([rows, np.zeros((dimension - len(rows), rows.shape[1]))])
 
 
-def paper_diagonal_embedding(topics: int, words: int, masking: Masking) -> Float[np.ndarray, "token token"]:
-    """The paper's example of Theorem 1 (appendix B): W^E = √c₃ I with E₀₀ = c₃, which breaks its clause 1(a)."""
+def paper_diagonal_embedding(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
+    """The paper's example of Theorem 1 (appendix B): W^E = √c₃ I with E₀₀ = c₃, which breaks its clause 1(a).
+
+    Predicting [MASK] costs it (c₃ p_m (1 − p_c − p_r))².
+    """
     return np.sqrt(topic_gain(masking)) * np.eye(topics * words + 1)
-
-
-def paper_diagonal_excess_loss(masking: Masking) -> float:
-    """What the paper's example costs by predicting [MASK]: (c₃ p_m (1 − p_c − p_r))²."""
-    return (topic_gain(masking) * masking.mask * masking.replaced) ** 2
-
-
-# The best W of the form W^E⊤W^E: what embedding-only training (W^V = I, uniform attention) can reach.
-#
-# The loss is convex in E = W^E⊤W^E, which ranges over the positive semi-definite matrices (of any rank, for d ≥ V):
-#
-# .. math:: \min_{E \succeq 0} \; 1 - 2\langle E, B\rangle + \langle ES, E\rangle,
-#     \qquad B = \tfrac12 (C + C^\top) - \tfrac{\lambda}{2} I, \quad C = R - b s^\top
-#
-# with λ tr E = λ‖W^E‖² for eq. 2. In the eigenbasis of S, and with E_ij = F_ij / (s_i s_j)^{1/4}, the objective is
-# Σ h_ij F_ij² − 2⟨F, b⟩ with h_ij = (s_i + s_j) / (2√(s_i s_j)) ≥ 1: its condition number is about half the square
-# root of that of S, and F ⪰ 0 exactly when E ⪰ 0. Accelerated projected gradient then needs few steps.
-
-
-# Below this share of its largest eigenvalue S counts as singular, and the minimum may not be attained.
-SINGULAR = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +126,7 @@ class SemidefiniteOptimum:
         """A W^E with W^E⊤W^E = E; of d rows (V if not given)."""
         values, vectors = np.linalg.eigh(self.matrix)
         rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]
-        rank = int((values > SINGULAR * values[-1]).sum())
+        rank = int((values > NULL_EIGENVALUE * values[-1]).sum())
         dimension = len(values) if dimension is None else dimension
         if dimension < rank:
             raise refuse("dimension", dimension, f"the optimal W^E⊤W^E has rank {rank}; give {rank} or more")
@@ -157,12 +147,12 @@ def semidefinite_optimum(
     """
     check_not_negative("ridge", ridge)
     values, vectors = np.linalg.eigh(moments.second)
-    if values[0] < SINGULAR * values[-1]:
+    if values[0] < NULL_EIGENVALUE * values[-1]:
         raise InputError(
             "The moments' S is singular, so the best W^E⊤W^E is not unique: give finite documents in which every token "
             "can occur, or see Theorem 1 for infinite ones."
         )
-    target = moments.cross if bias is None else moments.cross - np.outer(bias, moments.mean)
+    target = moments.target(bias)
     target = (target + target.T) / 2 - ridge / 2 * np.eye(len(values))
     scale = np.outer(values, values) ** 0.25
     weight = (values[:, None] + values[None, :]) / (2 * scale**2)
@@ -187,32 +177,28 @@ def semidefinite_map_with_bias(
     """
     check_not_negative("ridge", ridge)
     check_not_negative("bias_ridge", bias_ridge)
-    r, s = moments.label, moments.mean
-    second = moments.second - np.outer(s, s) / (1 + bias_ridge)
-    cross = moments.cross - np.outer(r, s) / (1 + bias_ridge)
+    centred = moments.centred(bias_ridge)
     if bias_ridge > 0:
-        matrix = semidefinite_optimum(Moments(second, cross, s, r), ridge=ridge).matrix
+        matrix = semidefinite_optimum(centred, ridge=ridge).matrix
     elif ridge > 0:
         raise InputError(
             f"ridge = {ridge} beside a bias without L2 is not allowed here: 1⊤E1 is then held by the ridge alone, and "
             "this optimum is not computed; give bias_ridge > 0, or ridge = 0."
         )
     else:
-        matrix = _centred_optimum(second, cross)
-    return matrix + ((r - matrix @ s) / (1 + bias_ridge))[:, None]
+        matrix = _centred_optimum(centred)
+    return matrix + ((moments.label - matrix @ moments.mean) / (1 + bias_ridge))[:, None]
 
 
-def _centred_optimum(
-    second: Float[np.ndarray, "token token"], cross: Float[np.ndarray, "token token"]
-) -> Float[np.ndarray, "token token"]:
+def _centred_optimum(centred: Moments) -> Float[np.ndarray, "token token"]:
     """G and e of ``semidefinite_map_with_bias`` as the matrix that is zero along 1: G + 1e⊤/√V."""
-    one = np.full(len(second), len(second) ** -0.5)
+    one = np.full(centred.vocabulary, centred.vocabulary**-0.5)
     # The last rows of the full right factor span the complement of 1.
     basis = np.linalg.svd(one[None, :])[2][1:].T
-    inner = basis.T @ second @ basis
+    inner = basis.T @ centred.second @ basis
     none = np.zeros(len(inner))
-    best = semidefinite_optimum(Moments(inner, basis.T @ cross @ basis, none, none)).matrix
-    across = np.linalg.solve(inner, basis.T @ cross.T @ one)
+    best = semidefinite_optimum(Moments(inner, basis.T @ centred.cross @ basis, none, none)).matrix
+    across = np.linalg.solve(inner, basis.T @ centred.cross.T @ one)
     return np.asarray(basis @ best @ basis.T + np.outer(one, basis @ across))
 
 

@@ -1,5 +1,9 @@
-"""Optimal matrices in closed form: Theorems 1 and 2, and named members of Lemma 1's family."""
+"""Theorem 2: the ridge optimum of W^V under uniform attention, and Lemma 1's block and diagonal members.
 
+Each has one number per class of entries, so each is known by its four numbers for any T and v (``..._classes``).
+"""
+
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -11,8 +15,38 @@ from topicscope.theory.lemma1 import constants, lemma1
 Pattern = Literal["block", "diagonal"]
 
 
+@dataclass(frozen=True)
+class ClassMatrix:
+    """A matrix with one number per class of entries and a 0-th row of zeros."""
+
+    mask_column: float
+    """W_i0 for words i."""
+    same_word: float
+    same_topic: float
+    """Two different words of one topic."""
+    different_topic: float
+
+    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
+        """The whole matrix."""
+        full = np.full((topics * words + 1, topics * words + 1), self.different_topic)
+        full[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), self.same_topic - self.different_topic))
+        full[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
+        full[:, 0], full[0, :] = self.mask_column, 0.0
+        return full
+
+
 def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
-    r"""The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2; Assumption 1, b^pred = 0, τ < T).
+    """The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2); see ``theorem2_classes``."""
+    w = theorem2_classes(topics, words, masking)
+    matrix = np.full((topics * words + 1, topics * words + 1), w.different_topic)
+    matrix[0, :] = 0
+    matrix[1:, 0] = w.mask_column
+    matrix[1:, 1:][np.kron(np.eye(topics, dtype=bool), np.full((words, words), True))] = w.same_topic
+    return matrix
+
+
+def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> ClassMatrix:
+    r"""The four numbers of Theorem 2 (Assumption 1, b^pred = 0, τ < T).
 
     .. math::
         W_{i0} = \frac{c_2 c_3 - c_1 T v}{c_2^2 + T v}, \quad
@@ -25,11 +59,8 @@ def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Float[np.
     c = constants(topics, words, masking)
     norm = c.c2**2 + topics * words
     different = -(c.c1 * c.c2 + c.c3) / norm
-    matrix = np.full((topics * words + 1, topics * words + 1), different)
-    matrix[0, :] = 0
-    matrix[1:, 0] = (c.c2 * c.c3 - c.c1 * topics * words) / norm
-    matrix[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), c.c3 / words))
-    return matrix
+    same = different + c.c3 / words
+    return ClassMatrix((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
 
 
 def block_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
@@ -39,5 +70,10 @@ def block_value(topics: int, words: int, masking: Masking = Masking()) -> Float[
 
 def diagonal_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     """Lemma 1's member with u = 0 and a diagonal (D.4): W_i0 = −c₁, W_ii = c₃ for words i, else 0."""
+    return diagonal_classes(topics, words, masking).matrix(topics, words)
+
+
+def diagonal_classes(topics: int, words: int, masking: Masking = Masking()) -> ClassMatrix:
+    """The four numbers of ``diagonal_value``."""
     c = constants(topics, words, masking)
-    return lemma1(topics, words, masking).member(np.zeros(topics * words + 1), c.c3 * np.eye(topics * words + 1)[:, 1:])
+    return ClassMatrix(-c.c1, c.c3, 0.0, 0.0)

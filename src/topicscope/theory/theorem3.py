@@ -6,11 +6,9 @@ docs/theory.md has the proofs. Neither needs Assumption 4 or another bound on v.
 [MASK] queries share: with τ fixed they keep their weight in the limit and pull β towards 1.
 """
 
-import sys
 from dataclasses import dataclass
 
-from topicscope.theory.finite_documents import theorem2_classes
-from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.lemma1 import topic_gain
 
 
@@ -71,50 +69,3 @@ def violated_assumptions(documents: InfiniteDocuments) -> tuple[str, ...]:
         f"Assumption 4: p_r = {masking.random} must be between 0 and 1/2": 0 < masking.random < 0.5,
     }
     return tuple(text for text, met in checks.items() if not met)
-
-
-# Where Theorem 3's interval, the limit and the exact optimum lie as T grows.
-#
-# ``python -m topicscope.theory.theorem3`` prints the table of docs/theory.md, for the paper's masking and v = 10.
-
-
-# (T, τ): on the way of Assumption 3, τ = o(T); then with τ held fixed; then with τ a share of T.
-SETTINGS = (
-    *((10, 2), (100, 10), (1_000, 10), (10_000, 30), (100_000, 100), (1_000_000, 300), (10_000_000, 1_000)),
-    *((100_000_000, 3_000), (100_000_000, 100_000)),
-    *((100_000_000, 2), (100_000_000, 10)),
-    *((100_000_000, 10_000_000), (100_000_000, 50_000_000)),
-)
-
-
-WORDS = 10
-
-
-HEADER = ("T", "τ", "λ₁(τ−1)", "exact optimum", "limit", "λ₂T", "optimum / limit", "loss, uniform", "loss, optimum")
-
-
-def limit_row(topics: int, per_document: int, words: int = WORDS) -> tuple[float, ...]:
-    """One row: T, τ, lower bound, exact optimal average, limit, upper bound, ratio, losses."""
-    documents = InfiniteDocuments(topics=topics, per_document=per_document, words=words)
-    optimum = minimise(Landscape(documents, theorem2_classes(topics, words, documents.masking)))
-    theorem = theorem3(documents)
-    if theorem.high is None or theorem.limit is None:
-        raise AssertionError("the paper's masking has both bounds and a limit")
-    average = optimum.weighted_average
-    ratio = average / theorem.limit
-    return (
-        *(float(topics), float(per_document), theorem.low, average, theorem.limit, theorem.high, ratio),
-        *(optimum.loss_uniform, optimum.loss),
-    )
-
-
-def limit_table() -> str:
-    """The table in Markdown."""
-    formats = ("{:,.0f}", "{:,.0f}", "{:,.3f}", "{:,.3f}", "{:,.3f}", "{:,.0f}", "{:.5f}", "{:.8f}", "{:.8f}")
-    rows = [[form.format(value) for form, value in zip(formats, limit_row(*at), strict=True)] for at in SETTINGS]
-    lines = [HEADER, ["---:"] * len(HEADER), *rows]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(limit_table())

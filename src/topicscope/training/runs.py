@@ -220,8 +220,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes from training here meanwhile; the lock goes with the process, however it ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Make the folder, unless it is there, and keep other processes from training in it meanwhile."""
         otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
         with alone_in(self.path, otherwise=otherwise):
             remove_leftovers(self.path)

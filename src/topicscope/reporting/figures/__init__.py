@@ -1,1 +1,69 @@
-"""Figures for people to look at, from arrays."""
+"""Figures from arrays: every function draws one and returns it together with its table, the numbers that it shows."""
+
+import csv
+import io
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib import rc_context
+from matplotlib.figure import Figure
+
+from topicscope.files import write_atomically
+
+# Diverging and readable with colour-blind eyes; white is zero.
+DIVERGING = "RdBu_r"
+
+# Okabe and Ito's colours, told apart by colour-blind eyes.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+BLUE, ORANGE, GREEN, *_ = PALETTE
+GREY = "0.45"
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A figure and the numbers in it."""
+
+    figure: Figure
+    table: list[Row]
+    """One row per point, by the names of its columns; a row may lack some."""
+
+
+def save_figure(drawn: Drawn, stem: Path) -> list[Path]:
+    """Write a figure as PNG and SVG, and its table as CSV; each file whole or not at all."""
+    paths = save_pictures(drawn.figure, stem)
+    table = stem.with_name(f"{stem.name}.csv")
+    write_atomically(table, table_csv(drawn.table))
+    return [*paths, table]
+
+
+def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
+    """The PNG and the SVG; the same figure gives the same bytes, as no date and no random name is in them."""
+    paths = []
+    for kind in ("png", "svg"):
+        picture = io.BytesIO()
+        with rc_context({"svg.hashsalt": "topicscope"}):
+            figure.savefig(picture, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
+        paths.append(stem.with_name(f"{stem.name}.{kind}"))
+        write_atomically(paths[-1], picture.getvalue())
+    return paths
+
+
+def table_csv(rows: list[Row]) -> str:
+    """The table as text: numbers with eight digits, nothing where there is none."""
+    content = io.StringIO()
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.DictWriter(content, fieldnames=list(names), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return content.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:.8g}"
+    # Names of panels may be broken into lines.
+    return "" if value is None else " ".join(str(value).split())

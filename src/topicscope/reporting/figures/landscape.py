@@ -11,13 +11,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
-# Okabe and Ito's palette, told apart by colour-blind readers too.
-VERMILION, SKY, BLACK, WHITE = "#D55E00", "#56B4E9", "#000000", "#FFFFFF"
+from topicscope.reporting.figures import ORANGE, Drawn, Row
 
+SKY, BLACK, WHITE = "#56B4E9", "#000000", "#FFFFFF"
 
 # Losses closer to the smallest than this share of the range look alike.
 FLOOR_OF_EXCESS = 1e-4
-
 
 FADED = 0.55
 
@@ -42,7 +41,7 @@ class LandscapeData:
     title: str
 
 
-def landscape_figure(data: LandscapeData) -> Figure:
+def landscape_figure(data: LandscapeData) -> Drawn:
     """Loss over log α and log β: for all masked positions, and for word queries alone (Remark 5)."""
     panels = [(data.loss, "all masked positions")]
     if data.word_loss is not None:
@@ -57,9 +56,30 @@ def landscape_figure(data: LandscapeData) -> Figure:
         axis.set_xlabel("α, weight on other words of the topic")
     axes[0].set_ylabel("β, weight on the same word")
     # Only the whole loss has one optimum; without [MASK] queries it may be a line.
-    _mark(axes[0], data, data.optimum, "o", VERMILION)
+    _mark(axes[0], data, data.optimum, "o", ORANGE)
     figure.legend(handles=_legend(data), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return figure
+    return Drawn(figure, [row for loss, title in panels for row in _rows(data, loss, title)] + _theory_rows(data))
+
+
+def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str) -> list[Row]:
+    """The loss at every weight, and how much it is above the smallest one."""
+    least = loss.min()
+    return [
+        {"panel": panel, "alpha": alpha, "beta": beta, "average": average, "loss": value, "excess": value - least}
+        for alpha, *numbers in zip(data.alpha.tolist(), data.average.tolist(), loss.tolist(), strict=True)
+        for beta, average, value in zip(data.beta.tolist(), *numbers, strict=True)
+    ]
+
+
+def _theory_rows(data: LandscapeData) -> list[Row]:
+    """What is drawn over the loss: points by their weights, lines by the average ((v−1)α + β)/v that they keep."""
+    alpha, beta = map(float, data.optimum)
+    lines = {"low": data.low, "high": data.high, "limit": data.limit}
+    return [
+        {"panel": "optimum" if data.attained else "best weights searched", "alpha": alpha, "beta": beta},
+        {"panel": "uniform attention", "alpha": 1.0, "beta": 1.0},
+        *({"panel": f"Theorem 3: {name}", "average": bound} for name, bound in lines.items() if bound is not None),
+    ]
 
 
 def _draw_loss(figure: Figure, axis: Axes, data: LandscapeData, loss: Float[np.ndarray, "alpha beta"]) -> None:
@@ -108,7 +128,7 @@ def _legend(data: LandscapeData) -> list[Line2D | Patch]:
     alpha, beta = data.optimum
     best = "exact optimum" if data.attained else "no optimum is attained; best weights searched"
     handles: list[Line2D | Patch] = [
-        point("o", VERMILION, f"{best}: α = {alpha:.4g}, β = {beta:.4g}"),
+        point("o", ORANGE, f"{best}: α = {alpha:.4g}, β = {beta:.4g}"),
         point("s", WHITE, "uniform attention: α = β = 1"),
         Patch(
             facecolor="#D9D9D9", edgecolor=BLACK, label=f"faded: outside Theorem 3's interval ({data.low:.4g}, {upper})"

@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from topicscope.reporting.figures.base import COLOURS, ratio_axis
-from topicscope.reporting.figures.paper import BLUE, GREEN, GREY, ORANGE
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn
 from topicscope.reporting.rounding import with_interval
 
 MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
 
 
 SIGNIFICANT = "p < 0.05, for all heads of a model together"
-
 
 # What the signs of a table mean.
 SIGNS = {
@@ -30,8 +28,13 @@ SIGNS = {
 }
 
 
+# Ticks of a logarithmic axis of ratios.
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
+
 # Panels of models in a row.
 COLUMNS = 4
+
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,7 @@ def ratio_text(rows: Sequence[RatioRow]) -> str:
     cells = [["model", "threshold", *(f"{name} (same/different)" for name in MEASURES.values())]]
     for before, row in zip([None, *rows], rows, strict=False):
         model = "" if before and before.model == row.model else row.model
-        fraction = "own" if row.fraction is None else f"{row.fraction:g}"
-        cells.append([model, fraction, *(row.ratios[name].text for name in MEASURES)])
+        cells.append([model, _threshold(row.fraction), *(row.ratios[name].text for name in MEASURES)])
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     signs = [f"{sign}: {meaning}." for sign, meaning in SIGNS.items() if sign in "".join(lines)]
@@ -93,8 +95,8 @@ def ratio_text(rows: Sequence[RatioRow]) -> str:
     )
 
 
-def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[RatioRow] = ()) -> Figure:
-    """Table 1 as a picture: a line a row, a panel a measure, ratios with 95 % intervals beside 1.
+def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[RatioRow] = ()) -> Drawn:
+    """Table 1 as a picture: a line per row, a panel per measure, ratios with 95 % intervals beside 1.
 
     ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds: other models on other text.
     """
@@ -103,7 +105,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     figure.suptitle(title, fontsize=10)
     panels = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
     for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
-        panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0, label="no topic structure")
+        panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_xscale("log")
         _plain_ticks(panel, [row.ratios[measure] for row, _ in every])
         for place, (row, printed) in enumerate(every):
@@ -111,7 +113,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
         panel.set_xlabel(f"{name}: same / different topic")
         panel.grid(axis="x", color="0.9", linewidth=0.5)
         if reference:
-            panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8, label="below: printed in the paper")
+            panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
     labels = [f"{row.model}  {'own topics' if row.fraction is None else f'{row.fraction:g}'}" for row, _ in every]
     panels[0].set_yticks(range(len(every)), labels, fontsize=8)
     panels[0].set_ylim(len(every) - 0.4, -0.6)
@@ -126,7 +128,22 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
         shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
         handles.append(Line2D([], [], label="printed in the paper", **shape))  # type: ignore[arg-type]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
-    return figure
+    table = [
+        {
+            "model": row.model,
+            "threshold": _threshold(row.fraction),
+            "measure": name,
+            "source": "paper" if printed else "measured",
+            **asdict(row.ratios[measure]),
+        }
+        for measure, name in MEASURES.items()
+        for row, printed in every
+    ]
+    return Drawn(figure, table)
+
+
+def _threshold(fraction: float | None) -> str:
+    return "own" if fraction is None else f"{fraction:g}"
 
 
 def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
@@ -137,13 +154,13 @@ def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
         _write(panel, f"{ratio.text}, off this axis", place)
         return
     if printed:
-        panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5, label="printed")
+        panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5)
         return
     if ratio.low is None or ratio.high is None:
-        panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5, label="no interval")
+        panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5)
         return
-    panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6, label="95 % interval")
-    panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5, label="measured")
+    panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6)
+    panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5)
 
 
 def _write(panel: Axes, text: str, place: int) -> None:
@@ -160,10 +177,24 @@ def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
     panel.set_xlim(*ends)
 
 
+def ratio_axis(numbers: Sequence[float | None]) -> tuple[list[float], tuple[float, float]]:
+    """Ticks and ends of an axis that has room for all of these numbers above 0, and for 1.
+
+    Ticks are whole factors: a logarithmic axis would label powers of ten alone.
+    """
+    ends = [number for number in numbers if number is not None and np.isfinite(number) and number > 0]
+    low, high = min([*ends, 0.9]), max([*ends, 1.1])
+    ticks = [step for step in STEPS if low / 1.3 <= step <= high * 1.3]
+    if high / low < 2.2:
+        even = np.arange(0.4, 2.55, 0.1 if high / low < 1.7 else 0.2)
+        ticks = [step for step in np.round(even, 2).tolist() if low / 1.06 <= step <= high * 1.06]
+    return [float(tick) for tick in ticks], (low / 1.08, high * 1.08)
+
+
 def head_maps(
     panels: Mapping[str, tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]], *, title: str
-) -> Figure:
-    """log₂ of same- over different-topic attention of every head, a panel a model; a dot where it is significant.
+) -> Drawn:
+    """log₂ of same- over different-topic attention of every head, a panel per model; a dot where it is significant.
 
     Significant: p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
     """
@@ -182,10 +213,9 @@ def head_maps(
     figure.suptitle(title, fontsize=10)
     axes = _grid(figure, len(panels), width_ratios=wide, height_ratios=tall)
     for place, (panel, (name, (values, significant))) in enumerate(zip(axes, panels.items(), strict=True)):
-        image = panel.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
-        image.set_label("log₂ (same / different topic)")
+        image = panel.imshow(values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         layer, head = np.nonzero(significant)
-        panel.plot(head, layer, "o", color="black", markersize=3, label=SIGNIFICANT)
+        panel.plot(head, layer, "o", color="black", markersize=3)
         layers, heads = (range(0, count, 1 if count <= 12 else 4) for count in values.shape)
         panel.set_xticks(heads, [str(at + 1) for at in heads])
         panel.set_yticks(layers, [str(at + 1) for at in layers])
@@ -201,29 +231,42 @@ def head_maps(
     )
     dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none", label=SIGNIFICANT)
     figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
-    return figure
+    table = [
+        {"model": name, "layer": layer + 1, "head": head + 1, "log2_ratio": float(value), "significant": found}
+        for name, (values, significant) in panels.items()
+        for ((layer, head), value), found in zip(
+            np.ndenumerate(values), np.where(significant, "yes", "no").ravel(), strict=True
+        )
+    ]
+    return Drawn(figure, table)
 
 
-def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Figure:
-    """Similarity of every two words, a panel a model, the numbers written into the cells (Figure 3)."""
+def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Drawn:
+    """Similarity of every two words, a panel per model, the numbers written into the cells (Figure 3)."""
     side, columns = 0.42 * len(words) + 0.3, min(len(panels), COLUMNS)
     rows = -(-len(panels) // COLUMNS)
     figure = Figure(figsize=(side * columns + 2.0, (side + 0.9) * rows + 0.4), layout="constrained")
     figure.suptitle(title, fontsize=10)
     axes = _grid(figure, len(panels))
     for place, (panel, (name, values)) in enumerate(zip(axes, panels.items(), strict=True)):
-        image = panel.imshow(values, cmap=COLOURS, vmin=-1, vmax=1, interpolation="nearest")
+        image = panel.imshow(values, cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
         for row, column in np.ndindex(*values.shape):
             shade = "white" if abs(values[row, column]) > 0.7 else "black"
             # Rounded first: what is as good as 0 has no sign.
             text = f"{round(float(values[row, column]), 2) + 0.0:.2f}"
             panel.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
         panel.set_xticks(range(len(words)), words, rotation=45, ha="right", fontsize=8)
-        # Once a row: they are the same for all.
+        # Once per row: they are the same for all.
         panel.set_yticks(range(len(words)), words if place % COLUMNS == 0 else [""] * len(words), fontsize=8)
         panel.set_title(_folded(name, side), fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=20 * rows).set_label("cosine similarity", fontsize=8)
-    return figure
+    table = [
+        {"model": name, "word": word, "other_word": other, "cosine": cosine}
+        for name, values in panels.items()
+        for word, line in zip(words, values.tolist(), strict=True)
+        for other, cosine in zip(words, line, strict=True)
+    ]
+    return Drawn(figure, table)
 
 
 def _grid(figure: Figure, count: int, **ratios: Sequence[float]) -> list[Axes]:
@@ -242,8 +285,8 @@ def _folded(name: str, inches: float) -> str:
 
 def over_checkpoints(
     revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Ratio]]], *, title: str
-) -> Figure:
-    """Ratios over the checkpoints of one model, a panel a measure, a line a threshold, intervals shaded.
+) -> Drawn:
+    """Ratios over the checkpoints of one model, a panel per measure, a line per threshold, intervals shaded.
 
     A measure that lacks a ratio somewhere is drawn as the difference, on an axis of its own.
     """
@@ -251,18 +294,24 @@ def over_checkpoints(
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
+    table: list[dict[str, Any]] = []
     for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
         every = [each for ratios in lines.values() for each in ratios]
         apart = any(each.value is None and each.difference is not None for each in every)
         ends = ("difference", "difference_low", "difference_high") if apart else ("value", "low", "high")
-        panel.axhline(0 if apart else 1, color=GREY, linestyle="--", linewidth=1.0, label="_no topic structure")
+        panel.axhline(0 if apart else 1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_ylabel("same − different topic" if apart else "same / different topic")
         for number, (name, ratios) in enumerate(lines.items()):
             colour, marker = styles[number % len(styles)]
             value, low, high = (_numbers(ratios, end) for end in ends)
             places = np.arange(len(ratios))
-            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0, label=f"_{name}: 95 % interval")
+            panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
             panel.plot(places, value, marker=marker, color=colour, label=name)
+            shown = {"measure": MEASURES.get(measure, measure), "shown": ends[0].replace("value", "ratio")}
+            table += [
+                {**shown, "threshold": name, "checkpoint": revision, "value": middle, "low": least, "high": most}
+                for revision, middle, least, most in zip(revisions, value, low, high, strict=False)
+            ]
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
         panel.set_title(MEASURES.get(measure, measure), fontsize=9)
@@ -270,7 +319,7 @@ def over_checkpoints(
         if all(each.value is None and each.difference is None for each in every):
             _nothing(panel)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
-    return figure
+    return Drawn(figure, table)
 
 
 def _nothing(panel: Axes) -> None:
@@ -285,9 +334,6 @@ def _numbers(ratios: Sequence[Ratio], end: str) -> list[float]:
 
 
 # What should be known beside a probe's numbers: its corpus, what is left out, and its topics' quality.
-
-
-Row = Mapping[str, Any]
 
 
 # Words that a note lists.

@@ -11,38 +11,28 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.transforms import Affine2D
 
 from topicscope.measure.uncertainty import Interval, student_interval
+from topicscope.reporting.figures import PALETTE, Drawn, Row
 from topicscope.settings.sweep import brief
-
-Row = Mapping[str, Any]
-
 
 # More curves than this in a panel cannot be told apart: then they are averaged.
 MOST_CURVES = 6
 
-
 # Ticks stand at the values if neighbours are at least this share of the axis apart, else where the axis likes.
 LEAST_GAP = 0.19
 
-
 # Positive numbers that differ by more than this factor have a logarithmic scale: one wild run would hide the others.
 LARGEST_RATIO = 100
-
 
 # More cells than this are not labelled.
 MOST_LABELS = 64
 
 
-# Okabe and Ito's colours, told apart by colour-blind eyes.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-
-
 def sweep_figures(
     rows: Sequence[Row], *, settings: Sequence[str], measures: Sequence[str], connected: bool = True
-) -> dict[str, Figure]:
-    """A figure for each setting and for each pair of them, by name; a panel a measure.
+) -> dict[str, Drawn]:
+    """A figure for each setting and for each pair of them, by name; a panel per measure.
 
     ``connected`` is for grids: values are joined by lines. Combinations drawn at random are points.
     """
@@ -58,7 +48,7 @@ def sweep_figures(
 
 def by_setting(
     rows: Sequence[Row], setting: str, *, measures: Sequence[str], others: Sequence[str] = (), connected: bool = True
-) -> Figure:
+) -> Drawn:
     """Measures against one setting: means over seeds with 95 % intervals (Student's).
 
     With few combinations of the other settings each has its curve; with many, each seed's numbers are first averaged
@@ -68,6 +58,7 @@ def by_setting(
     values = _values(rows, setting)
     combinations = list(dict.fromkeys(tuple(row[name] for name in others) for row in rows))
     apart = connected and len(combinations) <= MOST_CURVES
+    table: list[Row] = []
     for axes, measure in zip(figure.axes, measures, strict=True):
         places = _places(axes, "x", values, setting)
         joined = connected and _numbers(values)
@@ -76,12 +67,14 @@ def by_setting(
             mine = [row for row in rows if combination in (None, tuple(row[name] for name in others))]
             found = {value: over_seeds([row for row in mine if row[setting] == value], measure) for value in values}
             there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
-            label = ", ".join(f"{_short(n)} {brief(v)}" for n, v in zip(others, combination or (), strict=False))
+            fixed = dict(zip(others, combination or (), strict=False))
+            label = ", ".join(f"{_short(name)} {brief(value)}" for name, value in fixed.items())
             # Words have no distance: nothing joins them, and curves stand side by side.
             shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
-            _curve(axes, [places[value] for value in there], list(there.values()),
-                   colour=COLOURS[number], label=label or None, joined=joined, shift=shift)  # fmt: skip
+            _curve(axes, [places[value] + shift for value in there], list(there.values()),
+                   colour=PALETTE[number], label=label or None, joined=joined)  # fmt: skip
             means += [interval.value for interval in there.values()]
+            table += [_row(measure, {setting: value, **fixed}, interval) for value, interval in there.items()]
         if _spans_decades(means):
             axes.set_yscale("log")
         axes.set_ylabel(measure.replace("_", " "))
@@ -91,39 +84,60 @@ def by_setting(
         figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
     rest = "" if apart or not others else "; each seed averaged over the other settings"
     figure.suptitle(f"{_over(rows)}{rest}", fontsize=9)
-    return figure
+    return Drawn(figure, table)
 
 
-def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequence[str], cells: bool = True) -> Figure:
+def _row(measure: str, where: Mapping[str, Any], interval: Interval | None) -> Row:
+    """A mean with the ends of its interval, where there is one."""
+    if interval is None:
+        return {"measure": measure, **where, "mean": None}
+    ends = {"low": interval.low, "high": interval.high} if np.isfinite(interval.high) else {}
+    return {"measure": measure, **where, "mean": interval.value, **ends}
+
+
+def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequence[str], cells: bool = True) -> Drawn:
     """Measures over two settings, averaged over seeds and all else: a heat map, or coloured points if not a grid.
 
     A cell has its mean and, smaller, half of its 95 % interval over seeds, each seed averaged over all else first.
     """
     figure = _panels(len(measures))
-    values = _values(rows, first), _values(rows, second)
+    across, up = _values(rows, first), _values(rows, second)
     image: AxesImage | PathCollection
+    table: list[Row] = []
     for axes, measure in zip(list(figure.axes), measures, strict=True):
         if cells:
-            table, halves = _cells(rows, measure, {first: values[0], second: values[1]})
-            norm = _colour_scale(table.ravel().tolist())
-            image = axes.imshow(np.ma.masked_invalid(table), cmap="viridis", norm=norm, origin="lower", aspect="auto")
-            axes.set_xticks(range(len(values[0])), [brief(value) for value in values[0]])
-            axes.set_yticks(range(len(values[1])), [brief(value) for value in values[1]])
+            found = {
+                (x, y): over_seeds([row for row in rows if (row[first], row[second]) == (x, y)], measure)
+                for y in up
+                for x in across
+            }
+            means = np.array([np.nan if each is None else each.value for each in found.values()])
+            highs = np.array([np.nan if each is None else each.high for each in found.values()])
+            norm, grid = _colour_scale(means.tolist()), (len(up), len(across))
+            shown = np.ma.masked_invalid(means.reshape(grid))
+            image = axes.imshow(shown, cmap="viridis", norm=norm, origin="lower", aspect="auto")
+            axes.set_xticks(range(len(across)), [brief(value) for value in across])
+            axes.set_yticks(range(len(up)), [brief(value) for value in up])
             axes.set_xlabel(first)
             axes.set_ylabel(second)
-            _label_cells(axes, table, halves, norm)
+            _label_cells(axes, means.reshape(grid), (highs - means).reshape(grid), norm)
+            table += [_row(measure, {first: x, second: y}, interval) for (x, y), interval in found.items()]
         else:
-            xs, ys = _places(axes, "x", values[0], first), _places(axes, "y", values[1], second)
+            xs, ys = _places(axes, "x", across, first), _places(axes, "y", up, second)
             pairs = list(dict.fromkeys((row[first], row[second]) for row in rows))
             colours = [_mean(rows, measure, {first: x, second: y}) for x, y in pairs]
             image = axes.scatter(
                 [xs[x] for x, _ in pairs], [ys[y] for _, y in pairs], c=colours, cmap="viridis", s=40,
                 norm=_colour_scale(colours),
             )  # fmt: skip
+            table += [
+                {"measure": measure, first: x, second: y, "mean": mean}
+                for (x, y), mean in zip(pairs, colours, strict=True)
+            ]
         axes.set_title(measure.replace("_", " "), fontsize=10)
         figure.colorbar(image, ax=axes, shrink=0.8)
     figure.suptitle(_over(rows, "and all other settings, ± half of the 95 % interval" if cells else ""), fontsize=9)
-    return figure
+    return Drawn(figure, table)
 
 
 def over_seeds(rows: Sequence[Row], measure: str) -> Interval | None:
@@ -153,16 +167,13 @@ def _mean(rows: Sequence[Row], measure: str, where: Mapping[str, Any]) -> float:
 
 
 def _curve(
-    axes: Axes, places: Sequence[float], intervals: Sequence[Interval], *, colour: str, label: str | None, joined: bool,
-    shift: float,
+    axes: Axes, places: Sequence[float], intervals: Sequence[Interval], *, colour: str, label: str | None, joined: bool
 ) -> None:  # fmt: skip
     # A single seed has no interval.
     halves = [interval.high - interval.value if np.isfinite(interval.high) else np.nan for interval in intervals]
     axes.errorbar(
         places, [interval.value for interval in intervals], yerr=halves if np.isfinite(halves).any() else None,
         fmt="o-" if joined else "o", color=colour, label=label, markersize=4, capsize=3, linewidth=1.2,
-        # Drawn aside only: the numbers, and their names in the figure's CSV, stay those of the setting's value.
-        transform=Affine2D().translate(shift, 0) + axes.transData,
     )  # fmt: skip
 
 
@@ -191,20 +202,6 @@ def _places(axes: Axes, which: str, values: Sequence[Any], name: str) -> dict[An
         axis.set_ticks(values, [brief(value) for value in values])
         axis.set_ticks([], minor=True)
     return {value: float(value) for value in values}
-
-
-def _cells(
-    rows: Sequence[Row], measure: str, axes: Mapping[str, Sequence[Any]]
-) -> tuple[Float[np.ndarray, "row column"], Float[np.ndarray, "row column"]]:
-    """Means over seeds for all pairs of values of two settings, and half the width of their intervals."""
-    (first, columns), (second, lines) = axes.items()
-    found = [
-        [over_seeds([row for row in rows if (row[first], row[second]) == (x, y)], measure) for x in columns]
-        for y in lines
-    ]
-    means = np.array([[interval.value if interval else np.nan for interval in line] for line in found])
-    highs = np.array([[interval.high if interval else np.nan for interval in line] for line in found])
-    return means, highs - means
 
 
 def _colour_scale(numbers: Sequence[float]) -> Normalize:

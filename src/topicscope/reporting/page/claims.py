@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from topicscope.reporting.figures.numbers import COLUMNS
 from topicscope.reporting.page.folders import Found, Row, read_json
 from topicscope.reporting.page.store import Reference, Store
 
@@ -26,13 +24,6 @@ MOST_NUMBERS = 400_000
 MOST_EXACT, EXACT_DIGITS, DIGITS = 2_000, 7, 4
 
 
-TYPES = {
-    **dict.fromkeys(("panel", "series"), pa.dictionary(pa.int32(), pa.string())),
-    **dict.fromkeys(("x", "y", "value"), pa.float64()),
-    "text": pa.string(),
-}
-
-
 @dataclass(frozen=True)
 class Image:
     """An SVG file, under the name that links lead to."""
@@ -41,7 +32,7 @@ class Image:
     name: str
     reference: Reference
     numbers: dict[str, Any] | None
-    """For the script: the points of the drawing; None if they were not written beside it."""
+    """For the script: the table of the drawing; None if it was not written beside it."""
 
     @property
     def rounded(self) -> bool:
@@ -69,33 +60,33 @@ def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) ->
 
 
 def _numbers(path: Path, store: Store, found: Found) -> dict[str, Any] | None:
-    """A drawing's points: how many each series has, then all of them in three arrays; texts where there are any."""
+    """A drawing's table, by column: numbers as an array; words, many of them alike, as a list and places in it."""
     try:
-        options = csv.ConvertOptions(column_types=TYPES, include_columns=COLUMNS, strings_can_be_null=False)
+        texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
+        options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)
         table = csv.read_csv(path, convert_options=options).combine_chunks()
-    except (OSError, pa.ArrowInvalid, pa.ArrowKeyError) as error:
+    except (OSError, ValueError, pa.ArrowInvalid) as error:
         found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); its numbers are left out.")
         return None
     if not 0 < len(table) <= MOST_NUMBERS:
         found.notes.append(f"{path} has {len(table):,} points, which the page leaves out.")
         return None
-    panel, series = (table[name].combine_chunks() for name in ("panel", "series"))
-    codes = np.stack([each.indices.to_numpy() for each in (panel, series)])
-    starts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(codes).any(axis=0))])
-    counts = np.diff([*starts, len(table)])
-    names = [
-        [each.dictionary[int(code)].as_py() for code in row[starts]]
-        for each, row in zip((panel, series), codes, strict=True)
-    ]
-    texts = table["text"].to_pylist()
-    arrays = {name: table[name].to_numpy() for name in ("x", "y", "value")}
     exact = len(table) <= MOST_EXACT
+    columns = [_column(table[name].combine_chunks(), store, exact) for name in table.column_names]
     return {
-        "series": [list(each) for each in zip(*names, counts.tolist(), strict=True)],
-        **{name: store.rounded(array, exact=exact) for name, array in arrays.items() if np.isfinite(array).any()},
+        "names": table.column_names,
+        "columns": columns,
+        "rows": len(table),
         "digits": EXACT_DIGITS if exact else DIGITS,
-        "texts": [[place, text] for place, text in enumerate(texts) if text],
     }
+
+
+def _column(cells: pa.StringArray, store: Store, exact: bool) -> dict[str, Any]:
+    try:
+        return {"numbers": store.rounded(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), exact=exact)}
+    except pa.ArrowInvalid:
+        words = cells.fill_null("").dictionary_encode()
+        return {"words": words.dictionary.to_pylist(), "numbers": store.rounded(words.indices.to_numpy())}
 
 
 # The claims table: rows of claims.json as they are read, with the command and the place in the paper for each.

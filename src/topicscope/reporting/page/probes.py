@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.reporting.figures.base import ratio_axis
-from topicscope.reporting.figures.probe import probe_notes
+from topicscope.reporting.figures.probe import probe_notes, ratio_axis
 from topicscope.reporting.page.claims import Image, images_of
 from topicscope.reporting.page.folders import Found, Row, read_json, read_table
 from topicscope.reporting.page.store import Store

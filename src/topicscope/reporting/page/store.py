@@ -37,7 +37,9 @@ class Store:
         packed = ((np.asarray(array, dtype=np.float64) - low) / scale).astype("<f2")
         return self._add("float16", packed, low=low, scale=scale)
 
-    def rounded(self, array: Float[np.ndarray, "..."], *, exact: bool = False) -> Reference:
+    def rounded(
+        self, array: Float[np.ndarray, "..."] | Integer[np.ndarray, "..."], *, exact: bool = False
+    ) -> Reference:
         """Numbers of a table, to four digits: float32 with 12 bits of its fraction; whole numbers exactly.
 
         With ``exact`` all bits are kept: seven digits.

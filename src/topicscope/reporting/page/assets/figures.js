@@ -131,17 +131,15 @@ async function save(panel, kind) {
   return download(name + "." + kind, url);
 }
 
-// The points of a drawing, to as many digits as the page has.
+// The table of a drawing, to as many digits as the page has.
 function drawnTable(image) {
   const drawn = DATA.images[image].numbers;
   if (!drawn) return null;
-  const texts = new Map(drawn.texts), columns = ["x", "y", "value"].map((name) => drawn[name] && numbers(drawn[name]));
-  const lines = [["panel", "series", "x", "y", "value", "text"]];
-  for (const [panel, series, count] of drawn.series) for (let left = count; left > 0; left--) {
-    const place = lines.length - 1;
-    lines.push([panel, series, ...columns.map((column) => (column ? brief(column[place], drawn.digits) : "")), texts.get(place) || ""]);
-  }
-  return lines;
+  const columns = drawn.columns.map((column) => {
+    const found = Array.from(numbers(column.numbers));
+    return column.words ? found.map((place) => column.words[place]) : found.map((value) => brief(value, drawn.digits));
+  });
+  return [drawn.names, ...Array.from({ length: drawn.rows }, (_, row) => columns.map((column) => column[row]))];
 }
 
 const brief = (value, digits) => (Number.isNaN(value) ? "" : Number.isInteger(value) ? value : Number(value.toPrecision(digits)));

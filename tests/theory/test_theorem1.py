@@ -1,4 +1,4 @@
-"""The best W^E⊤W^E: certified by its duality gap, and found again by training W^E itself."""
+"""Theorem 1: its bias, its realisable embeddings, and the best W^E⊤W^E, certified and found again by training."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
+from support.theory import Setting, listed_documents, listed_loss, population_gradient, theorem_settings
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking
 from topicscope.synthetic.topics import TopicModel
@@ -16,19 +17,120 @@ from topicscope.theory.finite_documents import (
     embedding_loss,
     finite_optimum,
     infinite_moments,
+    infinite_topic_moments,
     moments,
-    population_gradient,
     population_loss,
 )
+from topicscope.theory.lemma1 import constants, lemma1
 from topicscope.theory.theorem1 import (
+    paper_diagonal_embedding,
+    realisable,
     semidefinite_map_with_bias,
     semidefinite_optimum,
+    theorem1,
     theorem1_bias,
     theorem1_embedding,
 )
+from topicscope.theory.theorem2 import theorem2
 
-PAPER = moments(TopicModel.from_settings(Data()), Masking())
-BIAS = theorem1_bias(10, 10, Masking())
+MASKING = Masking()
+PAPER = moments(TopicModel.from_settings(Data()), MASKING)
+BIAS = theorem1_bias(10, 10, MASKING)
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(theorem_settings(), st.integers(0, 2**32 - 1))
+def test_theorem_1_is_lemma_1_with_the_bias_moved_into_the_matrix(setting: Setting, seed: int) -> None:
+    topics, words, _, masking = setting
+    y, x = listed_documents(*setting)
+    family, bias = theorem1(topics, words, masking), theorem1_bias(topics, words, masking)
+    tokens = family.vocabulary
+    random = np.random.default_rng(seed)
+    member = family.member(random.normal(size=tokens), random.normal(size=(tokens, tokens - 1)))
+    size = abs(member).max()
+    moved = member + bias[:, None]
+    np.testing.assert_allclose(lemma1(topics, words, masking).project(moved), moved, atol=1e-12 * size)
+    least = listed_loss(theorem2(topics, words, masking), y, x)
+    assert listed_loss(member, y, x, bias) == pytest.approx(least, abs=1e-12 * size**2)
+    assert listed_loss(member, y, x, bias + 0.1) > least + 1e-3
+
+
+def drawn_u(topics: int, words: int, masking: Masking, seed: int) -> np.ndarray:
+    """A realisable u: u₀ < 0, the rest free but for its sums over topics."""
+    random = np.random.default_rng(seed)
+    u0 = -random.exponential()
+    u = random.normal(size=(topics, words))
+    u += -u0 / constants(topics, words, masking).c2 - u.mean(axis=1, keepdims=True)
+    return np.append(u0, u)
+
+
+def check_embeddings_are_optimal(setting: Setting, seed: int) -> None:
+    topics, words, per_document, masking = setting
+    population = infinite_topic_moments(topics, words, per_document, masking)
+    bias = theorem1_bias(topics, words, masking)
+    least = population_loss(theorem2(topics, words, masking), population)
+    u = drawn_u(topics, words, masking, seed)
+    family = theorem1(topics, words, masking)
+    for pattern, rank in (("block", topics), ("diagonal", topics * words)):
+        for chosen, width in ((None, rank), (u, rank + 1)):
+            embedding = theorem1_embedding(topics, words, masking, pattern, width, chosen)  # type: ignore[arg-type]
+            gram = embedding.T @ embedding
+            size = abs(gram).max() ** 2
+            assert np.linalg.matrix_rank(gram, hermitian=True, tol=1e-9) == width
+            assert embedding_loss(embedding, population, bias) == pytest.approx(least, abs=1e-11 * size)
+            expected = np.zeros(len(u)) if chosen is None else chosen
+            np.testing.assert_allclose(family.fit(gram), expected, atol=1e-10 * size)
+            np.testing.assert_allclose(family.project(gram), gram, atol=1e-10 * size)
+            with pytest.raises(InputError, match=f"dimension = {width - 1} .* rank {width}"):
+                theorem1_embedding(topics, words, masking, pattern, width - 1, chosen)  # type: ignore[arg-type]
+    nudged = theorem1_embedding(topics, words, masking, "block", topics) + 0.1
+    assert embedding_loss(nudged, population, bias) > least + 1e-6
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(theorem_settings(6, 5), st.integers(0, 2**32 - 1))
+def test_an_embedding_exists_for_every_realisable_u_and_is_optimal(setting: Setting, seed: int) -> None:
+    check_embeddings_are_optimal(setting, seed)
+
+
+@pytest.mark.slow
+@settings(derandomize=True, deadline=None, max_examples=250)
+@given(theorem_settings(6, 5), st.integers(0, 2**32 - 1))
+def test_an_embedding_exists_for_every_realisable_u_over_many_settings(setting: Setting, seed: int) -> None:
+    check_embeddings_are_optimal(setting, seed)
+
+
+@settings(derandomize=True, deadline=None, max_examples=20)
+@given(theorem_settings(6, 5), st.integers(0, 2**32 - 1))
+def test_a_u_that_is_not_realisable_makes_every_member_asymmetric_or_indefinite(setting: Setting, seed: int) -> None:
+    topics, words, _, masking = setting
+    u = drawn_u(topics, words, masking, seed)
+    assert realisable(u, topics, words, masking)
+    c2 = constants(topics, words, masking).c2
+    unequal = u + np.append(0.0, np.eye(topics * words)[0])
+    assert not realisable(unequal, topics, words, masking)
+    # Clause 1(b) fixes the 0-th row's sums, 2(a) the 0-th column: in a symmetric matrix they would have to agree.
+    column = (-c2 * unequal[1:]).reshape(topics, words).sum(axis=1)
+    assert abs(column - words * unequal[0]).max() > 1e-6
+    assert not realisable(-u, topics, words, masking)
+    assert theorem1(topics, words, masking).member(-u)[0, 0] < 0
+    assert not realisable(np.append(0.0, u[1:]), topics, words, masking)
+    with pytest.raises(InputError, match="no embedding realises it"):
+        theorem1_embedding(topics, words, masking, "block", 100, unequal)
+
+
+def test_the_papers_diagonal_example_predicts_mask_tokens_at_a_cost() -> None:
+    population, bias = infinite_topic_moments(10, 10, 2, MASKING), theorem1_bias(10, 10, MASKING)
+    least = population_loss(theorem2(10, 10, MASKING), population)
+    excess = embedding_loss(paper_diagonal_embedding(10, 10, MASKING), population, bias) - least
+    predicted = (constants(10, 10, MASKING).c3 * MASKING.mask * MASKING.replaced) ** 2
+    assert excess == pytest.approx(predicted, abs=1e-12)
+    assert predicted == pytest.approx(0.01925, abs=5e-6)
+    corrected = theorem1_embedding(10, 10, MASKING, "diagonal", 101)
+    assert embedding_loss(corrected, population, bias) == pytest.approx(least, abs=1e-12)
+    # §4's "for all i" would give [MASK] a bias too.
+    everywhere = np.full(101, bias[1])
+    assert embedding_loss(corrected, population, everywhere) - least == pytest.approx(bias[1] ** 2, rel=1e-6)
 
 
 def positive_part(matrix: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ def table(*, rates: tuple[float, ...] = (0.01, 0.1), topics: tuple[int, ...] = (
 
 def test_curves_are_means_over_seeds_with_students_intervals() -> None:
     rows = table()
-    panel = by_setting(rows, "rate", measures=["loss"], others=["topics"]).axes[0]
+    panel = by_setting(rows, "rate", measures=["loss"], others=["topics"]).figure.axes[0]
     assert panel.get_xscale() == "log"
     curves = [found for found in panel.containers if isinstance(found, ErrorbarContainer)]
     assert len(curves) == 2
@@ -34,9 +34,33 @@ def test_curves_are_means_over_seeds_with_students_intervals() -> None:
             np.testing.assert_allclose(segment[:, 1], [expected.low, expected.high])
 
 
+def test_the_table_of_curves_has_means_and_ends_by_setting() -> None:
+    rows = table()
+    drawn = by_setting(rows, "rate", measures=["loss"], others=["topics"]).table
+    assert [(row["rate"], row["topics"]) for row in drawn] == [(0.01, 5), (0.1, 5), (0.01, 10), (0.1, 10)]
+    expected = student_interval(np.array([row["loss"] for row in rows[6:9]]))
+    found = next(row for row in drawn if (row["rate"], row["topics"]) == (0.1, 5))
+    assert found["measure"] == "loss"
+    assert (found["mean"], found["low"], found["high"]) == pytest.approx((expected.value, expected.low, expected.high))
+    # One seed has no interval, and curves over all other settings do not name them.
+    (first, _) = by_setting(table(seeds=1, topics=(5,)), "rate", measures=["loss"]).table
+    assert set(first) == {"measure", "rate", "mean"}
+
+
+def test_the_table_of_a_map_has_its_cells_or_its_points() -> None:
+    rows = table()
+    rows[0]["loss"] = rows[1]["loss"] = rows[2]["loss"] = None
+    for cells in (True, False):
+        drawn = map_of_two(rows, "rate", "topics", measures=["loss"], cells=cells).table
+        found = {(row["rate"], row["topics"]): row["mean"] for row in drawn}
+        assert found[0.1, 10] == pytest.approx(np.mean([row["loss"] for row in rows[9:]]))
+        assert found[0.01, 5] is None or np.isnan(found[0.01, 5])
+        assert ("low" in drawn[-1]) is cells
+
+
 def test_many_other_settings_are_averaged_within_each_seed_so_the_interval_is_over_seeds() -> None:
     rows = table(topics=tuple(range(5, 15)))
-    panel = by_setting(rows, "rate", measures=["loss"], others=["topics"]).axes[0]
+    panel = by_setting(rows, "rate", measures=["loss"], others=["topics"]).figure.axes[0]
     (curve,) = (found for found in panel.containers if isinstance(found, ErrorbarContainer))
     mine = [row for row in rows if row["rate"] == 0.01]
     by_seed = [np.mean([row["loss"] for row in mine if row["seed"] == seed]) for seed in range(3)]
@@ -49,7 +73,7 @@ def test_many_other_settings_are_averaged_within_each_seed_so_the_interval_is_ov
 def test_the_map_of_two_settings_has_the_means_of_their_runs() -> None:
     rows = table()
     rows[0]["loss"] = None
-    image = map_of_two(rows, "rate", "topics", measures=["loss"]).axes[0].images[0].get_array()
+    image = map_of_two(rows, "rate", "topics", measures=["loss"]).figure.axes[0].images[0].get_array()
     assert image is not None
     first = np.mean([row["loss"] for row in rows if row["rate"] == 0.01 and row["topics"] == 10])
     np.testing.assert_allclose(image[1, 0], first)
@@ -58,7 +82,7 @@ def test_the_map_of_two_settings_has_the_means_of_their_runs() -> None:
 
 def test_a_map_has_half_of_students_interval_over_seeds_below_each_mean_and_equal_digits() -> None:
     rows = table()
-    figure = map_of_two(rows, "rate", "topics", measures=["loss"])
+    figure = map_of_two(rows, "rate", "topics", measures=["loss"]).figure
     assert "3 seeds" in figure.get_suptitle()
     written = [text.get_text() for text in figure.axes[0].texts]
     losses = [row["loss"] for row in rows if (row["rate"], row["topics"]) == (0.1, 5)]
@@ -69,7 +93,7 @@ def test_a_map_has_half_of_students_interval_over_seeds_below_each_mean_and_equa
     # The control: the standard deviation is not what is written.
     assert written[place + 1] != f"± {form.format(np.std(losses, ddof=1))}"
     assert len({len(text.partition(".")[2]) for text in written}) == 1
-    single = map_of_two(table(seeds=1), "rate", "topics", measures=["loss"])
+    single = map_of_two(table(seeds=1), "rate", "topics", measures=["loss"]).figure
     assert single.get_suptitle() == "one seed: no interval"
     assert not [text for text in single.axes[0].texts if "±" in text.get_text()]
 
@@ -85,7 +109,7 @@ def test_numbers_that_are_compared_have_three_digits_of_their_differences() -> N
 
 def test_one_seed_has_no_interval_and_no_cap() -> None:
     def parts(seeds: int) -> tuple[str, int, int]:
-        figure = by_setting(table(seeds=seeds), "rate", measures=["loss"], connected=False)
+        figure = by_setting(table(seeds=seeds), "rate", measures=["loss"], connected=False).figure
         (curve,) = figure.axes[0].containers
         assert isinstance(curve, ErrorbarContainer)
         return figure.get_suptitle(), len(curve[1]), len(curve[2])
@@ -97,13 +121,14 @@ def test_one_seed_has_no_interval_and_no_cap() -> None:
 def test_a_figure_says_that_diverged_runs_are_left_out() -> None:
     rows = table()
     rows[0] |= {"diverged": True, "loss": None}
-    assert "diverged are left out" in by_setting(rows, "rate", measures=["loss"]).get_suptitle()
+    assert "diverged are left out" in by_setting(rows, "rate", measures=["loss"]).figure.get_suptitle()
 
 
 def test_values_close_to_each_other_have_the_ticks_of_the_axis_and_others_their_own() -> None:
     spread, close = (0.001, 0.01, 0.1), (0.001, 0.0011, 0.0012, 0.05, 0.1)
     ticks = [
-        by_setting(table(rates=rates), "rate", measures=["loss"]).axes[0].get_xticks() for rates in (spread, close)
+        by_setting(table(rates=rates), "rate", measures=["loss"]).figure.axes[0].get_xticks()
+        for rates in (spread, close)
     ]
     np.testing.assert_allclose(ticks[0], spread)
     assert not {0.0011, 0.0012} & set(ticks[1].tolist())
@@ -114,8 +139,10 @@ def test_one_wild_run_makes_the_scale_logarithmic_but_not_if_a_number_is_negativ
         rows = table(seeds=1)
         for place, loss in enumerate((low, 2.0, 3.0, wild)):
             rows[place]["loss"] = loss
-        curves = by_setting(rows, "rate", measures=["loss"], others=["topics"]).axes[0]
-        return curves.get_yscale(), type(map_of_two(rows, "rate", "topics", measures=["loss"]).axes[0].images[0].norm)
+        curves = by_setting(rows, "rate", measures=["loss"], others=["topics"]).figure.axes[0]
+        return curves.get_yscale(), type(
+            map_of_two(rows, "rate", "topics", measures=["loss"]).figure.axes[0].images[0].norm
+        )
 
     assert scales(1.3e5, 2.0) == ("log", LogNorm)
     assert scales(4.0, 2.0) == scales(1.3e5, -2.0) == ("linear", Normalize)
@@ -123,11 +150,12 @@ def test_one_wild_run_makes_the_scale_logarithmic_but_not_if_a_number_is_negativ
 
 def test_words_are_not_joined_and_their_curves_stand_side_by_side() -> None:
     def drawn(names: tuple[Any, ...]) -> tuple[set[str], set[float]]:
-        axes = by_setting(table(rates=names), "rate", measures=["loss"], others=["topics"]).axes[0]
+        figure = by_setting(table(rates=names), "rate", measures=["loss"], others=["topics"])
+        axes = figure.figure.axes[0]
         lines = [curve[0] for curve in axes.containers if isinstance(curve, ErrorbarContainer)]
-        # The numbers stay those of the value; only what is drawn is aside.
-        assert all(line.get_xdata().tolist() == lines[0].get_xdata().tolist() for line in lines)
-        return {line.get_linestyle() for line in lines}, {line.get_transform().transform((1, 1))[0] for line in lines}
+        # The table has the values as they are; only what is drawn is aside.
+        assert [row["rate"] for row in figure.table] == [*names, *names]
+        return {line.get_linestyle() for line in lines}, {line.get_xdata()[0] for line in lines}
 
     styles, places = drawn(("adam", "sgd"))
     assert styles == {"None"}
@@ -138,7 +166,7 @@ def test_words_are_not_joined_and_their_curves_stand_side_by_side() -> None:
 
 
 def test_a_legend_has_four_digits() -> None:
-    figure = by_setting(table(rates=(0.009486832980505141, 0.1)), "topics", measures=["loss"], others=["rate"])
+    figure = by_setting(table(rates=(0.009486832980505141, 0.1)), "topics", measures=["loss"], others=["rate"]).figure
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["rate 0.009487", "rate 0.1"]
 
 

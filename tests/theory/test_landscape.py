@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.theory.finite_documents import ClassMatrix, theorem2_classes
-from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, diagonal_classes, minimise
-from topicscope.theory.lemma1 import lemma1
-from topicscope.theory.theorem2 import diagonal_value, theorem2
+from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 
 Classes = Callable[[int, int, Masking], ClassMatrix]
 PAPER = InfiniteDocuments(topics=10, per_document=2, words=10)
@@ -114,10 +112,9 @@ def check_derivatives(documents: InfiniteDocuments, value: ClassMatrix, weights:
     step = 1e-4
     moved = point + step * np.vstack([np.eye(3), -np.eye(3)])
     losses = landscape.loss(*moved.T)
-    slopes = landscape.gradient(*moved.T)
+    slopes = np.array([landscape.derivatives(*at).gradient for at in moved])
     scale = 1 + abs(losses).max()
     assert explained == pytest.approx(1 - float(landscape.loss(*point)), rel=1e-12, abs=1e-12 * scale)
-    np.testing.assert_allclose(landscape.gradient(*point), gradient, rtol=1e-9, atol=1e-12 * scale)
     np.testing.assert_allclose((losses[:3] - losses[3:]) / (2 * step), gradient, rtol=1e-4, atol=1e-5 * scale)
     np.testing.assert_allclose((slopes[:3] - slopes[3:]) / (2 * step), hessian, rtol=1e-4, atol=1e-4 * scale)
 
@@ -144,25 +141,14 @@ def test_gradient_and_hessian_equal_finite_differences_often(
 
 def test_the_derivative_comparison_tells_a_wrong_point_apart() -> None:
     landscape = Landscape(PAPER, theorem2_classes(10, 10, PAPER.masking))
-    assert abs(landscape.gradient(3.0, 2.0) - landscape.gradient(3.5, 2.0)).max() > 1e-4
-
-
-@pytest.mark.parametrize(("classes", "matrix"), [(theorem2_classes, theorem2), (diagonal_classes, diagonal_value)])
-def test_the_named_values_are_the_closed_forms_and_in_lemma_1s_family(
-    classes: Classes, matrix: Callable[[int, int, Masking], np.ndarray]
-) -> None:
-    masking = Masking(mask=0.3, keep=0.2, random=0.05)
-    value = classes(4, 3, masking)
-    found = value.matrix(4, 3)
-    np.testing.assert_allclose(found, matrix(4, 3, masking), atol=1e-14)
-    np.testing.assert_allclose(lemma1(4, 3, masking).project(found), found, atol=1e-12)
-    nudged = ClassMatrix(value.mask_column + 0.1, value.same_word, value.same_topic, value.different_topic)
-    assert abs(lemma1(4, 3, masking).project(nudged.matrix(4, 3)) - nudged.matrix(4, 3)).max() > 1e-3
+    assert abs(landscape.derivatives(3.0, 2.0).gradient - landscape.derivatives(3.5, 2.0).gradient).max() > 1e-4
 
 
 def scaled_gradient(landscape: Landscape, optimum: AttentionOptimum) -> np.ndarray:
     """The gradient as the change of 1 − loss, relative to it, for weights that grow by a factor."""
-    slope = landscape.gradient(optimum.alpha, optimum.beta)[:2] / landscape.explained(optimum.alpha, optimum.beta)
+    slope = landscape.derivatives(optimum.alpha, optimum.beta).gradient[:2] / landscape.explained(
+        optimum.alpha, optimum.beta
+    )
     return np.asarray(slope * np.maximum([optimum.alpha, optimum.beta], 1e-300))
 
 
@@ -171,7 +157,7 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
     optimum = minimise(landscape)
     assert optimum.attained
     # Karush-Kuhn-Tucker: no slope where a weight is positive, none downhill where it is zero.
-    slope = landscape.gradient(optimum.alpha, optimum.beta)[:2]
+    slope = landscape.derivatives(optimum.alpha, optimum.beta).gradient[:2]
     assert abs(scaled_gradient(landscape, optimum)).max() < 1e-9
     assert slope[np.array([optimum.alpha, optimum.beta]) == 0].min(initial=0.0) >= 0
     axis = np.concatenate([[0.0], np.geomspace(1e-2, 1e5 * documents.topics, 200)])
@@ -184,7 +170,7 @@ def check_minimum(documents: InfiniteDocuments, classes: Classes) -> None:
         assert optimum.weighted_average >= 1 - 1e-12
     # Control: away from the optimum the conditions do not hold, unless the loss is flat there.
     if optimum.flat is None:
-        away = landscape.gradient(2 * optimum.alpha + 1, 2 * optimum.beta + 1)[:2]
+        away = landscape.derivatives(2 * optimum.alpha + 1, 2 * optimum.beta + 1).gradient[:2]
         assert abs(away).max() > 1e-12
 
 
@@ -312,9 +298,9 @@ def test_where_no_key_has_weight_there_is_no_attention() -> None:
     single = InfiniteDocuments(topics=1, per_document=1, words=2)
     landscape = Landscape(single, ClassMatrix(0.1, 0.2, 0.3, 0.4))
     assert float(landscape.explained(0.0, 0.0, 0.0)) == -np.inf
-    assert np.isnan(landscape.gradient(0.0, 0.0, 0.0)).all()
+    assert np.isnan(landscape.derivatives(0.0, 0.0, 0.0).gradient).all()
     assert landscape.derivatives(0.0, 0.0, 0.0).explained == -np.inf
-    assert np.isfinite(landscape.gradient(0.0, 0.0, 0.1)).all()
+    assert np.isfinite(landscape.derivatives(0.0, 0.0, 0.1).gradient).all()
     assert np.isfinite(landscape.derivatives(0.0, 0.0, 0.1).explained)
     assert np.isfinite(landscape.explained(0.0, 0.0, 0.1))
     assert np.isfinite(minimise(landscape, free_mask_key=True).loss)

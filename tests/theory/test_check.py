@@ -14,10 +14,9 @@ from topicscope.theory.check import (
     class_statistics,
     embedding_residuals,
     equal_word_topics,
-    infinite_topic_moments,
     residuals,
 )
-from topicscope.theory.finite_documents import population_loss
+from topicscope.theory.finite_documents import infinite_topic_moments, population_loss
 from topicscope.theory.lemma1 import constants, lemma1
 from topicscope.theory.theorem1 import paper_diagonal_embedding, theorem1_embedding
 from topicscope.theory.theorem2 import block_value, theorem2

@@ -1,50 +1,24 @@
 """Lemma 1: the family is exactly the set of minimisers, under a loss computed topic set by topic set."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.theory import Setting, listed_documents, listed_loss, theorem_settings
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
-from topicscope.synthetic.masking import expected_frequencies
-from topicscope.theory.lemma1 import constants, hessian_null_rows, hessian_rank, lemma1, require_topic_sets
-from topicscope.theory.theorem1 import theorem1, theorem1_bias
+from topicscope.theory.lemma1 import constants, hessian_rank, lemma1, require_topic_sets
 from topicscope.theory.theorem2 import theorem2
-
-
-@st.composite
-def small_settings(draw: st.DrawFn, most_topics: int = 5) -> tuple[int, int, int, Masking]:
-    """T, v, τ < T and a masking in which [MASK] and the document's words both occur."""
-    topics = draw(st.integers(2, most_topics))
-    keep, random = draw(st.floats(0, 0.45)), draw(st.floats(0, 0.45))
-    masking = Masking(mask=draw(st.floats(0.05, 0.95)), keep=keep, random=random)
-    return topics, draw(st.integers(1, 4)), draw(st.integers(1, topics - 1)), masking
-
-
-def documents(topics: int, words: int, per_document: int, masking: Masking) -> tuple[np.ndarray, np.ndarray]:
-    """Word probabilities and masked frequencies of every infinite document."""
-    sets = list(combinations(range(topics), per_document))
-    inside = np.array([[t in chosen for t in range(topics)] for chosen in sets], dtype=float)
-    p = np.repeat(inside / (per_document * words), words, axis=1)
-    return np.hstack([np.zeros((len(p), 1)), p]), np.array([expected_frequencies(row, masking) for row in p])
-
-
-def listed_loss(matrix: np.ndarray, y: np.ndarray, x: np.ndarray, bias: float | np.ndarray = 0.0) -> float:
-    """E‖Wx̃ + b − e_w‖² with the word w drawn from the document."""
-    prediction = x @ matrix.T + bias
-    return float(((prediction**2).sum(axis=1) - 2 * (prediction * y).sum(axis=1) + 1).mean())
 
 
 def listed_gradient(matrix: np.ndarray, y: np.ndarray, x: np.ndarray) -> np.ndarray:
     return 2 * (x @ matrix.T - y).T @ x / len(x)
 
 
-def check_family_is_exactly_the_minimisers(setting: tuple[int, int, int, Masking], seed: int) -> None:
+def check_family_is_exactly_the_minimisers(setting: Setting, seed: int) -> None:
     topics, words, _, masking = setting
-    y, x = documents(*setting)
+    y, x = listed_documents(*setting)
     family = lemma1(topics, words, masking)
     random = np.random.default_rng(seed)
     tokens = family.vocabulary
@@ -65,23 +39,21 @@ def check_family_is_exactly_the_minimisers(setting: tuple[int, int, int, Masking
 
 
 @settings(derandomize=True, deadline=None, max_examples=30)
-@given(small_settings(), st.integers(0, 2**32 - 1))
-def test_lemma_1_family_is_exactly_the_set_of_minimisers(setting: tuple[int, int, int, Masking], seed: int) -> None:
+@given(theorem_settings(), st.integers(0, 2**32 - 1))
+def test_lemma_1_family_is_exactly_the_set_of_minimisers(setting: Setting, seed: int) -> None:
     check_family_is_exactly_the_minimisers(setting, seed)
 
 
 @pytest.mark.slow
 @settings(derandomize=True, deadline=None, max_examples=400)
-@given(small_settings(7), st.integers(0, 2**32 - 1))
-def test_lemma_1_family_is_exactly_the_set_of_minimisers_over_many_settings(
-    setting: tuple[int, int, int, Masking], seed: int
-) -> None:
+@given(theorem_settings(7), st.integers(0, 2**32 - 1))
+def test_lemma_1_family_is_exactly_the_set_of_minimisers_over_many_settings(setting: Setting, seed: int) -> None:
     check_family_is_exactly_the_minimisers(setting, seed)
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)
-@given(small_settings(), st.integers(0, 2**32 - 1))
-def test_the_projection_is_the_nearest_member(setting: tuple[int, int, int, Masking], seed: int) -> None:
+@given(theorem_settings(), st.integers(0, 2**32 - 1))
+def test_the_projection_is_the_nearest_member(setting: Setting, seed: int) -> None:
     topics, words, _, masking = setting
     family = lemma1(topics, words, masking)
     random = np.random.default_rng(seed)
@@ -114,44 +86,25 @@ def test_lemma_1_clauses_hold_as_printed() -> None:
 
 
 @settings(derandomize=True, deadline=None, max_examples=20)
-@given(small_settings(), st.integers(0, 2**32 - 1))
-def test_theorem_1_is_lemma_1_with_the_bias_moved_into_the_matrix(
-    setting: tuple[int, int, int, Masking], seed: int
-) -> None:
+@given(theorem_settings(4))
+def test_the_hessian_has_rank_t_times_vocabulary_and_not_one(setting: Setting) -> None:
     topics, words, _, masking = setting
-    y, x = documents(*setting)
-    family, bias = theorem1(topics, words, masking), theorem1_bias(topics, words, masking)
-    tokens = family.vocabulary
-    random = np.random.default_rng(seed)
-    member = family.member(random.normal(size=tokens), random.normal(size=(tokens, tokens - 1)))
-    size = abs(member).max()
-    moved = member + bias[:, None]
-    np.testing.assert_allclose(lemma1(topics, words, masking).project(moved), moved, atol=1e-12 * size)
-    least = listed_loss(theorem2(topics, words, masking), y, x)
-    assert listed_loss(member, y, x, bias) == pytest.approx(least, abs=1e-12 * size**2)
-    assert listed_loss(member, y, x, bias + 0.1) > least + 1e-3
-
-
-@settings(derandomize=True, deadline=None, max_examples=20)
-@given(small_settings(4))
-def test_the_hessian_has_rank_t_times_vocabulary_and_not_one(setting: tuple[int, int, int, Masking]) -> None:
-    topics, words, per_document, masking = setting
-    x = documents(*setting)[1]
+    x = listed_documents(*setting)[1]
     hessian = 2 * np.kron(np.eye(x.shape[1]), x.T @ x / len(x))
     rank = np.linalg.matrix_rank(hessian, tol=1e-10, hermitian=True)
     assert rank == hessian_rank(*setting) == topics * (topics * words + 1) > 1
-    null = hessian_null_rows(topics, words, per_document, masking)
-    np.testing.assert_allclose(x @ null.T, 0, atol=1e-13)
-    np.testing.assert_allclose(null @ null.T, np.eye(x.shape[1] - topics), atol=1e-12)
+    # Flat are, in every row, the contrasts within a topic and (−c₂, 1, …, 1), along which u moves.
+    c2 = constants(topics, words, masking).c2
+    contrasts = np.kron(np.eye(topics), np.eye(words)[1:] - np.eye(words)[:1])
+    flat = np.vstack([np.append(-c2, np.ones(topics * words)), np.pad(contrasts, ((0, 0), (1, 0)))])
+    np.testing.assert_allclose(x @ flat.T, 0, atol=1e-13 * c2)
+    assert np.linalg.matrix_rank(flat) == x.shape[1] - topics
 
 
 def test_with_all_topics_in_every_document_the_rank_falls_and_lemma_1_is_refused() -> None:
     masking = Masking()
-    x = documents(3, 2, 3, masking)[1]
+    x = listed_documents(3, 2, 3, masking)[1]
     assert hessian_rank(3, 2, 3, masking) == 7 * np.linalg.matrix_rank(x) == 7
-    null = hessian_null_rows(3, 2, 3, masking)
-    assert null.shape == (6, 7)
-    np.testing.assert_allclose(x @ null.T, 0, atol=1e-15)
     with pytest.raises(InputError, match=r"topics = 3 with per_document = 3 .* only one set of topics"):
         require_topic_sets(3, 3)
     with pytest.raises(InputError, match=r"per_document = 4 .* more than topics = 3"):

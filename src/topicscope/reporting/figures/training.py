@@ -1,0 +1,343 @@
+"""Figures of training: matrices over tokens, norms over steps, the map of stages, attention, losses, structure."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn, Row
+
+NORM_NAMES = {"key": "‖W^K‖", "query": "‖W^Q‖", "value": "‖W^V‖"}
+ROTATION_NAME = "rotation of W^V\nin 10 steps"
+
+
+# Steps, norms by part, rotation of W^V, and where stage 1 ends in each run that has an end.
+Trajectory = tuple[
+    Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row"]], Float[np.ndarray, "seed row"], Sequence[int]
+]
+
+# Steps, then the values of each norm and of the rotation.
+LayerCurves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
+
+# Label, steps, curves by name, and steps to mark on some of them.
+Panel = tuple[str, np.ndarray, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
+
+
+def heat_maps(
+    panels: dict[str, Float[np.ndarray, "row column"]],
+    *,
+    words: int,
+    columns: int = 4,
+    title: str = "",
+    same_scale: Collection[Collection[str]] = (),
+) -> Drawn:
+    """Matrices over tokens side by side, with topic boundaries; white is zero.
+
+    Panels named together in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
+    """
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
+    figure.suptitle(title)
+    limits = {name: _limit(matrix) for name, matrix in panels.items()}
+    for group in same_scale:
+        limits |= dict.fromkeys(group, max(limits[name] for name in group))
+    table: list[Row] = []
+    for place, (name, matrix) in enumerate(panels.items(), start=1):
+        axes = figure.add_subplot(rows, columns, place)
+        image = axes.imshow(matrix, cmap=DIVERGING, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
+        for boundary in np.arange(0.5, len(matrix) - 1, words):
+            axes.axhline(boundary, color="0.6", linewidth=0.3)
+            axes.axvline(boundary, color="0.6", linewidth=0.3)
+        axes.set_title(name, fontsize=10)
+        axes.set_xlabel("token j (0 is [MASK])", fontsize=8)
+        axes.set_ylabel("token i", fontsize=8)
+        axes.tick_params(labelsize=7)
+        figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=7)
+        # Token 0 is [MASK], of no topic; the boundaries are where the topic changes.
+        topics = [-(-token // words) for token in range(len(matrix))]
+        table += [
+            {"panel": name, "token_i": i, "token_j": j, "topic_i": topics[i], "topic_j": topics[j], "value": value}
+            for i, line in enumerate(matrix.tolist())
+            for j, value in enumerate(line)
+        ]
+    return Drawn(figure, table)
+
+
+def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
+    """End of the colour scale: the largest entry, but at most three times the largest off the diagonal."""
+    off_diagonal = np.abs(matrix[~np.eye(len(matrix), dtype=bool)]).max()
+    return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
+
+
+def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Drawn:
+    """Norms of W^K, W^Q, W^V and the rotation of W^V, a column per setting; faint lines are runs, bold ones means."""
+    figure = Figure(figsize=(4.6 * len(settings), 8.0), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(4, len(settings), sharex="col", squeeze=False)
+    table: list[Row] = []
+    for column, (name, (steps, norms, rotation, ends)) in enumerate(settings.items()):
+        rows = {NORM_NAMES[part]: norms[part] for part in NORM_NAMES} | {ROTATION_NAME: rotation}
+        for row, (label, values) in enumerate(rows.items()):
+            panel = axes[row, column]
+            # The first rows of the rotation are NaN: there is nothing 10 steps earlier.
+            mean = values[:, 1:].mean(axis=0)
+            panel.plot(steps, values.T, color=BLUE, alpha=0.3, linewidth=0.8)
+            panel.plot(steps[1:], mean, color=BLUE, linewidth=1.8)
+            for end in ends:
+                panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--")
+            panel.set_ylabel(label)
+            panel.grid(color="0.9", linewidth=0.5)
+            if row == 3:
+                panel.set_yscale("log")
+            else:
+                panel.set_ylim(0, 1.1 * np.nanmax(values))
+            table += _curves(steps, values, setting=name, quantity=label)
+            table += _curves(steps[1:], mean[None], setting=name, quantity=label, run="mean")
+        table += [{"setting": name, "quantity": "end of stage 1", "step": int(end)} for end in ends]
+        state = "stage 1 ends (dashed)" if ends else "stage 1 does not end"
+        axes[0, column].set_title(f"{name}\n{state}", fontsize=9)
+        axes[-1, column].set_xlabel("step")
+    return Drawn(figure, table)
+
+
+def _curves(steps: np.ndarray, values: Float[np.ndarray, "seed row"], *, run: str = "", **names: object) -> list[Row]:
+    """Rows of curves over steps, one curve per run, or that of ``run``; ``names`` are the other columns."""
+    return [
+        {**names, "run": run or number, "step": step, "value": value}
+        for number, line in enumerate(values.tolist(), start=1)
+        for step, value in zip(steps.tolist(), line, strict=True)
+    ]
+
+
+def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, float]]], *, title: str) -> Drawn:
+    """Which settings have two stages: a panel per loss, rows optimiser and rate, columns the initial scale.
+
+    Each cell has the share of runs with two stages (its colour), the share of steps that stage 1 takes, and the share
+    of W^V's growth that it makes.
+    """
+    first = next(iter(panels.values()))
+    rows, columns = (list(dict.fromkeys(place[axis] for place in first)) for axis in (0, 1))
+    width = max(4.5, 1.15 * len(columns) + 1.5)
+    figure = Figure(figsize=(width * len(panels), 0.62 * len(rows) + 1.9), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    table: list[Row] = []
+    for panel, (name, cells) in zip(axes, panels.items(), strict=True):
+        shares = np.array([[cells[row, column][0] for column in columns] for row in rows])
+        # Below the darkest blue, so that black text stays readable.
+        panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
+        for (row, column), (share, length, growth) in cells.items():
+            text = "no stage 2" if length == 1 else f"{100 * length:.0f} % steps\n{100 * growth:.0f} % growth"
+            weight = "bold" if share == 1 else "normal"
+            panel.text(
+                columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight
+            )
+            where = {"loss": name, "optimizer": row, "initial_scale": column}
+            table.append({**where, "two_stage_runs": share, "stage_1_steps": length, "stage_1_growth": growth})
+        for edge in range(1, max(len(rows), len(columns))):
+            panel.axhline(edge - 0.5, color="0.8", linewidth=0.8)
+            panel.axvline(edge - 0.5, color="0.8", linewidth=0.8)
+        panel.set_xlim(-0.5, len(columns) - 0.5)
+        panel.set_ylim(len(rows) - 0.5, -0.5)
+        panel.set_xticks(range(len(columns)), columns)
+        panel.set_yticks(range(len(rows)), rows)
+        panel.set_xlabel("initial scale")
+        panel.set_title(f"{name}", fontsize=10)
+    figure.supxlabel(
+        "in each cell: what stage 1 takes of the steps and makes of ‖W^V‖'s growth; blue and bold: all runs two-stage",
+        fontsize=8,
+    )
+    return Drawn(figure, table)
+
+
+def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, uniform: float, title: str) -> Drawn:
+    """Average attention × 100 to the same word, the same topic and other topics; a dot per run, a bar for the mean.
+
+    ``uniform`` is what uniform attention gives to any pair.
+    """
+    figure = Figure(figsize=(9.0, 0.62 * len(rows) + 1.6), layout="constrained")
+    figure.suptitle(title)
+    panel = figure.subplots()
+    colours = {"same word": GREEN, "same topic, other word": BLUE, "different topic": ORANGE}
+    table: list[Row] = []
+    for place, (name, values) in enumerate(rows.items()):
+        for number, (pair, colour) in enumerate(colours.items()):
+            height, points = place + 0.26 * (number - 1), 100 * values[:, number]
+            panel.barh(height, points.mean(), height=0.24, color=colour, alpha=0.55)
+            panel.plot(points, np.full(len(points), height), ".", color=colour, markersize=4)
+            table += _runs(points, setting=name, pair=pair)
+            table.append({"setting": name, "pair": pair, "run": "mean", "value": float(points.mean())})
+    table.append({"setting": "uniform attention", "value": 100 * uniform})
+    panel.axvline(100 * uniform, color=GREY, linestyle="--", linewidth=1.0)
+    panel.set_yticks(range(len(rows)), list(rows), fontsize=8)
+    panel.set_ylim(len(rows) - 0.4, -0.6)
+    panel.set_xlabel("average attention of a pair of positions × 100")
+    handles = [Line2D([], [], color=colour, linewidth=6, alpha=0.55) for colour in colours.values()]
+    handles.append(Line2D([], [], color=GREY, linestyle="--"))
+    panel.legend(handles, (*colours, "uniform attention"), loc="lower right", fontsize=8)
+    panel.grid(axis="x", color="0.9", linewidth=0.5)
+    return Drawn(figure, table)
+
+
+def _runs(values: Float[np.ndarray, " seed"], **names: object) -> list[Row]:
+    """Rows of one number per run; ``names`` are the other columns."""
+    return [{**names, "run": run, "value": value} for run, value in enumerate(values.tolist(), start=1)]
+
+
+def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str) -> Drawn:
+    """Numbers of several settings, a dot per run, with the threshold that a claim puts on them; a panel per number."""
+    names = list(next(iter(panels.values()))[0])
+    figure = Figure(figsize=(5.0 * len(panels), 0.32 * len(names) + 1.6), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    table: list[Row] = []
+    for panel, (label, (values, threshold)) in zip(axes, panels.items(), strict=True):
+        panel.axvline(threshold, color=ORANGE, linestyle="--", linewidth=1.2)
+        for place, name in enumerate(names):
+            panel.plot(values[name], np.full(len(values[name]), place), "o", color=BLUE, alpha=0.5, markersize=4)
+            table += _runs(values[name], quantity=label, threshold=threshold, setting=name)
+        panel.set_xlabel(label)
+        panel.grid(color="0.9", linewidth=0.5)
+    axes[0].set_yticks(range(len(names)), names, fontsize=8)
+    axes[0].invert_yaxis()
+    return Drawn(figure, table)
+
+
+def loss_levels(
+    panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], Mapping[str, float]]], *, title: str
+) -> Drawn:
+    """Held-out losses of several models, a dot per run, between levels that are no model's; a panel per loss."""
+    most = max(len(models) for models, _ in panels.values())
+    figure = Figure(figsize=(5.6 * len(panels), 0.42 * most + 2.0), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    table: list[Row] = []
+    for panel, (label, (models, levels)) in zip(axes, panels.items(), strict=True):
+        for (name, level), style in zip(levels.items(), ("--", ":"), strict=True):
+            panel.axvline(level, color=ORANGE, linestyle=style, linewidth=1.4, label=name)
+        for place, (name, values) in enumerate(models.items()):
+            panel.plot(values, np.full(len(values), place), "o", color=BLUE, alpha=0.5, markersize=5)
+            table += _runs(values, loss=label, model=name)
+        table += [{"loss": label, "model": name, "value": float(level)} for name, level in levels.items()]
+        panel.set_yticks(range(len(models)), list(models), fontsize=8)
+        panel.set_ylim(len(models) - 0.5, -0.5)
+        panel.set_xlabel(label)
+        panel.grid(color="0.9", linewidth=0.5)
+    handles, names = axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8)
+    return Drawn(figure, table)
+
+
+def gradient_ratios(
+    measured: Mapping[str, Mapping[float, Float[np.ndarray, " seed"]]],
+    formula: Mapping[str, tuple[Float[np.ndarray, " scale"], Float[np.ndarray, " scale"]]],
+    *,
+    title: str,
+) -> Drawn:
+    """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, a dot per run, the formula as a line."""
+    figure = Figure(figsize=(5.5, 4.2), layout="constrained")
+    figure.suptitle(title, fontsize=10)
+    panel = figure.subplots()
+    table: list[Row] = []
+    for (name, points), colour, marker in zip(measured.items(), (BLUE, ORANGE), "os", strict=True):
+        panel.plot(*formula[name], color=colour, linewidth=1.2, label=f"{name}: formula")
+        scales = np.repeat(list(points), [len(values) for values in points.values()])
+        ratios = np.concatenate(list(points.values()))
+        panel.plot(scales, ratios, marker, color=colour, alpha=0.5, markersize=5, label=f"{name}: measured")
+        for scale, values in points.items():
+            table += _runs(values, loss=name, initial_scale=scale)
+        table += [
+            {"loss": name, "initial_scale": scale, "run": "formula", "value": ratio}
+            for scale, ratio in zip(*(array.tolist() for array in formula[name]), strict=True)
+        ]
+    panel.set_xscale("log")
+    panel.set_yscale("log")
+    panel.set_xlabel("initial scale s")
+    panel.set_ylabel("‖∇W^V‖ / ‖∇W^K‖ at the start")
+    panel.grid(color="0.9", linewidth=0.5)
+    panel.legend(fontsize=8)
+    return Drawn(figure, table)
+
+
+def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Drawn:
+    """Figure 5: norms of W^K, W^Q, W^V and the rotation of W^V; a column per layer, a colour per setting."""
+    parts = {**NORM_NAMES, "rotation": ROTATION_NAME}
+    layers = next(iter(settings.values()))[1]["key"].shape[2]
+    figure = Figure(figsize=(3.2 * layers + 0.6, 9.4), layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(len(parts), layers, sharex=True, sharey="row", squeeze=False)
+    table: list[Row] = []
+    for (name, (steps, values)), colour in zip(settings.items(), PALETTE, strict=False):
+        for row, (part, label) in enumerate(parts.items()):
+            for layer in range(layers):
+                curves = values[part][:, :, layer]
+                lines = axes[row, layer].plot(steps, curves.T, color=colour, linewidth=0.9, alpha=0.8)
+                table += _curves(steps, curves, setting=name, layer=layer + 1, quantity=label)
+                if row == layer == 0:
+                    lines[0].set_label(name)
+    for row, label in enumerate(parts.values()):
+        axes[row, 0].set_ylabel(label)
+        for panel in axes[row]:
+            panel.set_yscale("log")
+            panel.grid(color="0.9", linewidth=0.5)
+    for layer in range(layers):
+        axes[0, layer].set_title(f"layer {layer + 1}", fontsize=10)
+        axes[-1, layer].set_xlabel("step")
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8)
+    return Drawn(figure, table)
+
+
+def structure_over_steps(
+    steps: Int[np.ndarray, " row"],
+    loss: Float[np.ndarray, "seed row"],
+    value: Float[np.ndarray, "seed row layer"],
+    measured: Int[np.ndarray, " measured"],
+    log_ratios: Mapping[str, Float[np.ndarray, "seed measured"]],
+    by_layer: Float[np.ndarray, "seed measured layer"],
+    *,
+    half_ways: Mapping[str, Float[np.ndarray, " seed"]],
+    layer_half_ways: Float[np.ndarray, "seed layer"],
+    title: str,
+) -> Drawn:
+    """Loss, ‖W^V‖, and log-ratios of same- to different-topic averages; faint lines are runs, bold ones their means.
+
+    A dot per run shows where a structure reaches half of its final log-ratio.
+    """
+    figure = Figure(figsize=(7.0, 9.6), layout="constrained")
+    figure.suptitle(title)
+    panels = figure.subplots(4, 1, sharex=True)
+    layers = {f"layer {layer + 1}": layer for layer in range(by_layer.shape[2])}
+    layer_marks = {name: layer_half_ways[:, layer] for name, layer in layers.items()}
+    layer_ratios = {name: by_layer[:, :, layer] for name, layer in layers.items()}
+    groups: tuple[Panel, ...] = (
+        ("loss", steps, {"": loss}, {}),
+        ("‖W^V‖", steps, {name: value[:, :, layer] for name, layer in layers.items()}, {}),
+        ("log-ratio,\nsame over different topic", measured, dict(log_ratios), half_ways),
+        ("attention's log-ratio\nby layer", measured, layer_ratios, layer_marks),
+    )
+    table: list[Row] = []
+    for panel, (label, at, curves, marks) in zip(panels, groups, strict=True):
+        for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
+            mean, names = values.mean(axis=0), {"quantity": label, "of": name}
+            panel.plot(at, values.T, color=colour, linewidth=0.6, alpha=0.4)
+            panel.plot(at, mean, color=colour, linewidth=1.8, label=name or None)
+            table += _curves(at, values, **names)
+            table += _curves(at, mean[None], **names, run="mean")
+            if name in marks:
+                halves = values[:, -1] / 2
+                panel.plot(marks[name], halves, "o", color=colour, markersize=5, markeredgecolor="black")
+                table += [
+                    {**names, "run": f"{run}, half of its last", "step": step, "value": half}
+                    for run, (step, half) in enumerate(zip(marks[name].tolist(), halves.tolist(), strict=True), start=1)
+                ]
+        panel.set_ylabel(label)
+        panel.grid(color="0.9", linewidth=0.5)
+        if len(curves) > 1:
+            panel.legend(fontsize=8, ncols=2)
+    for panel in panels[2:]:
+        panel.axhline(0.0, color="0.45", linestyle="--", linewidth=0.8)
+    panels[-1].set_xlabel("step")
+    return Drawn(figure, table)

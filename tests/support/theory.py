@@ -1,0 +1,43 @@
+"""Settings, documents and losses that tests of several theorems share, each computed in the plainest way."""
+
+from itertools import combinations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from topicscope.settings.data import Masking
+from topicscope.synthetic.masking import expected_frequencies
+from topicscope.theory.finite_documents import Moments
+
+Setting = tuple[int, int, int, Masking]
+
+
+@st.composite
+def theorem_settings(draw: st.DrawFn, most_topics: int = 5, most_words: int = 4) -> Setting:
+    """T, v, τ < T and a masking in which [MASK] and the document's words both occur."""
+    topics = draw(st.integers(2, most_topics))
+    keep, random = draw(st.floats(0, 0.45)), draw(st.floats(0, 0.45))
+    masking = Masking(mask=draw(st.floats(0.05, 0.95)), keep=keep, random=random)
+    return topics, draw(st.integers(1, most_words)), draw(st.integers(1, topics - 1)), masking
+
+
+def listed_documents(topics: int, words: int, per_document: int, masking: Masking) -> tuple[np.ndarray, np.ndarray]:
+    """Word probabilities and masked frequencies of every infinite document."""
+    sets = list(combinations(range(topics), per_document))
+    inside = np.array([[t in chosen for t in range(topics)] for chosen in sets], dtype=float)
+    p = np.repeat(inside / (per_document * words), words, axis=1)
+    return np.hstack([np.zeros((len(p), 1)), p]), np.array([expected_frequencies(row, masking) for row in p])
+
+
+def listed_loss(matrix: np.ndarray, y: np.ndarray, x: np.ndarray, bias: float | np.ndarray = 0.0) -> float:
+    """E‖Wx̃ + b − e_w‖² with the word w drawn from the document."""
+    prediction = x @ matrix.T + bias
+    return float(((prediction**2).sum(axis=1) - 2 * (prediction * y).sum(axis=1) + 1).mean())
+
+
+def population_gradient(
+    matrix: np.ndarray, moments: Moments, bias: np.ndarray | None = None, ridge: float = 0.0
+) -> np.ndarray:
+    """The gradient of the population's loss plus λ‖W‖² in W: 2(WS − R + b s⊤ + λW)."""
+    shift = 0.0 if bias is None else np.outer(bias, moments.mean)
+    return np.asarray(2 * (matrix @ moments.second - moments.cross + shift + ridge * matrix))
