@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from support.random_pairs import check_uniform
 from topicscope.probing.statistics.attention import (
     PairAccumulator,
     PermutedLabels,
@@ -166,17 +166,6 @@ def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np
     pairs = attention_shard(draw, labels, effect=0.0, permuted=1).pairs
     shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
     return np.array([model_test(pairs, each, HALVES, permutations, generator=draw) for each in shuffled])
-
-
-def check_uniform(p_values: np.ndarray, permutations: int) -> None:
-    """Kolmogorov and Smirnov's distance to the uniform grid 1/(B + 1), …, 1, and its control."""
-    grid = np.arange(1, permutations + 2) / (permutations + 1)
-    distance = max(abs((p_values <= each + 1e-9).mean() - each) for each in grid)
-    limit = float(stats.kstwobign.isf(1e-4)) / np.sqrt(len(p_values))
-    assert distance < limit
-    # The control: p-values that are smaller by a third are told apart.
-    wrong = p_values**1.5
-    assert max(abs((wrong <= each + 1e-9).mean() - each) for each in grid) > (limit if len(wrong) >= 400 else 0.1)
 
 
 TESTS = pytest.mark.parametrize("p_values", [shuffled_p_values, shuffled_attention_p_values])

@@ -1,3 +1,5 @@
+"""Which pairs of words are of the same topic, over which vocabulary."""
+
 import numpy as np
 import pytest
 

@@ -1,3 +1,5 @@
+"""A planted model gives the planted numbers, by threshold and assignment, averaged over LDA seeds."""
+
 from pathlib import Path
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The bootstrap over articles streams, covers the truth, and gives ratio, difference and AUC their intervals."""
+"""Bootstrap over articles, intervals of ratios and differences, AUC, and LDA seeds."""
 
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""Sums over a shard of passages are those of loops, whatever the batches, the memory and the process."""
+
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
