@@ -1,25 +1,44 @@
-# `make reproduce` and `make test` each work on a fresh machine with Python 3.11, make and pip.
+# `make reproduce` and `make test` each work on a fresh machine with Python 3.11, make and pip; `make help` lists the rest.
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= results
 
-.PHONY: reproduce test test-slow lint clean
+.PHONY: reproduce test test-slow test-portable test-foreign lint format walk clean help
 
-reproduce: $(VENV)/base
+reproduce: $(VENV)/base ## run the paper's claims; the results go to OUT
 	$(BIN)/topicscope reproduce --out $(OUT)
 
-test: lint
+test: lint ## lint, types, layers and the fast tests
 	$(BIN)/python -m pytest -q -n 2
 
-test-slow: $(VENV)/dev
+test-slow: $(VENV)/dev ## the tests that take long
 	$(BIN)/python -m pytest -q -n 2 -m slow
 
-lint: $(VENV)/dev
+test-portable: $(VENV)/dev ## the fast tests as other processors compute, all that this one can stand in for
+	$(BIN)/python tools/portable.py
+
+test-foreign: $(VENV)/dev ## the fast tests as one other processor computes, chosen by the commit
+	$(BIN)/python tools/portable.py --one
+
+lint: $(VENV)/dev ## format, lint, types and layers, without the tests
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/dev ## format the code, and mend what the linter can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+walk: $(VENV)/dev ## how large the source is, and how many hops lead from a command to its result
+	$(BIN)/python tools/walk.py
+
+clean: ## remove the virtual environment and the results
+	rm -rf $(VENV) $(OUT)
+
+help: ## list all this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # torch first and by itself, at the version that the constraints name.
 $(VENV)/base: pyproject.toml constraints.txt
@@ -31,6 +50,3 @@ $(VENV)/base: pyproject.toml constraints.txt
 $(VENV)/dev: $(VENV)/base
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@
-
-clean:
-	rm -rf $(VENV) $(OUT)

@@ -22,7 +22,8 @@ from topicscope.probing.topics import (
     top_words,
 )
 from topicscope.text.corpora import open_corpus
-from topicscope.text.tokens import load_tokenizer, write_passages
+from topicscope.text.tokenizers import load_tokenizer
+from topicscope.text.tokens import write_passages
 
 PAGE = Path(__file__).parent.parent / "docs" / "topics-performance.md"
 TOPICS = 100

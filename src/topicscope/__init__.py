@@ -1,40 +1,85 @@
 """topicscope: how transformers learn topic structure, checked against theory.
 
-``import topicscope as ts`` offers training, checking and reproducing by the names of the commands; theory is a
-package of functions, ``topicscope.theory``. Nothing heavy is imported until used.
+``import topicscope as ts`` offers the verbs under the names of the commands (``ts.train``, ``ts.check``, ``ts.sweep``,
+``ts.reproduce``, ``ts.landscape``, ``ts.probe``, ``ts.report``, ``ts.bench``), and the packages ``ts.theory``,
+``ts.synthetic``, ``ts.measure``, ``ts.paper`` and ``ts.settings``. Nothing heavy is imported until it is used.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topicscope import measure, paper, settings, synthetic, theory
+    from topicscope.commands.bench import bench
+    from topicscope.commands.check import check
+    from topicscope.commands.landscape import landscape
+    from topicscope.commands.probe import probe
+    from topicscope.commands.report import report, show
+    from topicscope.commands.reproduce import reproduce
+    from topicscope.commands.setting import TheorySetting
+    from topicscope.commands.sweep import sweep
+    from topicscope.commands.train import train
+    from topicscope.settings import Settings
+    from topicscope.settings.sweep import Sweep, load_sweep
+    from topicscope.settings.text import TextSettings
+    from topicscope.settings.toml import load_settings
+    from topicscope.training.loop import Ensemble, train_ensemble
+    from topicscope.training.runs import RunFolder
 
 __version__ = "0.1.0"
 
-# Public name → module that has it.
-_PUBLIC = {
-    "Settings": "topicscope.settings",
-    "load_settings": "topicscope.settings.toml",
-    "RunFolder": "topicscope.training.runs",
-    "Ensemble": "topicscope.training.loop",
-    "train_ensemble": "topicscope.training.loop",
-    "bench": "topicscope.commands.bench",
-    "train": "topicscope.commands.train",
-    "probe": "topicscope.commands.probe",
-    "reproduce": "topicscope.commands.reproduce",
-    "show": "topicscope.commands.report",
-    "write_report": "topicscope.reporting.page",
-    "check": "topicscope.commands.check",
-    "Sweep": "topicscope.settings.sweep",
-    "load_sweep": "topicscope.settings.sweep",
-    "sweep": "topicscope.commands.sweep",
-}
+__all__ = [
+    "Ensemble",
+    "RunFolder",
+    "Settings",
+    "Sweep",
+    "TextSettings",
+    "TheorySetting",
+    "__version__",
+    "bench",
+    "check",
+    "landscape",
+    "load_settings",
+    "load_sweep",
+    "measure",
+    "paper",
+    "probe",
+    "report",
+    "reproduce",
+    "settings",
+    "show",
+    "sweep",
+    "synthetic",
+    "theory",
+    "train",
+    "train_ensemble",
+]
 
-__all__ = ["__version__", *_PUBLIC]
+# Where a public name is that is no package.
+_MODULES = {
+    "Ensemble": "training.loop",
+    "RunFolder": "training.runs",
+    "Settings": "settings",
+    "Sweep": "settings.sweep",
+    "TextSettings": "settings.text",
+    "TheorySetting": "commands.setting",
+    "load_settings": "settings.toml",
+    "load_sweep": "settings.sweep",
+    "show": "commands.report",
+    "train_ensemble": "training.loop",
+    **{
+        verb: f"commands.{verb}"
+        for verb in ("bench", "check", "landscape", "probe", "report", "reproduce", "sweep", "train")
+    },
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name not in __all__:
         raise AttributeError(f"module 'topicscope' has no attribute '{name}'")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name not in _MODULES:
+        return importlib.import_module(f"topicscope.{name}")
+    return getattr(importlib.import_module(f"topicscope.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,7 +1,9 @@
 """What a user can get wrong, and what training can: each is one sentence and an exit code."""
 
+import importlib
 import math
 from collections.abc import Sequence
+from typing import Any
 
 
 class InputError(Exception):
@@ -83,3 +85,11 @@ def check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     """One of a few words."""
     if value not in allowed:
         raise refuse(name, value, "give one of " + ", ".join(allowed))
+
+
+def import_for_language(module: str, need: str) -> Any:
+    """A module of the packages for natural language; where it is not installed, ``need`` begins the sentence."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise InputError(f'{need}: pip install "topicscope[language]".') from None

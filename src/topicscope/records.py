@@ -38,6 +38,10 @@ Name = Annotated[str, Meta(pattern=r"^[^/\\]*$")]
 Snapshot = dict[str, np.ndarray]
 
 
+# A comparison whose p is below this is told from chance.
+SIGNIFICANT = 0.05
+
+
 class Comparison(TypedDict, total=False):
     """Same- against different-topic averages; null where a number is not defined."""
 

@@ -12,6 +12,7 @@ import pytest
 from support.small_registry import SMALL
 from topicscope.commands import reproduce as command
 from topicscope.paper import experiment
+from topicscope.paper.claim import Need, Seeds, compute_need
 
 
 @pytest.fixture
@@ -19,9 +20,9 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A small registry, and the names of the experiments that were trained."""
     trained: list[str] = []
 
-    def recorded(run: experiment.Run) -> bytes:
+    def recorded(run: tuple[Need, Seeds]) -> bytes:
         trained.append(run[0].name)
-        return experiment.compute_need(run)
+        return compute_need(run)
 
     monkeypatch.setattr(command, "registry", lambda preset: SMALL)
     monkeypatch.setattr(command, "compute_need", recorded)

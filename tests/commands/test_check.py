@@ -1,13 +1,18 @@
-"""``check``: a matrix or a run folder beside the optimum that its own settings tend to."""
+"""``check``: a matrix or a run folder beside the optimum that its own settings tend to; and its command line."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+import torch
+from safetensors.numpy import load_file, save_file
 
-from topicscope.commands.check import check
+from support.helpers import build_model, small_settings
+from topicscope.cli import main
+from topicscope.commands.check import check, read_run
+from topicscope.commands.train import train
 from topicscope.errors import InputError
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.toml import dump_settings
@@ -305,3 +310,120 @@ def test_an_unfinished_run_says_so_first(tmp_path: Path) -> None:
     # Control: a finished one does not.
     finished = run_folder(tmp_path / "at 500", Model(**ONE_HOT, **NO_BIAS), weights, training)
     assert "unfinished" not in " ".join(check(finished).notes)
+
+
+FROZEN_TABLE = {"start": "zero", "train": False}
+UNIFORM_TABLES: dict[str, Any] = {"key": FROZEN_TABLE, "query": FROZEN_TABLE, "query_bias": FROZEN_TABLE}
+
+
+def test_the_matrix_read_from_a_run_predicts_what_the_model_predicts(tmp_path: Path) -> None:
+    settings = small_settings(
+        model={**UNIFORM_TABLES, "dimension": 5, "value_bias": {"start": "normal"}}, training={"loss": "squared"}
+    )
+    folder = train(settings, tmp_path / "run").path
+    run = read_run(folder)
+    model = build_model(settings)
+    tensors = load_file(run.source)
+    with torch.no_grad():
+        for name, parameter in model.state_dict().items():
+            parameter.copy_(torch.from_numpy(tensors[f"weights/{name}"]))
+        tokens = torch.tensor([[0, 3, 3, 6, 1]])
+        predicted = model.predict(model.states(tokens)[-1])[0, 0].numpy()
+    frequencies = np.bincount(tokens[0].numpy(), minlength=7) / 5
+    np.testing.assert_allclose(run.matrix @ frequencies, predicted, atol=1e-6)
+    assert abs(run.matrix.T @ frequencies - predicted).max() > 1e-4
+    assert run.name == "W^E⊤W^V W^E + b1⊤"
+
+
+def test_a_run_that_starts_at_the_optimum_and_hardly_moves_is_at_the_optimum(tmp_path: Path) -> None:
+    parts: dict[str, Any] = {**UNIFORM_TABLES, "embedding": {"start": "identity", "train": False}}
+    parts |= {"value_bias": FROZEN_TABLE, "prediction_bias": FROZEN_TABLE}
+    still: dict[str, Any] = {"loss": "squared", "learning_rate": 1e-9}
+    for start, low, high in (("finite", 0, 1e-5), ("theorem", 1e-2, 10)):
+        settings = small_settings(model={**parts, "value": {"start": start}}, training=still)
+        found = check(train(settings, tmp_path / start).path)
+        assert found.notes == ()
+        assert found.finite is not None
+        assert low <= found.finite.distance <= high
+
+
+@pytest.fixture
+def matrix(tmp_path: Path) -> str:
+    np.save(tmp_path / "w.npy", theorem2(10, 10, Masking()))
+    return str(tmp_path / "w.npy")
+
+
+def test_check_prints_a_table_with_the_class_averages(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", matrix]) == 0
+    printed = capsys.readouterr().out
+    for number in ("0.1080202", "-0.0075867", "0.0541908", "0.94562537", "0.94532184"):
+        assert number in printed
+
+
+def test_check_prints_json_alone(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", matrix, matrix, "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)
+    assert first == second
+    assert first["theorem_2"]["distance"] == 0
+    assert first["finite"]["optimum_loss"] == pytest.approx(0.94532184, abs=5e-9)
+    assert first["classes"]["same_topic"]["mean"] == pytest.approx(0.1080202, abs=5e-8)
+
+
+def test_check_takes_the_setting_from_its_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    masking = Masking(mask=0.3, keep=0.2, random=0.05)
+    np.save(tmp_path / "w.npy", theorem2(4, 3, masking))
+    words = ["check", str(tmp_path / "w.npy"), "--topics", "4", "--words", "3", "--mask", "0.3", "--keep", "0.2"]
+    words += ["--random", "0.05", "--per-document", "3", "--dirichlet", "0.2", "--length", "5", "9", "--json"]
+    assert main(words) == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert found["theorem_2"]["distance"] == 0
+    assert found["setting"]["data"]["length"] == [5, 9]
+    assert found["setting"]["data"]["dirichlet"] == [0.2]
+    assert main([*words[:-1], "--sampler", "topics", "--json"]) == 0
+    (other,) = json.loads(capsys.readouterr().out)
+    assert other["finite"]["optimum_loss"] != found["finite"]["optimum_loss"]
+
+
+def test_check_shows_an_embedding_beside_theorem_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(tmp_path / "e.npy", theorem1_embedding(10, 10, Masking(), "block", 12).T)
+    assert main(["check", str(tmp_path / "e.npy"), "--kind", "embedding"]) == 0
+    assert "Theorem 1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            ["--topics", "6"],
+            "101 × 101, but topics = 6 and words = 10 need 61 × 61: it fits topics = 10 and words = 10",
+        ),
+        (["--per-document", "10"], "only one set of topics"),
+        (["--keep", "0.9"], "topicscope: keep + random = 1.0 is not allowed"),
+        (["--keep", "0.9"], "divide by p_m(1 − p_c − p_r) = 0"),
+        (["--mask", "2"], "mask = 2.0 is not allowed"),
+        (["--wrods", "3"], "--words"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    matrix: str, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", matrix, *options]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.count("\n") == 1
+    assert message in printed.err
+
+
+def test_no_file_and_options_beside_a_run_folder_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check"]) == 2
+    assert "No file is given" in capsys.readouterr().err
+    assert main(["check", str(tmp_path), "--topics", "3"]) == 2
+    assert "leave --topics out" in capsys.readouterr().err
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "--help"])
+    assert "topicscope check runs/figure2" in capsys.readouterr().out

@@ -14,8 +14,7 @@ from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, 
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Progress
 from topicscope.errors import LostWorkError
-from topicscope.paper.claim import below, exact
-from topicscope.paper.experiment import compute_need
+from topicscope.paper.claim import below, compute_need, exact
 from topicscope.paper.registry import Registry
 
 # Its registry is the small one.

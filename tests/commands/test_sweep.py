@@ -1,6 +1,8 @@
-"""The command's function on a small sweep: two combinations, three seeds, a second each."""
+"""``topicscope sweep``: what is trained and written, what it would take, and its command line."""
 
 import csv
+import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,13 +10,26 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import tomli_w
 from safetensors.numpy import load_file
 
 from support.helpers import SMALL, overlay, start_program
-from support.small_sweeps import small_sweep, untimed
+from support.small_sweeps import shared, small_sweep, untimed
+from topicscope.cli import main
 from topicscope.commands import sweep as command
-from topicscope.commands.sweep import SweepResult, sweep, table_rows
+from topicscope.commands.sweep import (
+    MEASURES,
+    Group,
+    SweepResult,
+    estimate_sweep,
+    packed,
+    sweep,
+    table_rows,
+    train_group,
+)
 from topicscope.errors import InputError
+from topicscope.measure.uncertainty import student_interval
+from topicscope.scale import Item
 from topicscope.settings.sweep import Axis, Range, Sweep, dump_sweep
 from topicscope.training.loop import Ensemble, train_ensemble
 from topicscope.training.runs import RunFolder
@@ -278,3 +293,234 @@ def test_everything_wrong_with_a_sweep_is_found_before_anything_is_trained(tmp_p
         sweep(small_sweep(), tmp_path / "out", workers=1, measures=["contrast_valu"])
     assert not (tmp_path / "out").exists()
     assert trained == []
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of what is tried from now on; a group takes half a second and a hundredth for each step."""
+    names: set[str] = set()
+
+    def seconds(item: Item[object], folder: Path, steps: int) -> float:
+        names.add(item.name)
+        return 0.5 + 0.01 * steps
+
+    monkeypatch.setattr("topicscope.commands.sweep._seconds", seconds)
+    return names
+
+
+def test_an_estimate_counts_runs_and_trains_nothing_that_stays(tmp_path: Path) -> None:
+    found = estimate_sweep(small_sweep(), tmp_path / "out", workers=2)
+    assert (found.combinations, found.runs, found.groups, found.finished) == (4, 12, 8, 0)
+    assert 0 < found.wall_seconds < found.compute_seconds
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("tried")
+def test_an_estimate_is_the_beginning_and_the_steps_of_every_group(tmp_path: Path) -> None:
+    steps = SMALL["training"]["steps"]
+    beginning = 0.5 + 0.01
+    found = estimate_sweep(small_sweep(), tmp_path / "out", workers=1)
+    assert found.compute_seconds == pytest.approx(8 * (beginning + 0.01 * steps))
+    # The control: more steps take longer, by their own share alone.
+    longer = small_sweep(settings=overlay(SMALL, {"training": {"steps": 1_000 * steps}}))
+    expected = 8 * (beginning + 0.01 * 1_000 * steps)
+    assert estimate_sweep(longer, tmp_path / "out", workers=1).compute_seconds == pytest.approx(expected)
+
+
+def test_an_estimate_of_a_sweep_that_goes_on_is_of_what_is_not_finished(
+    tmp_path: Path, tried: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_draw", lambda *anything: [])
+    three = small_sweep(vary={"training.learning_rate": (0.01, 0.03, 0.1)}, seeds=(0,))
+    out = tmp_path / "out"
+
+    def stop(done: int, total: int, name: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(three, out, workers=1, report=stop)
+    group = 0.5 + 0.01 + 0.01 * SMALL["training"]["steps"]
+    found = estimate_sweep(three, out, resume=True, workers=2)
+    assert (found.runs, found.groups, found.finished) == (3, 3, 1)
+    assert (found.compute_seconds, found.wall_seconds) == pytest.approx((2 * group, group))
+    assert tried == {"learning_rate 0.03", "learning_rate 0.1"}
+    # A finished group of which a file is damaged is not finished; a dry run leaves it where it is.
+    metrics = next(out.glob("runs/*/seed-0/metrics.jsonl"))
+    whole = metrics.read_bytes()
+    metrics.write_bytes(whole[:-20])
+    before = sorted(out.rglob("*"))
+    assert estimate_sweep(three, out, resume=True, workers=2).finished == 0
+    assert sorted(out.rglob("*")) == before
+    metrics.write_bytes(whole)
+    sweep(three, out, resume=True, workers=1)
+    tried.clear()
+    found = estimate_sweep(three, out, resume=True, workers=2)
+    assert (found.finished, found.compute_seconds, found.wall_seconds) == (3, 0, 0)
+    assert tried == set()
+
+
+def test_an_estimate_refuses_the_folders_that_the_sweep_would_refuse(tmp_path: Path, tried: set[str]) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        estimate_sweep(small_sweep(), tmp_path, workers=1)
+    with pytest.raises(InputError, match="holds no sweep to resume"):
+        estimate_sweep(small_sweep(), tmp_path, resume=True, workers=1)
+    assert tried == set()
+
+
+def test_packing_takes_the_longest_first() -> None:
+    assert packed([1.0, 1.0, 2.0, 4.0], workers=2) == 4
+    assert packed([1.0, 1.0, 2.0, 4.0], workers=1) == 8
+    assert packed([3.0, 3.0, 2.0, 2.0, 2.0], workers=2) == 7
+
+
+@pytest.fixture
+def sweep_file(tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.toml"
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": SMALL, "vary": {"training.learning_rate": [0.01, 0.1]}}))
+    return path
+
+
+def test_sweep_prints_rows_as_json_alone_and_resumes_without_its_file(
+    tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["sweep", str(sweep_file), "--out", str(out), "--workers", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["training.learning_rate"] for row in rows] == [0.01, 0.01, 0.1, 0.1]
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
+    assert main(["sweep", "--out", str(out), "--resume", "--workers", "1", "--measures", "norm_value", "loss"]) == 0
+    printed = capsys.readouterr().out
+    assert "4 runs: 2 combinations, mean ± half of the 95 % interval over 2 seeds" in printed
+    # A row a combination, with the numbers of the table.
+    for rate in (0.01, 0.1):
+        interval = student_interval(np.array([row["loss"] for row in rows if row["training.learning_rate"] == rate]))
+        assert f"{interval.value:.4g} ± {interval.high - interval.value:.1g}" in printed
+    assert printed.splitlines()[-1].startswith(str(out / "report.html"))
+    assert {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")} == before
+    assert main(["sweep", "--out", str(out), "--resume", "--dry-run"]) == 0
+    assert "trained in 2 groups, 2 of them finished. Nothing is left to train." in capsys.readouterr().out
+
+
+def test_a_dry_run_prints_how_many_runs_and_writes_nothing(
+    tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", str(sweep_file), "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    first, second = printed.out.split(".\n", 1)
+    assert first == "4 runs: 2 combinations, trained in 2 groups"
+    assert second.startswith("About ")
+    assert "the page come on top" in " ".join(second.split())
+    assert printed.err == "timing a short trial …\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_help_fits_a_terminal_and_names_every_measure_and_train_knows_a_sweep(
+    sweep_file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main(["sweep", "--help"])
+    printed = capsys.readouterr().out
+    assert [name for name in MEASURES if name not in printed] == []
+    assert max(map(len, printed.splitlines())) <= 80
+    assert main(["train", str(sweep_file), "--out", str(sweep_file.parent / "run")]) == 2
+    assert "is a sweep, not the settings of one run: use `topicscope sweep" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "OUT"], "SWEEP.toml is missing"),
+        (["--out", "OUT", "--resume"], "out does not exist: give the folder of a sweep"),
+        (["--out", "NOTES", "--resume"], "notes holds no sweep: give the folder of a sweep"),
+        (["SWEEP", "--out", "NOTES", "--resume"], "notes holds no sweep to resume"),
+        (["SWEEP", "--out", "NOTES"], "notes is not empty and holds no sweep: choose another folder."),
+        (["SWEEP"], "--out is missing"),
+        (["SWEEP", "--out", "OUT", "--address", "auto"], "add --engine ray"),
+        (["SWEEP", "--out", "OUT", "--workers", "0"], "--workers = 0 is not allowed"),
+        (["SWEEP", "--out", "OUT", "--workers", "x"], "--workers x is not allowed: give a whole number;"),
+        (["SWEEP", "--out", "OUT", "--timeout", "x"], "--timeout x is not allowed: give a number;"),
+        (["SWEEP", "--out", "OUT", "--measures", "nonsense"], "give any of loss, validation_loss, bayes_floor,"),
+        (["SWEEP", "--out", "OUT", "--timeout", "-1"], "--timeout = -1.0 is not allowed"),
+        (["SWEEP", "--out", "OUT", "--engine", "cloud"], "--engine cloud is not allowed"),
+        (["nowhere.toml", "--out", "OUT"], "nowhere.toml cannot be read"),
+    ],
+)
+def test_bad_options_are_one_sentence_and_exit_code_2(
+    tmp_path: Path, sweep_file: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "mine.txt").touch()
+    places = {"OUT": str(tmp_path / "out"), "SWEEP": str(sweep_file), "NOTES": str(tmp_path / "notes")}
+    assert main(["sweep", *(places.get(word, word) for word in words)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def wait_for_workers_to_end(out: Path) -> None:
+    """Those of a Ray that was killed end some seconds after it; until then they keep others out of their runs."""
+    end = time.monotonic() + 60
+    for run in out.glob("runs/*/*"):
+        while True:
+            try:
+                with RunFolder(run).locked():
+                    break
+            except InputError:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+
+
+def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "long.toml"
+    drawn = ["--quiet", "--measures", "loss"]
+    settings = SMALL | {"training": {"steps": 150, "checkpoint_every": 20, "batch": 5, "snapshots": 0}}
+    vary = {"data.topics": [3, 4, 5, 6]}
+    path.write_text(tomli_w.dumps({"seeds": 2, "settings": shared(settings, vary), "vary": vary}))
+    assert main(["sweep", str(path), "--out", str(tmp_path / "whole"), "--workers", "1", *drawn]) == 0
+    out = tmp_path / "killed"
+    words = ["sweep", str(path), "--out", str(out), "--resume", *drawn]
+    finished: dict[Path, int] = {}
+    for kill in range(kills):
+        program = start_program(*words, "--engine", engine, "--workers", "2")
+        end = time.monotonic() + 500
+        # Once a group more is finished.
+        while len(list((out / "work").glob("*.sha256"))) <= kill and program.poll() is None:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        assert program.poll() is None, program.communicate()
+        program.kill()
+        program.communicate()
+        wait_for_workers_to_end(out)
+        finished = {path: path.stat().st_mtime_ns for path in (out / "work").glob("*.sha256")} | finished
+    missing = 4 - len(list((out / "work").glob("*.sha256")))
+    assert missing > 0
+    trained: list[str] = []
+
+    def noted(group: Group) -> bytes:
+        trained.append(group.folder.name)
+        return train_group(group)
+
+    # The rest in this process, where it can be counted.
+    monkeypatch.setattr("topicscope.commands.sweep.train_group", noted)
+    assert main([*words, "--workers", "1"]) == 0
+    assert untimed_csv(out) == untimed_csv(tmp_path / "whole")
+    assert len(trained) == len(set(trained)) == missing
+    # Nor did a program that went on after a kill write anew what was there.
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+
+
+def test_a_killed_sweep_ends_with_the_table_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_killed_sweeps_end_alike(tmp_path, "local", 1, monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_a_sweep_killed_twice_ends_with_the_table_of_one_that_was_not(
+    tmp_path: Path, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_killed_sweeps_end_alike(tmp_path, engine, 2, monkeypatch)

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from support.fabricated import SEEDS, STEPS, blocks, decide, experiments_of, fabricate, shuffled, untrained
+from support.fabricated import SEEDS, blocks, decide, experiments_of, shuffled, untrained
 from topicscope.paper import experiment as experiment_module
-from topicscope.paper import figure4, gradients
+from topicscope.paper import training
 from topicscope.paper.claim import PRESETS, Claim
-from topicscope.paper.experiment import Experiment, Trained
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.registry import registry
 from topicscope.paper.setups import constant_losses, gain
 from topicscope.settings import Masking
@@ -48,9 +48,9 @@ def few_documents(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Gradients at the start are held against a formula on these documents: a few will do to break it."""
     monkeypatch.setattr(experiment_module, "HELD_OUT_DOCUMENTS", 40)
     monkeypatch.setattr(experiment_module, "GRADIENT_DOCUMENTS", 20)
-    gradients.gradient_bags.cache_clear()
+    training.gradient_bags.cache_clear()
     yield
-    gradients.gradient_bags.cache_clear()
+    training.gradient_bags.cache_clear()
 
 
 @pytest.mark.parametrize("claim", QUICK.values(), ids=QUICK)
@@ -92,14 +92,6 @@ def test_claims_about_attention_turn_between_uniform_and_topical_attention(claim
     assert verdicts == {"holds", "fails"}
 
 
-@pytest.mark.parametrize("value", ["frozen", "trained"])
-def test_theorem_3s_interval_is_left_by_attention_that_shuns_its_topic(value: str) -> None:
-    claim = QUICK[f"table3/topic-sets/value-{value}/interval"]
-    (experiment,) = experiments_of(claim)
-    shunning = replace(untrained(experiment), attention=np.array([0.1, 0.1, 1.0, 1.0, 5.0]) * _jitter()[:, None])
-    assert decide(claim, shunning) == "fails"
-
-
 COMPARISONS = {
     name: claim for name, claim in QUICK.items() if name.startswith("section") and len(experiments_of(claim)) == 2
 }
@@ -117,59 +109,6 @@ def test_slightly_worse_means_a_tenth_of_the_gain_after_equal_steps(claim: Claim
     unequal = replace(whole, settings=replace(whole.settings, training=longer))
     with pytest.raises(AssertionError, match="equal steps"):
         decide(claim, untrained(part), untrained(unequal))
-
-
-def _stages(experiment: Experiment, *, begin: int) -> Trained:
-    """Keys and queries that move from step ``begin`` on, while W^V grows to its plateau at step 500 and then turns."""
-    late = np.interp(STEPS, [begin, 1000], [1.0, 9.0])
-    value = np.interp(STEPS, [0, 500, 1000], [0.1, 10.0, 10.1])
-    rotation = np.full(len(STEPS), 0.01)
-    return fabricate(experiment, norms={"key": late, "query": late, "value": value}, rotation=rotation)
-
-
-def test_the_map_counts_each_seeds_share_of_two_stage_settings_and_those_that_diverge() -> None:
-    claim = QUICK["figure4/map"]
-    cells = experiments_of(claim)
-    two, one = ([_stages(each, begin=begin) for each in cells] for begin in (400, 0))
-    broken = {name: np.where(STEPS < 500, norm, np.nan) for name, norm in two[0].norms.items()}
-    diverged = replace(two[0], norms=broken)
-    assert decide(claim, *two) == "holds"
-    assert decide(claim, *one) == "fails"
-    most = 3 * len(cells) // 4
-    assert decide(claim, *two[:most], *one[most:]) == "holds"
-    measured = claim.measure({each.name: cell for each, cell in zip(cells, [diverged, *one[1:]], strict=True)})
-    assert measured.values == (0.0,) * SEEDS
-    assert measured.details["settings_in_which_a_run_diverged"] == 1
-    assert measured.details["settings_with_a_stage_1_that_never_ends"] == 0
-    # One seed of all in one setting: its share alone changes.
-    norms = {name: np.concatenate([norm[:1], one[0].norms[name][1:]]) for name, norm in two[0].norms.items()}
-    mixed = [replace(one[0], norms=norms), *one[1:]]
-    values = claim.measure({each.name: cell for each, cell in zip(cells, mixed, strict=True)}).values
-    assert values == (1 / len(cells), *(0.0,) * (SEEDS - 1))
-
-
-def test_rotation_holds_for_turning_at_constant_norm_and_fails_for_growth_without_turning() -> None:
-    (cell,) = figure4.EXPECTED
-    claim, plateau = (QUICK[f"{cell.experiment().name}/{name}"] for name in ("rotation", "plateau"))
-    turning = _stages(cell.experiment(), begin=400)
-    assert decide(claim, turning) == "holds"
-    assert decide(plateau, turning) == "holds"
-    growing = np.interp(STEPS, [0, 1000], [0.1, 20.0])
-    straight = fabricate(
-        cell.experiment(),
-        norms={name: turning.norms[name][0] for name in ("key", "query")} | {"value": growing},
-        rotation=np.full(len(STEPS), 1e-9),
-    )
-    assert decide(claim, straight) == "fails"
-    assert decide(plateau, straight) == "fails"
-
-
-@pytest.mark.parametrize("loss", ["cross-entropy", "squared"])
-def test_common_defaults_are_found_two_stage_if_they_are(loss: str) -> None:
-    claim = QUICK[f"figure4/{loss}/adam-0.001/scale-0.02/no-two-stages"]
-    (experiment,) = experiments_of(claim)
-    assert decide(claim, _stages(experiment, begin=400)) == "fails"
-    assert decide(claim, _stages(experiment, begin=0)) == "holds"
 
 
 def test_untrained_results_are_those_of_the_initial_weights() -> None:

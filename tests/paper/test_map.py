@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.fabricated import experiments_of
+from topicscope.paper import figure4
 from topicscope.paper.claim import PRESETS, Claim
 from topicscope.paper.registry import registry
 from topicscope.settings.toml import load_settings
@@ -57,11 +58,10 @@ def test_a_claim_is_one_sentence_with_a_singular_source_and_a_plain_id(claim: Cl
 
 def test_presets_keep_to_their_size() -> None:
     for preset in PRESETS.values():
-        experiments = {each.name: each for each in experiments_of(*registry(preset).claims)}
+        found = registry(preset)
         # Equal settings under two names are trained once.
-        trained = {(each.settings, each.topic_words) for each in experiments.values()}
-        if not preset.full:
-            assert len(trained) <= 60
-            assert sum(name.startswith("figure4/") for name in experiments) <= 18
-        else:
-            assert len(trained) > 60
+        trained = {(each.settings, each.topic_words) for each in experiments_of(*found.claims)}
+        drawn = {(each.settings, each.topic_words) for each in experiments_of(*found.drawings)}
+        assert drawn <= trained
+        assert (len(trained) <= 60) == (not preset.full)
+        assert (len(figure4.cells(preset)) <= 18) == (not preset.full)

@@ -36,7 +36,8 @@ from topicscope.probing.topics import (
     words_per_topic,
 )
 from topicscope.scale import versions
-from topicscope.text.tokens import Passages, Tokenizer
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages
 
 PLANTED = LdaSettings(topics=4, iterations=60, coherence=False)
 

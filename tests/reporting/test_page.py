@@ -20,8 +20,13 @@ from topicscope.reporting.page.probes import probe_figures
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return page_html(write_everything(tmp_path_factory.mktemp("everything")))
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write_everything(tmp_path_factory.mktemp("everything"))
+
+
+@pytest.fixture(scope="module")
+def everything(written: list[Path]) -> str:
+    return page_html(written)
 
 
 def test_the_page_loads_nothing_and_its_policy_forbids_it(everything: str) -> None:
@@ -88,7 +93,7 @@ def test_half_finished_claims_say_so(tmp_path: Path) -> None:
     assert "claims.json cannot be read" in page_html([folder])
     for content in ('{"claims": []}', "[3]"):
         (folder / "claims.json").write_text(content)
-        assert "claims.json is not a list of claims" in page_html([folder])
+        assert "claims.json cannot be read (Expected `" in page_html([folder])
 
 
 def test_claims_have_numbers_commands_and_places_in_the_paper(tmp_path: Path) -> None:
@@ -156,10 +161,10 @@ def test_probes_have_ratios_heads_and_topics(tmp_path: Path) -> None:
 @pytest.mark.parametrize("spoilt", ['"text"', "[1]", '[{"other": 1}]'])
 def test_a_probe_with_a_spoilt_corpus_json_is_shown_without_it(tmp_path: Path, spoilt: str) -> None:
     folder = write_probe(tmp_path / "probe")
-    assert "is not one of this version" not in page_html([folder])
+    assert "corpus.json" not in page_html([folder])
     (folder / "corpus.json").write_text(spoilt)
     page = page_html([folder])
-    assert "corpus.json is not one of this version" in page
+    assert "corpus.json cannot be read" in page
     assert "2.00 [1.90, 2.10] *" in page
 
 
@@ -176,3 +181,31 @@ def test_folders_inside_are_found_but_work_is_not_looked_through(tmp_path: Path)
     assert [path.name for path in found.claims] == ["results"]
     assert [path.name for path in found.probes] == ["probe"]
     assert not Found()
+
+
+# Every kind of folder, and the files that its part of the page is read from.
+FILES = {
+    "results": ("claims.json", "settings.json", "progress.json", "figures/figure2.csv"),
+    "runs/seed-0": (
+        "settings.toml",
+        "metrics.jsonl",
+        "snapshots.safetensors",
+        "reference.json",
+        "reference.safetensors",
+    ),
+    "text": ("settings.toml", "metrics.jsonl", "passages/passages.json"),
+    "landscapes": ("landscapes.json", "landscapes.npz"),
+    "probe": ("probe.json", "topics.csv", "words.json", "corpus.json"),
+    "sweep": ("sweep.csv",),
+}
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"[]", b"{}", b"[{}]", b"3\n4\n"])
+def test_whatever_is_in_a_file_the_page_is_written(written: list[Path], tmp_path: Path, content: bytes) -> None:
+    for folder, names in FILES.items():
+        for name in names:
+            spoilt = tmp_path / folder / name.replace("/", "-")
+            shutil.copytree(written[0].parent / folder, spoilt)
+            (spoilt / name).parent.mkdir(exist_ok=True)
+            (spoilt / name).write_bytes(content)
+    assert "cannot be read" in page_html([tmp_path])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topicscope.reporting.page.folders import Row
+from topicscope.files import Row
 from topicscope.reporting.page.probes import head_figures, head_thresholds, ratio_figures, ratio_text
 
 

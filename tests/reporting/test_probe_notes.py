@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from topicscope.reporting.figures.probe import probe_notes
+from topicscope.reporting.page.probes import probe_notes
 
 
 def about(tokenizer: str, **more: Any) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from functools import cache
 import numpy as np
 
 from topicscope.model.weights import initial_weights
-from topicscope.paper.claim import Claim, Drawing, Verdict, verdict
+from topicscope.paper.claim import PRESETS, Claim, Drawing, Verdict, verdict
 from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained
+from topicscope.paper.registry import registry
 from topicscope.paper.setups import constant_losses
 from topicscope.randomness import Purpose, generator
 from topicscope.synthetic.topics import TopicModel
@@ -81,6 +82,16 @@ def experiments_of(*asked: Claim | Drawing) -> list[Experiment]:
     return [need for each in asked for need in each.needs if isinstance(need, Experiment)]
 
 
+@cache
+def _quick_claims() -> dict[str, Claim]:
+    return {claim.id: claim for claim in registry(PRESETS["quick"]).claims}
+
+
+def quick_claim(name: str) -> Claim:
+    """The quick preset's claim of this id."""
+    return _quick_claims()[name]
+
+
 def decide(claim: Claim, *results: Trained) -> Verdict:
     """The claim's verdict on these results, in the order of what it needs."""
     by_name = {experiment.name: trained for experiment, trained in zip(claim.needs, results, strict=True)}
@@ -101,7 +112,7 @@ def _contrasts(matrices: np.ndarray, topics: np.ndarray) -> np.ndarray:
 def untrained(experiment: Experiment) -> Trained:
     """Initial weights: attention uniform, norms that stay, equal gradients, the loss of a constant prediction."""
     settings = experiment.settings
-    model = _topic_model(experiment)
+    model = experiment.topic_model
     starts = [
         initial_weights(settings.model, model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
         for seed in range(SEEDS)
@@ -122,7 +133,7 @@ def untrained(experiment: Experiment) -> Trained:
 
 def blocks(experiment: Experiment) -> Trained:
     """A result whose W^E⊤W^E and W^V have a block a topic, and little noise."""
-    topics = _topic_model(experiment).word_topics
+    topics = experiment.topic_model.word_topics
     draw = np.random.default_rng(0)
     member = (topics[:, None] == np.unique(topics[1:])).astype(float)
     noise = 0.01 * draw.normal(size=(SEEDS, len(topics), len(topics)))
@@ -135,9 +146,3 @@ def blocks(experiment: Experiment) -> Trained:
         embedding[:] = np.eye(len(topics))
         value += 0.1 * member @ member.T + noise
     return with_weights(untrained(experiment), {"embedding": embedding, "value": value[:, None]})
-
-
-def _topic_model(experiment: Experiment) -> TopicModel:
-    """The experiment's documents, its own topic-word matrix included."""
-    model = TopicModel.from_settings(experiment.settings.data)
-    return replace(model, topic_words=np.array(experiment.topic_words)) if experiment.topic_words else model

@@ -134,7 +134,7 @@ def write_sweep(folder: Path) -> Path:
 
 def write_landscapes(folder: Path) -> Path:
     """Two small landscapes."""
-    from topicscope.paper.landscape_grids import landscape_grid
+    from topicscope.paper.figures6_9 import landscape_grid
     from topicscope.theory.landscape import InfiniteDocuments
 
     folder.mkdir(parents=True)

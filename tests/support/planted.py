@@ -8,7 +8,8 @@ from tokenizers import models, pre_tokenizers
 
 from topicscope.probing.topics import Bags
 from topicscope.text.corpora import open_corpus
-from topicscope.text.tokens import Passages, Tokenizer, from_engine, write_passages
+from topicscope.text.tokenizers import Tokenizer, from_engine
+from topicscope.text.tokens import Passages, write_passages
 
 
 def spelled(topic: int, word: int) -> str:

@@ -95,7 +95,7 @@ def test_overlapping_topics_give_their_words_the_given_probabilities(tmp_path: P
     assert_means_within_five_standard_errors(frequencies(documents, 5), expected)
     with pytest.raises(AssertionError):
         assert_means_within_five_standard_errors(frequencies(documents, 5), np.array([0, 0.25, 0.2, 0.2, 0.35]))
-    assert not model.disjoint
+    assert model.equal_words is None
     assert model.equal_words is None
 
 

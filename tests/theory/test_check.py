@@ -1,5 +1,6 @@
 """Residuals: zero on the theorems' matrices, and equal to what was added off them."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_theorem_1_residuals_single_out_the_papers_example() -> None:
 
 
 def test_residuals_become_json() -> None:
-    table = residuals(np.zeros((5, 5)), 2, 2, MASKING, per_document=1).to_dict()
+    table = dataclasses.asdict(residuals(np.zeros((5, 5)), 2, 2, MASKING, per_document=1))
     again = json.loads(json.dumps(table, allow_nan=False))
     assert again["lemma_1"]["clauses"]["3a"]["rms"] > 0.1
     assert len(again["lemma_1"]["u"]) == 5

@@ -61,7 +61,7 @@ def _gradient_norms(documents: MaskedDocuments, loss: Loss, scale: float, draws:
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy"])
 def test_the_formula_is_the_mean_squared_gradient_of_the_reference_model(loss: Loss) -> None:
-    documents, scale = _documents(30), 1e-3
+    documents, scale = _documents(10), 1e-3
     bags, found = Bags.of(documents, VOCABULARY), _gradient_norms(documents, loss, scale, 200)
     factor = 2 if loss == "squared" else 1
     np.testing.assert_allclose(found["value"], factor * value_gradient(bags, loss), rtol=0.01)

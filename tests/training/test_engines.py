@@ -209,13 +209,13 @@ def examples(count: int) -> hypothesis_settings:
 
 
 @given(cases())
-@examples(30)
+@examples(15)
 def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
     check_equal(case)
 
 
 @given(equation_7_cases())
-@examples(15)
+@examples(10)
 def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None:
     assert is_equation_7(case.settings.model)
     check_equal(case)

@@ -83,7 +83,7 @@ def check_killed_runs_end_alike(folder: Path, kills: int, seed: int) -> None:
 
 
 def test_killed_runs_end_like_a_run_that_was_not_killed(tmp_path: Path) -> None:
-    check_killed_runs_end_alike(tmp_path, kills=3, seed=1)
+    check_killed_runs_end_alike(tmp_path, kills=2, seed=1)
 
 
 @pytest.mark.slow

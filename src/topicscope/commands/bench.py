@@ -1,4 +1,9 @@
-"""What the benchmark compares: one training step of the same documents, computed in different ways."""
+"""``topicscope bench``: a training step of the same documents, computed in different ways, side by side.
+
+Hugging Face, our reference, the bag engine and eight seeds of it at once run in one process on one thread and the same
+documents, taking turns, so that whatever else the machine does falls on all of them alike. Ratios are what to read;
+absolute speeds belong to the machine.
+"""
 
 import dataclasses
 import gc
@@ -6,25 +11,36 @@ import multiprocessing
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import torch
-import tyro
 from rich.table import Table
 
-from topicscope.commands.terminal import console, parse, print_json, progress_bar
+from topicscope.commands.options import call, parse
+from topicscope.commands.terminal import Report, console, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
-from topicscope.model.transformer import padded_batch
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream
-from topicscope.training.loop import Trainer
-from topicscope.training.machine import torch_threads
+
+DESCRIPTION = """Measure a training step of the paper's setting, side by side: Hugging Face's one-layer BERT, our
+reference, the bag engine, and the bag engine with eight seeds in one tensor. They take turns, one thread each.
+
+examples:
+  topicscope bench
+  topicscope bench --rounds 100 --json
+"""
+
+TITLES = {
+    "huggingface": "Hugging Face BERT, one layer",
+    "reference": "reference engine",
+    "bag": "bag engine",
+    "ensemble": "bag engine, 8 seeds, per seed",
+}
 
 _ZERO = Part(start="zero", train=False)
 
@@ -41,6 +57,18 @@ PAPER = Settings(
     ),
     training=Training(validate_every=0, snapshots=0),
 )
+
+ENSEMBLE_SEEDS = 8
+
+# Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
+TURN = {"huggingface": 1, "reference": 1, "bag": 16, "ensemble": 8}
+
+# How many times some steps' documents are drawn to see what share of training that takes.
+FRESH_CHUNKS = 9
+
+PROFILED_STEPS = 9
+
+MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
 @runtime_checkable
@@ -60,6 +88,8 @@ class Ours:
     """One of our engines, for one or more seeds in one tensor."""
 
     def __init__(self, settings: Settings, seeds: int = 1) -> None:
+        from topicscope.training.loop import Trainer
+
         self.seeds = seeds
         members = [dataclasses.replace(settings, seed=settings.seed + seed) for seed in range(seeds)]
         self.trainer = Trainer(members, TopicModel.from_settings(settings.data))
@@ -84,6 +114,8 @@ class HuggingFace:
     """
 
     def __init__(self, vocabulary: int = 101, width: int = 104) -> None:
+        import torch
+
         try:
             from transformers import BertConfig, BertForMaskedLM
         except ImportError:
@@ -110,7 +142,11 @@ class HuggingFace:
         """Pad the documents; −100 marks what is not predicted."""
         return [self._batch(batch) for member in members for batch in member.parts(steps)]
 
-    def _batch(self, documents: MaskedDocuments) -> dict[str, torch.Tensor]:
+    def _batch(self, documents: MaskedDocuments) -> dict[str, Any]:
+        import torch
+
+        from topicscope.model.transformer import padded_batch
+
         batch = padded_batch(documents, masked_keys="visible", average="batch")
         labels = torch.full(batch.tokens.shape, -100)
         labels[batch.masked] = batch.words
@@ -137,32 +173,6 @@ def timed_steps(contestant: Contestant, batches: Sequence[Any]) -> list[float]:
 def engine_settings(settings: Settings, engine: Engine) -> Settings:
     """The settings with one engine forced."""
     return dataclasses.replace(settings, training=dataclasses.replace(settings.training, engine=engine))
-
-
-# Side-by-side measurements of a training step: Hugging Face, our reference, the bag engine, eight seeds at once.
-#
-# All run in one process on one thread and the same documents, taking turns, so that whatever else the machine does
-# falls on all of them alike. Ratios are what to read; absolute speeds belong to the machine.
-
-
-Report = Callable[[int, int, str], None]
-
-
-ENSEMBLE_SEEDS = 8
-
-
-# Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
-TURN = {"huggingface": 1, "reference": 1, "bag": 16, "ensemble": 8}
-
-
-# How many times some steps' documents are drawn to see what share of training that takes.
-FRESH_CHUNKS = 9
-
-
-PROFILED_STEPS = 9
-
-
-MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
 
 
 @dataclass(frozen=True)
@@ -232,6 +242,8 @@ def contestant(name: str) -> Contestant:
 
 def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
     """Measure all four, taking turns."""
+    from topicscope.training.machine import torch_threads
+
     tell = report or (lambda done, total, state: None)
     with torch_threads(1):
         racing = {name: contestant(name) for name in TURN}
@@ -326,6 +338,8 @@ def peak_memory(name: str) -> float | None:
 
 
 def _peak_memory(name: str) -> float | None:
+    from topicscope.training.machine import torch_threads
+
     with torch_threads(1):
         # A first step brings in all that is imported and set up on first use.
         warm = contestant(name)
@@ -350,26 +364,6 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
-# ``topicscope bench``: side-by-side measurements of a training step.
-
-
-DESCRIPTION = """Measure a training step of the paper's setting, side by side: Hugging Face's one-layer BERT, our
-reference, the bag engine, and the bag engine with eight seeds in one tensor. They take turns, one thread each.
-
-examples:
-  topicscope bench
-  topicscope bench --rounds 100 --json
-"""
-
-
-TITLES = {
-    "huggingface": "Hugging Face BERT, one layer",
-    "reference": "reference engine",
-    "bag": "bag engine",
-    "ensemble": "bag engine, 8 seeds, per seed",
-}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command."""
@@ -386,11 +380,10 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, measure, print."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope bench", description=DESCRIPTION))
+    options = parse(Options, words, command="bench", description=DESCRIPTION)
     check_at_least("--rounds", options.rounds, 1)
-
     with progress_bar("measuring", quiet=options.quiet) as report:
-        found = bench(rounds=options.rounds, report=report)
+        found = call(bench, options, report=report)
     if options.json:
         print_json(found.table())
     else:
@@ -401,7 +394,7 @@ def main(words: list[str]) -> None:
         )
 
 
-def _table(found: "Bench") -> Table:
+def _table(found: Bench) -> Table:
     table = Table(title="A training step at the paper's setting, for one seed")
     for title in ("", "steps/s", "× Hugging Face (quartiles)", "× reference", "matrix products", "peak memory"):
         table.add_column(title, justify="left" if not title else "right")

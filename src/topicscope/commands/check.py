@@ -1,4 +1,8 @@
-"""What ``topicscope check`` reads from a run folder, and the optimum that the run's own settings tend to."""
+"""``topicscope check``: how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum.
+
+The matrix is in a file, or it is a run's: its map from frequencies to predictions under uniform attention, beside the
+optimum that the run's own settings tend to.
+"""
 
 import dataclasses
 from dataclasses import dataclass
@@ -6,13 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 from rich.console import Console
 from rich.table import Table
 
+from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
-from topicscope.commands.terminal import console, parse, print_json
+from topicscope.commands.terminal import console, print_json
 from topicscope.errors import InputError
 from topicscope.files import load_npy, load_tensors, newest_checkpoint, one_layer, only_tensor
 from topicscope.settings import Data, Masking, Settings
@@ -34,27 +38,68 @@ from topicscope.theory.check import (
 from topicscope.theory.finite_documents import Moments, finite_optimum, moments, optimum_with_bias
 from topicscope.theory.theorem1 import semidefinite_map_with_bias, semidefinite_optimum, theorem1_bias
 
+DESCRIPTION = """How far a matrix is from Lemma 1, Theorems 1 and 2, and the optimum for finite documents.
+
+A run folder brings its own settings, and what they do not define becomes a note; for a .npy or .safetensors file they
+are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1).
+
+examples:
+  topicscope check runs/figure2
+  topicscope check value.npy --topics 10 --words 10
+  topicscope check weights.safetensors --tensor weights/value --json
+  topicscope check embedding.npy --kind embedding
+"""
+
+Kind = Literal["value", "embedding"]
+
+CLASSES = {
+    "same_word": "same word",
+    "same_topic": "same topic, other word",
+    "different_topic": "different topic",
+    "mask_column": "[MASK] column",
+    "mask_row": "0-th row",
+}
+
+CLAUSES = {
+    "1a": "1(a)  W₀₀ = −c₂u₀",
+    "1b": "1(b)  Σ_t W₀ₗ = vu₀",
+    "2a": "2(a)  [MASK] column",
+    "3a": "3(a)  Σ own topic = c₃ + vuᵢ",
+    "3b": "3(b)  Σ other topic = vuᵢ",
+}
+
 # What is not known, or not certain, about a run's optimum.
 NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
-
-
 L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
-
-
 L2_BESIDE_FROZEN = "one bias is trained with L2 beside another that is frozen: no optimum is computed for this"
-
-
 L2_WITHOUT_BIAS = "L2 acts on the embedding or b^V but not alike on b^pred: no optimum is computed for this"
-
-
 EMBEDDING, VALUE = "weights/embedding", "weights/value"
-
-
 BIASES = {"prediction_bias": "weights/prediction_bias", "value_bias": "weights/value_bias"}
-
-
 # The optimum, or None where none is known, and notes.
 Reference = tuple[Float[np.ndarray, "token token"] | None, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One matrix beside theory; a part that its setting does not define is None, with the reason in ``notes``."""
+
+    source: str
+    matrix: str
+    setting: dict[str, Any]
+    classes: dict[str, ClassAverage | None]
+    lemma_1: FamilyResiduals | None
+    theorem_2: OptimumResiduals | None
+    theorem_1: FamilyResiduals | None
+    """Of E = W^E⊤W^E, where there is an embedding that is not one-hot."""
+
+    finite: OptimumResiduals | None
+    """Against the optimum for finite documents of the setting."""
+
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +119,130 @@ class RunMatrix:
     """What each bias adds to the prediction."""
 
     notes: tuple[str, ...]
+
+
+def check(
+    path: Path,
+    data: Data | None = None,
+    masking: Masking | None = None,
+    *,
+    kind: Kind = "value",
+    tensor: str = "",
+    layer: int | None = None,
+) -> Check:
+    """Check the newest checkpoint of a run folder, or a matrix in a .npy or .safetensors file.
+
+    A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given).
+    ``kind``: the file holds W (a row a predicted token), or W^E⊤ (a row a token). ``tensor`` names the tensor of a
+    .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
+
+    A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
+    a run has its setting once and for all, so there it is a note and the finite-document optimum remains.
+    """
+    if path.is_dir():
+        return _check_run(read_run(path, layer))
+    matrix = _read_matrix(path, tensor, layer)
+    data, masking = data or Data(), masking or Masking()
+    if kind == "embedding":
+        return check_embedding(matrix, data, masking, str(path))
+    return check_value(matrix, data, masking, str(path))
+
+
+def check_value(matrix: Float[np.ndarray, "row column"], data: Data, masking: Masking, source: str = "matrix") -> Check:
+    """W beside Lemma 1, Theorem 2, and the optimum for finite documents without bias and ridge (eq. 1)."""
+    model = TopicModel.from_settings(data)
+    topics, words = _equal_topics(model)
+    check_size(matrix, topics, words, source)
+    found = residuals(matrix, topics, words, masking, data.per_document)
+    population = moments(model, masking)
+    return Check(
+        source=source,
+        matrix="W",
+        setting=_setting(data, masking),
+        classes=found.classes,
+        lemma_1=found.lemma_1,
+        theorem_2=found.theorem_2,
+        theorem_1=None,
+        finite=optimum_residuals(matrix, finite_optimum(population), model.word_topics, population),
+        notes=(),
+    )
+
+
+def check_embedding(
+    embedding: Float[np.ndarray, "row dimension"], data: Data, masking: Masking, source: str = "embedding"
+) -> Check:
+    """E = W^E⊤W^E beside Theorem 1, and the best E ⪰ 0 for finite documents with Theorem 1's bias."""
+    model = TopicModel.from_settings(data)
+    topics, words = _equal_topics(model)
+    check_tokens(len(embedding), topics, words, f"W^E⊤W^E of {source}")
+    gram = embedding @ embedding.T
+    found = embedding_residuals(gram, topics, words, masking, data.per_document)
+    population, bias = moments(model, masking), theorem1_bias(topics, words, masking)
+    best = semidefinite_optimum(population, bias)
+    return Check(
+        source=source,
+        matrix="W^E⊤W^E",
+        setting=_setting(data, masking),
+        classes=class_statistics(gram, model.word_topics),
+        lemma_1=None,
+        theorem_2=None,
+        theorem_1=found,
+        finite=optimum_residuals(gram, best.matrix, model.word_topics, population, bias),
+        notes=("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",),
+    )
+
+
+def _check_run(run: RunMatrix) -> Check:
+    """A run's matrix beside everything that its settings define; what they do not define becomes a note."""
+    data, masking = run.settings.data, run.settings.masking
+    model = TopicModel.from_settings(data)
+    notes = list(run.notes)
+    found, theorem_1 = None, None
+    try:
+        topics, words = _equal_topics(model)
+        found = residuals(run.matrix, topics, words, masking, data.per_document)
+        if run.gram is not None:
+            theorem_1 = embedding_residuals(run.gram, topics, words, masking, data.per_document)
+    except InputError as error:
+        notes.append(f"no Lemma 1, Theorem 1 or 2: {error}")
+    population = moments(model, masking, run.settings.training.average)
+    reference, more = run_reference(run, population)
+    return Check(
+        source=run.source,
+        matrix=run.name,
+        setting=_setting(data, masking),
+        classes=class_statistics(run.matrix, model.word_topics),
+        lemma_1=found.lemma_1 if found else None,
+        theorem_2=found.theorem_2 if found else None,
+        theorem_1=theorem_1,
+        finite=None if reference is None else optimum_residuals(run.matrix, reference, model.word_topics, population),
+        notes=(*notes, *more),
+    )
+
+
+def _read_matrix(path: Path, tensor: str, layer: int | None) -> Float[np.ndarray, "row column"]:
+    if path.suffix == ".npy":
+        return one_layer(load_npy(path), str(path), layer)
+    if path.suffix == ".safetensors":
+        name = tensor or only_tensor(path)
+        return one_layer(load_tensors(path, [name])[name], f"{path}, tensor {name},", layer)
+    if not path.exists():
+        raise InputError(f"{path} does not exist: give a run folder, a .npy or a .safetensors file.")
+    raise InputError(f"{path} cannot be checked: give a run folder, a .npy or a .safetensors file.")
+
+
+def _equal_topics(model: TopicModel) -> tuple[int, int]:
+    """T and v of the paper's model."""
+    if model.equal_words is None:
+        raise InputError(
+            "data.topic_words has topics that are not disjoint sets of equally many, equally likely words, "
+            "as the theorems need: leave it out."
+        )
+    return model.topics, model.equal_words
+
+
+def _setting(data: Data, masking: Masking) -> dict[str, Any]:
+    return {"data": to_table(data), "masking": to_table(masking)}
 
 
 def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
@@ -220,198 +389,11 @@ def _penalty_of(settings: Settings, part: str) -> float:
     return settings.training.l2 if part in settings.training.l2_parts else 0.0
 
 
-# ``topicscope check``: how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum.
-
-
-Kind = Literal["value", "embedding"]
-
-
-@dataclass(frozen=True)
-class Check:
-    """One matrix beside theory; a part that its setting does not define is None, with the reason in ``notes``."""
-
-    source: str
-    matrix: str
-    setting: dict[str, Any]
-    classes: dict[str, ClassAverage | None]
-    lemma_1: FamilyResiduals | None
-    theorem_2: OptimumResiduals | None
-    theorem_1: FamilyResiduals | None
-    """Of E = W^E⊤W^E, where there is an embedding that is not one-hot."""
-
-    finite: OptimumResiduals | None
-    """Against the optimum for finite documents of the setting."""
-
-    notes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return dataclasses.asdict(self)
-
-
-def check(
-    path: Path,
-    data: Data | None = None,
-    masking: Masking | None = None,
-    *,
-    kind: Kind = "value",
-    tensor: str = "",
-    layer: int | None = None,
-) -> Check:
-    """Check the newest checkpoint of a run folder, or a matrix in a .npy or .safetensors file.
-
-    A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given).
-    ``kind``: the file holds W (a row a predicted token), or W^E⊤ (a row a token). ``tensor`` names the tensor of a
-    .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
-
-    A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
-    a run has its setting once and for all, so there it is a note and the finite-document optimum remains.
-    """
-    if path.is_dir():
-        return _check_run(read_run(path, layer))
-    matrix = _read_matrix(path, tensor, layer)
-    data, masking = data or Data(), masking or Masking()
-    if kind == "embedding":
-        return check_embedding(matrix, data, masking, str(path))
-    return check_value(matrix, data, masking, str(path))
-
-
-def check_value(matrix: Float[np.ndarray, "row column"], data: Data, masking: Masking, source: str = "matrix") -> Check:
-    """W beside Lemma 1, Theorem 2, and the optimum for finite documents without bias and ridge (eq. 1)."""
-    model = TopicModel.from_settings(data)
-    topics, words = _equal_topics(model)
-    check_size(matrix, topics, words, source)
-    found = residuals(matrix, topics, words, masking, data.per_document)
-    population = moments(model, masking)
-    return Check(
-        source=source,
-        matrix="W",
-        setting=_setting(data, masking),
-        classes=found.classes,
-        lemma_1=found.lemma_1,
-        theorem_2=found.theorem_2,
-        theorem_1=None,
-        finite=optimum_residuals(matrix, finite_optimum(population), model.word_topics, population),
-        notes=(),
-    )
-
-
-def check_embedding(
-    embedding: Float[np.ndarray, "row dimension"], data: Data, masking: Masking, source: str = "embedding"
-) -> Check:
-    """E = W^E⊤W^E beside Theorem 1, and the best E ⪰ 0 for finite documents with Theorem 1's bias."""
-    model = TopicModel.from_settings(data)
-    topics, words = _equal_topics(model)
-    check_tokens(len(embedding), topics, words, f"W^E⊤W^E of {source}")
-    gram = embedding @ embedding.T
-    found = embedding_residuals(gram, topics, words, masking, data.per_document)
-    population, bias = moments(model, masking), theorem1_bias(topics, words, masking)
-    best = semidefinite_optimum(population, bias)
-    return Check(
-        source=source,
-        matrix="W^E⊤W^E",
-        setting=_setting(data, masking),
-        classes=class_statistics(gram, model.word_topics),
-        lemma_1=None,
-        theorem_2=None,
-        theorem_1=found,
-        finite=optimum_residuals(gram, best.matrix, model.word_topics, population, bias),
-        notes=("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",),
-    )
-
-
-def _check_run(run: RunMatrix) -> Check:
-    """A run's matrix beside everything that its settings define; what they do not define becomes a note."""
-    data, masking = run.settings.data, run.settings.masking
-    model = TopicModel.from_settings(data)
-    notes = list(run.notes)
-    found, theorem_1 = None, None
-    try:
-        topics, words = _equal_topics(model)
-        found = residuals(run.matrix, topics, words, masking, data.per_document)
-        if run.gram is not None:
-            theorem_1 = embedding_residuals(run.gram, topics, words, masking, data.per_document)
-    except InputError as error:
-        notes.append(f"no Lemma 1, Theorem 1 or 2: {error}")
-    population = moments(model, masking, run.settings.training.average)
-    reference, more = run_reference(run, population)
-    return Check(
-        source=run.source,
-        matrix=run.name,
-        setting=_setting(data, masking),
-        classes=class_statistics(run.matrix, model.word_topics),
-        lemma_1=found.lemma_1 if found else None,
-        theorem_2=found.theorem_2 if found else None,
-        theorem_1=theorem_1,
-        finite=None if reference is None else optimum_residuals(run.matrix, reference, model.word_topics, population),
-        notes=(*notes, *more),
-    )
-
-
-def _read_matrix(path: Path, tensor: str, layer: int | None) -> Float[np.ndarray, "row column"]:
-    if path.suffix == ".npy":
-        return one_layer(load_npy(path), str(path), layer)
-    if path.suffix == ".safetensors":
-        name = tensor or only_tensor(path)
-        return one_layer(load_tensors(path, [name])[name], f"{path}, tensor {name},", layer)
-    if not path.exists():
-        raise InputError(f"{path} does not exist: give a run folder, a .npy or a .safetensors file.")
-    raise InputError(f"{path} cannot be checked: give a run folder, a .npy or a .safetensors file.")
-
-
-def _equal_topics(model: TopicModel) -> tuple[int, int]:
-    """T and v of the paper's model."""
-    if model.equal_words is None:
-        raise InputError(
-            "data.topic_words has topics that are not disjoint sets of equally many, equally likely words, "
-            "as the theorems need: leave it out."
-        )
-    return model.topics, model.equal_words
-
-
-def _setting(data: Data, masking: Masking) -> dict[str, Any]:
-    return {"data": to_table(data), "masking": to_table(masking)}
-
-
-# ``topicscope check``: options and tables.
-
-
-DESCRIPTION = """How far a matrix is from Lemma 1, Theorems 1 and 2, and the optimum for finite documents.
-
-A run folder brings its own settings, and what they do not define becomes a note; for a .npy or .safetensors file they
-are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1).
-
-examples:
-  topicscope check runs/figure2
-  topicscope check value.npy --topics 10 --words 10
-  topicscope check weights.safetensors --tensor weights/value --json
-  topicscope check embedding.npy --kind embedding
-"""
-
-
-CLASSES = {
-    "same_word": "same word",
-    "same_topic": "same topic, other word",
-    "different_topic": "different topic",
-    "mask_column": "[MASK] column",
-    "mask_row": "0-th row",
-}
-
-
-CLAUSES = {
-    "1a": "1(a)  W₀₀ = −c₂u₀",
-    "1b": "1(b)  Σ_t W₀ₗ = vu₀",
-    "2a": "2(a)  [MASK] column",
-    "3a": "3(a)  Σ own topic = c₃ + vuᵢ",
-    "3b": "3(b)  Σ other topic = vuᵢ",
-}
-
-
 @dataclass(frozen=True)
 class Options:
     """Files and their setting."""
 
-    files: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    files: Annotated[tuple[Path, ...], POSITIONAL]
     """Run folders, .npy or .safetensors files."""
 
     kind: Kind = "value"
@@ -426,7 +408,7 @@ class Options:
     sampler: Sampler = Data.sampler
     """Finite documents from a Dirichlet (LDA), or of τ topics."""
 
-    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+    setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
     json: bool = False
     """Print JSON instead of tables."""
@@ -434,7 +416,7 @@ class Options:
 
 def main(words: list[str]) -> int:
     """Check every file and print the results."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope check", description=DESCRIPTION))
+    options = parse(Options, words, command="check", description=DESCRIPTION)
     if not options.files:
         raise InputError("No file is given: name a run folder, a .npy or a .safetensors file.")
     results = [_check(path, options) for path in options.files]

@@ -1,4 +1,4 @@
-"""The folder that ``reproduce`` writes: its settings, claims.json and claims.csv, and one process in it at a time."""
+"""Folders that commands write: new or empty, or their own to go on in, and one process in each at a time."""
 
 import contextlib
 import csv
@@ -64,12 +64,25 @@ class ResultsFolder:
             )
 
 
-def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
-    """Whether a command has begun in the folder and left its settings; refuse one that holds something else."""
+def holds_something(folder: Path) -> bool:
+    """Whether there is anything in the folder, which need not exist; refuse a path that is a file."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file: give a folder.")
-    begun = (folder / settings).exists()
-    if not begun and folder.is_dir() and any(folder.iterdir()):
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def check_empty(folder: Path) -> None:
+    """Refuse a folder that holds something."""
+    if holds_something(folder):
+        raise InputError(
+            f"--out {folder} is not empty, and nothing is overwritten: give a new folder, or empty this one."
+        )
+
+
+def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
+    """Whether a command has begun in the folder and left its settings; refuse one that holds something else."""
+    something, begun = holds_something(folder), (folder / settings).exists()
+    if something and not begun:
         raise InputError(
             f"--out {folder} is not empty and holds no {what}: give a new folder, or one that `topicscope {command}` "
             "made."

@@ -4,34 +4,42 @@ import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 
+from topicscope.commands.folders import check_empty
+from topicscope.commands.options import INLINE, call, parse
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
-from topicscope.commands.terminal import console, parse, print_json
+from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
-from topicscope.errors import InputError, check_at_least
+from topicscope.errors import check_at_least
 from topicscope.files import write_atomically
-from topicscope.reporting.figures import save_pictures
-from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
 from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
-Value = Literal["block", "diagonal"]
+if TYPE_CHECKING:
+    from topicscope.reporting.figures.landscape import LandscapeData
 
+DESCRIPTION = """The exact loss over attention's weights α and β: grid, numbers and figure.
+
+Writes landscape.npz, landscape.json, landscape.png and landscape.svg.
+
+examples:
+  topicscope landscape --out landscape
+  topicscope landscape --value diagonal --out landscape-diagonal
+  topicscope landscape --topics 100000000 --per-document 3000 --out limit
+"""
+
+Value = Literal["block", "diagonal"]
 
 POINTS = 200
 
-
 # The grid begins here; it ends beyond the interval of Theorem 3, so that both its bounds are in the figure.
 LEAST_WEIGHT = 1e-2
-
-
 BEYOND = 10.0
 
 
@@ -75,8 +83,10 @@ class LandscapeResult:
             "smallest_loss_on_grid": float(self.loss.min()),
         }
 
-    def figure_data(self) -> LandscapeData:
+    def figure_data(self) -> "LandscapeData":
         """What the figure needs."""
+        from topicscope.reporting.figures.landscape import LandscapeData
+
         s = self.setting
         return LandscapeData(
             alpha=self.weights,
@@ -93,8 +103,15 @@ class LandscapeResult:
         )
 
 
-def landscape(setting: TheorySetting | None = None, *, value: Value = "block", points: int = POINTS) -> LandscapeResult:
-    """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal")."""
+def landscape(
+    setting: TheorySetting | None = None, *, value: Value = "block", points: int = POINTS, out: Path | None = None
+) -> LandscapeResult:
+    """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal").
+
+    With ``out``, a new or empty folder, landscape.npz, .json, .png and .svg are written to it.
+    """
+    if out is not None:
+        check_empty(out)
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
     with errors_with_option_names():
@@ -108,7 +125,7 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
     largest = max(optimum.alpha, optimum.beta, 100.0, bounds.high or 0.0, (bounds.limit or 0.0) * setting.words)
     weights = np.geomspace(LEAST_WEIGHT, BEYOND * largest, points)
     alpha, beta = weights[:, None], weights[None, :]
-    return LandscapeResult(
+    result = LandscapeResult(
         setting=setting,
         value=value,
         classes=classes,
@@ -120,6 +137,9 @@ def landscape(setting: TheorySetting | None = None, *, value: Value = "block", p
         word_optimum=None if words is None else minimise(words),
         theorem3=bounds,
     )
+    if out is not None:
+        _write(result, out)
+    return result
 
 
 def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
@@ -129,9 +149,10 @@ def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
     return part
 
 
-def write_landscape(result: LandscapeResult, out: Path) -> None:
-    """Write landscape.npz, .json, .png and .svg into a new or empty folder."""
-    check_empty(out)
+def _write(result: LandscapeResult, out: Path) -> None:
+    from topicscope.reporting.figures import save_pictures
+    from topicscope.reporting.figures.landscape import landscape_figure
+
     out.mkdir(parents=True, exist_ok=True)
     arrays = {"alpha": result.weights, "beta": result.weights, "loss": result.loss, "weighted_average": result.average}
     if result.word_loss is not None:
@@ -144,28 +165,6 @@ def write_landscape(result: LandscapeResult, out: Path) -> None:
     write_atomically(out / "landscape.json", text + "\n")
 
 
-def check_empty(out: Path) -> None:
-    """Refuse a folder that already holds something, or a path that is a file."""
-    if out.is_file():
-        raise InputError(f"--out {out} is a file: give a folder.")
-    if out.is_dir() and any(out.iterdir()):
-        raise InputError(f"--out {out} is not empty, and nothing is overwritten: give a new folder, or empty this one.")
-
-
-# ``topicscope landscape``: options, files and a short summary.
-
-
-DESCRIPTION = """The exact loss over attention's weights α and β: grid, numbers and figure.
-
-Writes landscape.npz, landscape.json, landscape.png and landscape.svg.
-
-examples:
-  topicscope landscape --out landscape
-  topicscope landscape --value diagonal --out landscape-diagonal
-  topicscope landscape --topics 100000000 --per-document 3000 --out limit
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command."""
@@ -173,7 +172,7 @@ class Options:
     out: Path
     """The folder to write to; new or empty."""
 
-    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+    setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
     value: Value = "block"
     """W^V: "block" is Theorem 2's, "diagonal" that of appendix D.4."""
@@ -187,10 +186,8 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, compute, write, print where and what."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope landscape", description=DESCRIPTION))
-    check_empty(options.out)
-    result = landscape(options.setting, value=options.value, points=options.points)
-    write_landscape(result, options.out)
+    options = parse(Options, words, command="landscape", description=DESCRIPTION)
+    result = call(landscape, options)
     if options.json:
         print_json(result.to_dict())
         return

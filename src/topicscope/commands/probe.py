@@ -19,12 +19,12 @@ from rich.table import Table
 
 from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
+from topicscope.commands.options import INLINE, POSITIONAL, parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.probing.settings import (
     MEASURES,
-    SIGNIFICANT,
     CorpusSettings,
     Machine,
     MeasureSettings,
@@ -34,7 +34,8 @@ from topicscope.probing.settings import (
     TopicOptions,
     check_names,
 )
-from topicscope.reporting.rounding import with_interval
+from topicscope.records import SIGNIFICANT
+from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
 
@@ -72,7 +73,7 @@ examples:
 class Options:
     """Options of the command."""
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL ...")]
+    models: Annotated[tuple[str, ...], POSITIONAL, tyro.conf.arg(metavar="MODEL ...")]
     """Models: minilm, a folder, a hub's name, or random: and one of these."""
 
     out: Path = Path("probe")
@@ -84,10 +85,10 @@ class Options:
     show_words: tuple[str, ...] = ()
     """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
 
-    text: Annotated[CorpusSettings, tyro.conf.arg(name="")] = CorpusSettings()
-    topics: Annotated[TopicOptions, tyro.conf.arg(name="")] = TopicOptions()
-    measures: Annotated[MeasureSettings, tyro.conf.arg(name="")] = MeasureSettings()
-    machine: Annotated[Machine, tyro.conf.arg(name="")] = Machine()
+    text: Annotated[CorpusSettings, INLINE] = CorpusSettings()
+    topics: Annotated[TopicOptions, INLINE] = TopicOptions()
+    measures: Annotated[MeasureSettings, INLINE] = MeasureSettings()
+    machine: Annotated[Machine, INLINE] = Machine()
 
     dtype: Precision = "float32"
     """Precision that models run in."""
@@ -104,7 +105,7 @@ class Options:
 
 def main(words: list[str]) -> int:
     """Parse, run, print Table 1's layout."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope probe", description=DESCRIPTION))
+    options = parse(Options, words, command="probe", description=DESCRIPTION)
     settings = ProbeSettings(
         text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
     )
@@ -169,8 +170,8 @@ def probe(
     _check_files(settings)
     from topicscope.probing.study import measure_models
     from topicscope.probing.topics import save_topics
-    from topicscope.reporting.figures.probe import probe_notes
     from topicscope.reporting.page import write_report
+    from topicscope.reporting.page.probes import probe_notes
 
     corpus = settings.text.open()
     with folder.opened(settings.table(corpus)):
@@ -427,9 +428,9 @@ def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row
 
 
 def _ratios(row: Row) -> "RatioRow":
-    from topicscope.reporting.figures.probe import Ratio, RatioRow
+    from topicscope.reporting.figures.probe import RatioRow
 
-    return RatioRow(_model(row), row["fraction"], {name: Ratio.of(row[name]) for name in MEASURES})
+    return RatioRow(_model(row), row["fraction"], {name: row[name] for name in MEASURES})
 
 
 def _model(row: Row) -> str:
@@ -472,14 +473,8 @@ def _labelling(row: Row) -> list[Any]:
 
 
 def contrast_text(contrast: Row) -> str:
-    """The ratio with its interval; the difference where there is none."""
-    star = "*" if contrast["p"] is not None and contrast["p"] < SIGNIFICANT else ""
-    if contrast["ratio"] is not None:
-        return with_interval(contrast["ratio"], contrast["low"], contrast["high"], mark=star)
-    if contrast["difference"] is None:
-        return "–"
-    ends = (contrast["difference_low"], contrast["difference_high"])
-    return f"Δ {with_interval(contrast['difference'], *ends, mark=star)}"
+    """The ratio with its interval, the difference where there is none; a star where it is told from chance."""
+    return comparison_text(contrast, mark="*" if is_significant(contrast) else "")
 
 
 def _signs(rows: list[Row]) -> list[str]:

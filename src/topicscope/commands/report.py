@@ -4,22 +4,28 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json
+from topicscope.commands.options import POSITIONAL, call, parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError
-from topicscope.reporting.notebook import Shown
-from topicscope.reporting.page import is_page, page_html, page_of, write_page
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from topicscope.reporting.notebook import Shown
 
+DESCRIPTION = """One HTML page from finished work: claims, training, landscapes, probes, sweeps. It needs no network.
+
+Folders are recognised by the files in them, and looked through for others inside.
+
+examples:
+  topicscope report results --out report.html
+  topicscope report runs/figure2 landscape --out look.html
+"""
 
 FILE = "report.html"
-
-
 SUFFIXES = (".html", ".htm")
+
+logger = logging.getLogger(__name__)
 
 
 def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
@@ -27,6 +33,8 @@ def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
 
     What is missing, damaged or not finished is said on the page, and logged.
     """
+    from topicscope.reporting.page import is_page, page_of, write_page
+
     file = Path(out)
     if not folders:
         raise InputError(
@@ -44,8 +52,11 @@ def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
     return write_page(page, file)
 
 
-def show(*results: Any) -> Shown:
+def show(*results: Any) -> "Shown":
     """The page of runs, folders or results of commands, inside a notebook: ``ts.show(run)``."""
+    from topicscope.reporting.notebook import Shown
+    from topicscope.reporting.page import page_html
+
     folders = [_folder(result) for result in results]
     if not folders:
         raise InputError("show has nothing to show: give it a run, a result of reproduce or probe, or a folder.")
@@ -65,27 +76,14 @@ def _folder(result: Any) -> Path:
     return path
 
 
-# ``topicscope report``: which folders, and where the page goes.
-
-
-DESCRIPTION = """One HTML page from finished work: claims, training, landscapes, probes, sweeps. It needs no network.
-
-Folders are recognised by the files in them, and looked through for others inside.
-
-examples:
-  topicscope report results --out report.html
-  topicscope report runs/figure2 landscape --out look.html
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command."""
 
-    folders: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    folders: Annotated[tuple[Path, ...], POSITIONAL]
     """Folders that reproduce, train, landscape, probe or sweep wrote."""
 
-    out: Path = Path("report.html")
+    out: Path = Path(FILE)
     """The file to write."""
 
     json: bool = False
@@ -94,10 +92,9 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, write, print where the page is."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope report", description=DESCRIPTION))
-
+    options = parse(Options, words, command="report", description=DESCRIPTION)
     log_to_terminal(quiet=False)
-    file = report(options.folders, options.out)
+    file = call(report, options)
     size = file.stat().st_size
     if options.json:
         print_json({"file": str(file), "bytes": size})

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-import tyro
 from rich.table import Table
 from rich.text import Text
 from safetensors.numpy import save
@@ -18,13 +17,27 @@ from threadpoolctl import threadpool_limits
 
 from topicscope import scale
 from topicscope.commands.folders import ResultsFolder, Row
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json
+from topicscope.commands.options import parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import check_at_least, check_one_of, refuse
 from topicscope.files import write_atomically
-from topicscope.paper.claim import PRESETS, Claim, Drawing, Need, Preset, corrected_verdicts, row
-from topicscope.paper.experiment import Measured, Run, claim_item, compute_need, drawing_item, need_item
-from topicscope.paper.landscape_grids import write_landscapes
+from topicscope.paper.claim import (
+    PRESETS,
+    Claim,
+    Drawing,
+    Measured,
+    Need,
+    Preset,
+    Seeds,
+    compute_need,
+    corrected_verdicts,
+    item_of,
+    need_item,
+    row,
+)
+from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.registry import Registry, registry
+from topicscope.reporting.rounding import claim_text
 
 
 class Clock:
@@ -210,7 +223,7 @@ class _Reproducing:
     def recall(self) -> None:
         """Take up what was measured before, claims that are not asked for now included; pass by what cannot be run."""
         for claim in self.everything.claims:
-            content = scale.read_result(claim_item(claim, self.seeds).path(self.folder.work / "claims"))
+            content = scale.read_result(item_of(claim, self.seeds).path(self.folder.work / "claims"))
             if content is not None and not claim.unavailable:
                 self.measured[claim.id] = Measured.restore(content)
         done = [claim for claim in self.pending if self._known(claim)]
@@ -288,9 +301,9 @@ class _Reproducing:
 
         return [each for each in self._named_drawings() if each.name not in incomplete or all(map(free, each.needs))]
 
-    def _items(self) -> tuple[list[scale.Item[Run]], dict[str, list[str]]]:
+    def _items(self) -> tuple[list[scale.Item[tuple[Need, Seeds]]], dict[str, list[str]]]:
         """What must be done, in the order of claims, equal work once; and the names that each goes by."""
-        items: dict[str, scale.Item[Run]] = {}
+        items: dict[str, scale.Item[tuple[Need, Seeds]]] = {}
         names: dict[str, list[str]] = {}
         for need in self._wanted():
             item = need_item(need, self.seeds)
@@ -316,7 +329,7 @@ class _Reproducing:
         measurement = claim.measure(results)
         seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
         self.measured[claim.id] = Measured(measurement, seconds)
-        path = claim_item(claim, self.seeds).path(self.folder.work / "claims")
+        path = item_of(claim, self.seeds).path(self.folder.work / "claims")
         path.parent.mkdir(parents=True, exist_ok=True)
         scale.write_result(path, self.measured[claim.id].dump())
         self.pending.remove(claim)
@@ -329,13 +342,13 @@ class _Reproducing:
 
         figure = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
         save_figure(figure, self.folder.figures / drawing.name)
-        path = drawing_item(drawing, self.seeds).path(self.folder.work / "figures")
+        path = item_of(drawing, self.seeds).path(self.folder.work / "figures")
         path.parent.mkdir(parents=True, exist_ok=True)
         scale.write_result(path, json.dumps([file.name for file in self._files(drawing)]).encode())
         self.undrawn.remove(drawing)
 
     def _drawn(self, drawing: Drawing) -> bool:
-        record = scale.read_result(drawing_item(drawing, self.seeds).path(self.folder.work / "figures"))
+        record = scale.read_result(item_of(drawing, self.seeds).path(self.folder.work / "figures"))
         return record is not None and all(path.exists() for path in self._files(drawing))
 
     def _files(self, drawing: Drawing) -> list[Path]:
@@ -415,7 +428,7 @@ class Options:
 
 def main(words: "list[str]") -> int:
     """Parse, run, print the table; 1 if --strict and a claim fails."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope reproduce", description=DESCRIPTION))
+    options = parse(Options, words, command="reproduce", description=DESCRIPTION)
     log_to_terminal(quiet=True)
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -454,7 +467,7 @@ def _print_line(progress: "Progress") -> None:
     left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
     line = Text(f"{progress.done:>4}/{progress.total}  ")
     line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
-    line.append(f"{row['id']:<44} {_measured(row)}{left}")
+    line.append(f"{row['id']:<44} {claim_text(row)}{left}")
     console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
 
 
@@ -465,7 +478,7 @@ def _print_table(rows: "list[dict[str, Any]]") -> None:
         table.add_column(name, no_wrap=True)
     for each in rows:
         name = each["id"] + (" (ours)" if each["ours"] else "")
-        table.add_row(name, _verdict(each), _measured(each), _shown(each))
+        table.add_row(name, _verdict(each), claim_text(each), _shown(each))
     console().print(table)
     console().print(_counts(rows, "verdict") + ".")
     if any(row["verdict_corrected"] != row["verdict"] for row in rows):
@@ -518,13 +531,6 @@ def _verdict(row: "dict[str, Any]") -> Text:
     """The verdict, with a star if correcting for the number of claims leaves it undecided."""
     star = "" if row["verdict_corrected"] == row["verdict"] else "*"
     return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
-
-
-def _measured(row: "dict[str, Any]") -> str:
-    if row["measured"] is None:
-        return "–"
-    interval = "" if row["low"] is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
-    return f"{row['measured']:.5g}{interval}"
 
 
 def _shown(row: "dict[str, Any]") -> str:

@@ -1,4 +1,9 @@
-"""A sweep's work items: the runs of one combination that are trained together, and what is measured of each."""
+"""``topicscope sweep``: train many settings and seeds into one folder, one table and figures.
+
+The runs of one combination that are trained together are a group, which is a work item. What is finished is kept
+(``work/``, named by content; ``runs/``): with ``resume`` the same sweep goes on where it was stopped, on either engine
+and any number of workers, and ends with the same table.
+"""
 
 import contextlib
 import csv
@@ -18,25 +23,43 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import tyro
 from rich.box import SIMPLE
 from rich.table import Table
 
 from topicscope import scale
-from topicscope.commands.folders import locked
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
+from topicscope.commands.folders import holds_something, locked
+from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import DivergedError, InputError
 from topicscope.files import write_atomically
 from topicscope.measure.stages import stages
-from topicscope.reporting.page import write_report
-from topicscope.scale import Item, check_engine, read_result
+from topicscope.scale import Item
 from topicscope.settings import EXTRAS, PARTS, Settings
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.runs import RunFolder, made_with
+
+logger = logging.getLogger(__name__)
+
+Row = dict[str, Any]
+
+# Paragraphs of one line: the parser joins lines of text, and does not break them.
+DESCRIPTION = """Train many settings, each with several seeds, into one folder.
+
+SWEEP.toml says which settings vary over what (examples/sweep.toml).
+
+The folder has the runs, sweep.csv, sweep.parquet, figures and report.html.
+
+Stopped or killed, a sweep goes on with --resume.
+
+examples:
+  topicscope sweep examples/sweep.toml --out sweeps/first
+  topicscope sweep examples/sweep.toml --out sweeps/first --dry-run
+  topicscope sweep --out sweeps/first --resume
+  topicscope sweep examples/sweep.toml --out sweeps/ray --engine ray --workers 2
+  topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
+"""
 
 # What is measured of every run, beside the norm of each part (norm_value and so on).
 MEASURES = (
@@ -45,15 +68,171 @@ MEASURES = (
     "stage_1_end", "stage_1_growth", "two_stages",
 )  # fmt: skip
 
-
 # Files of a run folder, copies of those that settings name among them; all others are the user's.
 RUN_FILES = (
     "settings.toml", "versions.json", "metrics.jsonl", "reference.json", "reference.safetensors",
     "snapshots.safetensors", "checkpoint-*.safetensors", "topic_words.*", *(f"{part}.*" for part in PARTS),
 )  # fmt: skip
 
+# Drawn unless others are asked for; those that say nothing in a sweep are left out.
+DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
 
-Row = dict[str, Any]
+# Differences between two sweeps that are named; of more, how many there are.
+MOST_NAMES = 3
+
+# Measures in the table on the terminal, and how many combinations it has at most.
+PRINTED = ("loss", "validation_loss", "contrast_value")
+
+MOST_ROWS = 20
+
+# Groups that are tried: the cheapest, the dearest and some between; and the steps that two of the trials have.
+TRIALS = 3
+
+SHORT, LONG = 10, 40
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """What came out: the table's rows, and the figures."""
+
+    out: Path
+    rows: list[Row]
+    figures: list[Path]
+
+
+def sweep(
+    sweep: Sweep | Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    workers: int | None = None,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+    measures: Sequence[str] = (),
+    report: scale.Report | None = None,
+) -> SweepResult:
+    """Train every combination with every seed into ``out``, and write sweep.csv, sweep.parquet and figures.
+
+    ``workers``, ``engine``, ``address`` and ``timeout`` (of runs trained together) are those of ``scale.completed``;
+    the table depends on none of them.
+    """
+    from topicscope.reporting.page import write_report
+
+    asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
+    out = out.resolve()
+    scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
+    _check_measures(measures)
+    check_points(asked)
+    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    holds_sweep(asked, out, resume=resume)
+    with locked(out):
+        if not holds_sweep(asked, out, resume=resume):
+            write_atomically(out / "sweep.toml", dump_sweep(asked))
+        work = group_items(asked, out)
+        for _, item in work:
+            if forget_damaged(item, out):
+                logger.warning("the runs of %s are damaged: training them again.", item.name)
+        # The longest first, so that no worker is left with a long one at the end.
+        order = sorted(range(len(work)), key=lambda place: -cost(work[place][1]))
+        contents = scale.map_items(
+            train_group,
+            [work[place][1] for place in order],
+            folder=work_folder(out),
+            workers=workers,
+            engine=engine,
+            address=address,
+            timeout=timeout,
+            report=report,
+        )
+        by_place = dict(zip(order, contents, strict=True))
+        rows = table_rows([(work[place][0].values, found(by_place[place]).rows) for place in range(len(work))])
+        write_table(rows, out)
+        figures = _draw(asked, rows, _drawable(measures, rows), out)
+        write_report([out], out / "report.html")
+        return SweepResult(out, rows, figures)
+
+
+def check_points(sweep: Sweep) -> None:
+    """Find what is wrong with any combination before the first is trained."""
+    for point in sweep.points():
+        point.settings.check_vocabulary(TopicModel.from_settings(point.settings.data).vocabulary)
+
+
+def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
+    """About how much there is to compute, for packing: multiply-adds of all steps of all runs."""
+    from topicscope.training.machine import step_size
+
+    settings = item.argument.settings
+    vocabulary = TopicModel.from_settings(settings.data).vocabulary
+    return float(step_size(settings, vocabulary)) * settings.training.steps * len(item.argument.seeds)
+
+
+def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
+    """Whether the folder holds this sweep already; refuse one that holds anything else, or may not be gone on with."""
+    path = out / "sweep.toml"
+    if not holds_something(out):
+        return False
+    if not path.exists():
+        raise InputError(
+            f"--out {out} holds no sweep to resume: give the folder of a sweep."
+            if resume
+            else f"--out {out} is not empty and holds no sweep: choose another folder."
+        )
+    if not resume:
+        raise InputError(
+            f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
+        )
+    if different := sweep_differences(sweep, load_sweep(path)):
+        raise InputError(
+            f"--out {out} holds another sweep (it differs in {_first(different)}): leave SWEEP.toml out to go "
+            "on with it, or choose another --out."
+        )
+    return True
+
+
+def _first(names: Sequence[str]) -> str:
+    """The first few of them, and how many more there are."""
+    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
+
+
+def _check_measures(asked: Sequence[str]) -> None:
+    """Before hours of training, not after."""
+    norms = [f"norm_{part}" for part in PARTS + EXTRAS]
+    for name in asked:
+        if name not in (*MEASURES, *norms):
+            raise InputError(
+                f'--measures "{name}" is not a measure of a sweep: give any of {", ".join([*MEASURES, *norms])}.'
+            )
+
+
+def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
+    """Of the measures asked for, or else of the usual ones, those that have numbers."""
+    numbers = {name: {row.get(name) for row in rows} - {None} for name in asked or DRAWN}
+    # One number for all runs is worth a figure only if somebody asked for it.
+    return [name for name, found in numbers.items() if len(found) > (0 if asked else 1)]
+
+
+def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path) -> list[Path]:
+    from topicscope.reporting.figures import save_figure
+    from topicscope.reporting.figures.sweep import sweep_figures
+
+    _remove_figures(sweep, out / "figures")
+    if not measures:
+        return []
+    (out / "figures").mkdir(exist_ok=True)
+    figures = sweep_figures(rows, settings=list(sweep.vary), measures=measures, connected=sweep.method == "grid")
+    return [path for name, figure in figures.items() for path in save_figure(figure, out / "figures" / name)]
+
+
+def _remove_figures(sweep: Sweep, folder: Path) -> None:
+    """Figures that an earlier call drew, perhaps of other measures or by older code; all other files stay."""
+    names = [f"by-{name}" for name in sweep.vary]
+    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
+    for name in names:
+        for kind in ("png", "svg", "csv"):
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -187,7 +366,7 @@ def _run_files(folder: Path) -> dict[str, str | None]:
 
 def _files_there(item: Item[Group], out: Path) -> tuple[set[str], set[str]]:
     """The files that a finished group recorded, none if it is not finished; and those that are still what they were."""
-    content = read_result(item.path(work_folder(out)))
+    content = scale.read_result(item.path(work_folder(out)))
     recorded = found(content).files if content is not None else {}
     whole = {name for name, digest in recorded.items() if _digest(item.argument.folder / name) == digest}
     return set(recorded), whole
@@ -219,9 +398,6 @@ def _mean(layers: list[float | None]) -> float | None:
     return float(np.mean(numbers)) if numbers else None
 
 
-# A sweep's table: a row a run, settings then measures, as CSV and Parquet.
-
-
 def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> list[Row]:
     """One row a run: the varied settings by dotted name, then the seed and the measures; all rows the same columns."""
     rows = [{name: _cell(value) for name, value in values.items()} | run for values, runs in points for run in runs]
@@ -233,6 +409,9 @@ def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> lis
 
 def write_table(rows: Sequence[Row], out: Path) -> None:
     """Write sweep.csv and sweep.parquet; the same rows give the same bytes."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -247,16 +426,6 @@ def write_table(rows: Sequence[Row], out: Path) -> None:
 def _cell(value: Any) -> Any:
     """A setting that is a list becomes its JSON text: a table's cell is one value."""
     return json.dumps(value) if isinstance(value, list | tuple) else value
-
-
-# How long a sweep takes, from a short trial of a few of its combinations.
-
-
-# Groups that are tried: the cheapest, the dearest and some between; and the steps that two of the trials have.
-TRIALS = 3
-
-
-SHORT, LONG = 10, 40
 
 
 @dataclass(frozen=True)
@@ -354,200 +523,11 @@ def _seconds(item: Item[Group], folder: Path, steps: int) -> float:
     return time.perf_counter() - began
 
 
-# ``topicscope sweep``: many runs into one folder, one table and figures.
-#
-# What is finished is kept (``work/``, named by content; ``runs/``): with ``resume`` the same sweep goes on where it was
-# stopped, on either engine and any number of workers, and ends with the same table.
-
-
-logger = logging.getLogger(__name__)
-
-
-# Drawn unless others are asked for; those that say nothing in a sweep are left out.
-DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
-
-
-# Differences between two sweeps that are named; of more, how many there are.
-MOST_NAMES = 3
-
-
-@dataclass(frozen=True)
-class SweepResult:
-    """What came out: the table's rows, and the figures."""
-
-    out: Path
-    rows: list[Row]
-    figures: list[Path]
-
-
-def sweep(
-    sweep: Sweep | Path,
-    out: Path,
-    *,
-    resume: bool = False,
-    workers: int | None = None,
-    engine: str = "local",
-    address: str | None = None,
-    timeout: float | None = None,
-    measures: Sequence[str] = (),
-    report: scale.Report | None = None,
-) -> SweepResult:
-    """Train every combination with every seed into ``out``, and write sweep.csv, sweep.parquet and figures.
-
-    ``workers``, ``engine``, ``address`` and ``timeout`` (of runs trained together) are those of ``scale.completed``;
-    the table depends on none of them.
-    """
-    asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
-    out = out.resolve()
-    scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
-    _check_measures(measures)
-    check_points(asked)
-    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
-    holds_sweep(asked, out, resume=resume)
-    with locked(out):
-        if not holds_sweep(asked, out, resume=resume):
-            write_atomically(out / "sweep.toml", dump_sweep(asked))
-        work = group_items(asked, out)
-        for _, item in work:
-            if forget_damaged(item, out):
-                logger.warning("the runs of %s are damaged: training them again.", item.name)
-        # The longest first, so that no worker is left with a long one at the end.
-        order = sorted(range(len(work)), key=lambda place: -cost(work[place][1]))
-        contents = scale.map_items(
-            train_group,
-            [work[place][1] for place in order],
-            folder=work_folder(out),
-            workers=workers,
-            engine=engine,
-            address=address,
-            timeout=timeout,
-            report=report,
-        )
-        by_place = dict(zip(order, contents, strict=True))
-        rows = table_rows([(work[place][0].values, found(by_place[place]).rows) for place in range(len(work))])
-        write_table(rows, out)
-        figures = _draw(asked, rows, _drawable(measures, rows), out)
-        write_report([out], out / "report.html")
-        return SweepResult(out, rows, figures)
-
-
-def check_points(sweep: Sweep) -> None:
-    """Find what is wrong with any combination before the first is trained."""
-    for point in sweep.points():
-        point.settings.check_vocabulary(TopicModel.from_settings(point.settings.data).vocabulary)
-
-
-def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
-    """About how much there is to compute, for packing: multiply-adds of all steps of all runs."""
-    from topicscope.training.machine import step_size
-
-    settings = item.argument.settings
-    vocabulary = TopicModel.from_settings(settings.data).vocabulary
-    return float(step_size(settings, vocabulary)) * settings.training.steps * len(item.argument.seeds)
-
-
-def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
-    """Whether the folder holds this sweep already; refuse one that holds anything else, or may not be gone on with."""
-    path = out / "sweep.toml"
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out {out} is a file: give a folder.")
-    if not out.is_dir() or not any(out.iterdir()):
-        return False
-    if not path.exists():
-        raise InputError(
-            f"--out {out} holds no sweep to resume: give the folder of a sweep."
-            if resume
-            else f"--out {out} is not empty and holds no sweep: choose another folder."
-        )
-    if not resume:
-        raise InputError(
-            f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
-        )
-    if different := sweep_differences(sweep, load_sweep(path)):
-        raise InputError(
-            f"--out {out} holds another sweep (it differs in {_first(different)}): leave SWEEP.toml out to go "
-            "on with it, or choose another --out."
-        )
-    return True
-
-
-def _first(names: Sequence[str]) -> str:
-    """The first few of them, and how many more there are."""
-    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    return ", ".join([*names[:MOST_NAMES], *more])
-
-
-def _check_measures(asked: Sequence[str]) -> None:
-    """Before hours of training, not after."""
-    norms = [f"norm_{part}" for part in PARTS + EXTRAS]
-    for name in asked:
-        if name not in (*MEASURES, *norms):
-            raise InputError(
-                f'--measures "{name}" is not a measure of a sweep: give any of {", ".join([*MEASURES, *norms])}.'
-            )
-
-
-def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Of the measures asked for, or else of the usual ones, those that have numbers."""
-    numbers = {name: {row.get(name) for row in rows} - {None} for name in asked or DRAWN}
-    # One number for all runs is worth a figure only if somebody asked for it.
-    return [name for name, found in numbers.items() if len(found) > (0 if asked else 1)]
-
-
-def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path) -> list[Path]:
-    from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.sweep import sweep_figures
-
-    _remove_figures(sweep, out / "figures")
-    if not measures:
-        return []
-    (out / "figures").mkdir(exist_ok=True)
-    figures = sweep_figures(rows, settings=list(sweep.vary), measures=measures, connected=sweep.method == "grid")
-    return [path for name, figure in figures.items() for path in save_figure(figure, out / "figures" / name)]
-
-
-def _remove_figures(sweep: Sweep, folder: Path) -> None:
-    """Figures that an earlier call drew, perhaps of other measures or by older code; all other files stay."""
-    names = [f"by-{name}" for name in sweep.vary]
-    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
-    for name in names:
-        for kind in ("png", "svg", "csv"):
-            (folder / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-# ``topicscope sweep``: many runs, one table.
-
-
-# Measures in the table on the terminal, and how many combinations it has at most.
-PRINTED = ("loss", "validation_loss", "contrast_value")
-
-
-MOST_ROWS = 20
-
-
-# Paragraphs of one line: the parser joins lines of text, and does not break them.
-DESCRIPTION = """Train many settings, each with several seeds, into one folder.
-
-SWEEP.toml says which settings vary over what (examples/sweep.toml).
-
-The folder has the runs, sweep.csv, sweep.parquet, figures and report.html.
-
-Stopped or killed, a sweep goes on with --resume.
-
-examples:
-  topicscope sweep examples/sweep.toml --out sweeps/first
-  topicscope sweep examples/sweep.toml --out sweeps/first --dry-run
-  topicscope sweep --out sweeps/first --resume
-  topicscope sweep examples/sweep.toml --out sweeps/ray --engine ray --workers 2
-  topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
-"""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command."""
 
-    sweep: Annotated[Path | None, tyro.conf.Positional] = None
+    sweep: Annotated[Path | None, POSITIONAL] = None
     """SWEEP.toml; can be left out with --resume."""
 
     out: Path
@@ -586,38 +566,20 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, run, print where the table is."""
-    options = _parse(words)
+    check_out_is_given(words, "sweep")
+    options = parse(Options, words, command="sweep", description=DESCRIPTION)
     log_to_terminal(quiet=True)
-    check_engine(options.engine, address=options.address, workers=options.workers, timeout=options.timeout)
+    call(scale.check_engine, options)
     asked = load_sweep(options.sweep or _stored(options))
-    # Only now: torch takes seconds to import, and bad options should not wait for it.
-
     if options.dry_run:
         _print_estimate(asked, options)
         return
     with progress_bar("training", quiet=options.quiet) as report:
-        result = sweep(
-            asked,
-            options.out,
-            resume=options.resume,
-            workers=options.workers,
-            engine=options.engine,
-            address=options.address,
-            timeout=options.timeout,
-            measures=options.measures,
-            report=report,
-        )
+        result = call(sweep, options, sweep=asked, report=report)
     if options.json:
         print_json(result.rows)
     elif not options.quiet:
         _print_result(result)
-
-
-def _parse(words: list[str]) -> Options:
-    asks_help = "--help" in words or "-h" in words
-    if not asks_help and not any(word == "--out" or word.startswith("--out=") for word in words):
-        raise InputError("--out is missing: give a folder to write the sweep to.")
-    return parse(lambda: tyro.cli(Options, args=words, prog="topicscope sweep", description=DESCRIPTION))
 
 
 def _stored(options: Options) -> Path:
@@ -634,9 +596,7 @@ def _stored(options: Options) -> Path:
 
 
 def _print_estimate(asked: Sweep, options: Options) -> None:
-    from topicscope.scale import available_cores
-
-    workers = options.workers or available_cores()
+    workers = options.workers or scale.available_cores()
     if options.json:
         print_json(dataclasses.asdict(estimate_sweep(asked, options.out, resume=options.resume, workers=workers)))
         return
@@ -657,7 +617,7 @@ def _print_estimate(asked: Sweep, options: Options) -> None:
     )
 
 
-def _print_result(result: "SweepResult") -> None:
+def _print_result(result: SweepResult) -> None:
     """A row a combination: means over its seeds."""
     settings = [name for name in result.rows[0] if "." in name]
     by_combination: dict[tuple[object, ...], list[dict[str, Any]]] = {}

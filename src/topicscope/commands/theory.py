@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-import tyro
 from jaxtyping import Float
 from rich.table import Table
 
+from topicscope.commands.options import INLINE, call, parse
 from topicscope.commands.setting import TheorySetting, option_names
-from topicscope.commands.terminal import console, parse, print_json, progress_bar
+from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
@@ -30,21 +30,92 @@ from topicscope.theory.lemma1 import constants, require_topic_sets
 from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
+DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.
+
+examples:
+  topicscope theory
+  topicscope theory --topics 100 --per-document 10 --json
+  topicscope theory --mask 0.3 --keep 0.2 --random 0.05 --samples 10000
+  topicscope theory --dirichlet 1.0 --length 20 40 --samples 0
+"""
+
 # A part's numbers by name, ready for JSON.
 Part = dict[str, Any]
-
 
 # Dense matrices of more tokens than this take over a second; sampled documents a table row of as many numbers.
 MOST_DENSE_TOKENS = 2_001
 
-
 MOST_SAMPLED_TOKENS = 20_001
-
 
 SAMPLES = 2_000
 
-
 NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
+NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
+
+# Parts in the order shown: name, title, and the rows' names with the paper's symbols.
+TABLES: list[tuple[str, str, dict[str, str]]] = [
+    (
+        "theorem1",
+        "Theorem 1: E = W^E⊤W^E, uniform attention",
+        {"diagonal": "diagonal example, E_ii = c₃", "bias": "b_i", "block_sum_gap": "Σ own topic − Σ other topic"},
+    ),
+    (
+        "theorem2",
+        "Theorem 2: W^V, uniform attention, λ → 0",
+        {
+            "c1": "c₁",
+            "c2": "c₂",
+            "c3": "c₃",
+            "mask_column": "W_i0, [MASK] column",
+            "same_topic": "same topic",
+            "different_topic": "different topic",
+            "loss": "loss, infinite documents",
+        },
+    ),
+    (
+        "theorem3",
+        "Theorem 3: the average ((v−1)α + β)/v",
+        {
+            "lambda1": "λ₁",
+            "lambda2": "λ₂",
+            "low": "λ₁(τ−1), lower bound",
+            "high": "λ₂T, upper bound",
+            "limit": "limit, Assumption 3: τ/((1−p_c)p_m)",
+            "limit_fixed": "limit, T → ∞ with τ fixed",
+        },
+    ),
+    *(
+        (
+            name,
+            f"Exact optimum of attention, {value} W^V",
+            {
+                "alpha": "α, same topic",
+                "beta": "β, same word",
+                "weighted_average": "((v−1)α + β)/v",
+                "loss": "loss",
+                "loss_uniform": "loss at α = β = 1",
+            },
+        )
+        for name, value in [("attention_optimum", "Theorem 2's"), ("attention_optimum_diagonal", "diagonal")]
+    ),
+    *(
+        (
+            name,
+            f"Optimum for finite {documents} documents (eq. 1, no bias, λ = 0)",
+            {
+                "mask_column": "W_i0, [MASK] column",
+                "same_word": "same word",
+                "same_topic": "same topic",
+                "different_topic": "different topic",
+                "loss": "loss",
+                "loss_of_theorem2": "loss of Theorem 2's matrix",
+            },
+        )
+        for name, documents in [("finite", "LDA"), ("finite_topics", "τ-topic")]
+    ),
+]
+
+FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
 
 
 @dataclass(frozen=True)
@@ -263,94 +334,11 @@ def _with_squared_first(floor: Floor) -> Part:
     return {**asdict(floor.squared), **_losses(floor)}
 
 
-# ``topicscope theory``: options and tables.
-
-
-DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.
-
-examples:
-  topicscope theory
-  topicscope theory --topics 100 --per-document 10 --json
-  topicscope theory --mask 0.3 --keep 0.2 --random 0.05 --samples 10000
-  topicscope theory --dirichlet 1.0 --length 20 40 --samples 0
-"""
-
-
-# Parts in the order shown: name, title, and the rows' names with the paper's symbols.
-TABLES: list[tuple[str, str, dict[str, str]]] = [
-    (
-        "theorem1",
-        "Theorem 1: E = W^E⊤W^E, uniform attention",
-        {"diagonal": "diagonal example, E_ii = c₃", "bias": "b_i", "block_sum_gap": "Σ own topic − Σ other topic"},
-    ),
-    (
-        "theorem2",
-        "Theorem 2: W^V, uniform attention, λ → 0",
-        {
-            "c1": "c₁",
-            "c2": "c₂",
-            "c3": "c₃",
-            "mask_column": "W_i0, [MASK] column",
-            "same_topic": "same topic",
-            "different_topic": "different topic",
-            "loss": "loss, infinite documents",
-        },
-    ),
-    (
-        "theorem3",
-        "Theorem 3: the average ((v−1)α + β)/v",
-        {
-            "lambda1": "λ₁",
-            "lambda2": "λ₂",
-            "low": "λ₁(τ−1), lower bound",
-            "high": "λ₂T, upper bound",
-            "limit": "limit, Assumption 3: τ/((1−p_c)p_m)",
-            "limit_fixed": "limit, T → ∞ with τ fixed",
-        },
-    ),
-    *(
-        (
-            name,
-            f"Exact optimum of attention, {value} W^V",
-            {
-                "alpha": "α, same topic",
-                "beta": "β, same word",
-                "weighted_average": "((v−1)α + β)/v",
-                "loss": "loss",
-                "loss_uniform": "loss at α = β = 1",
-            },
-        )
-        for name, value in [("attention_optimum", "Theorem 2's"), ("attention_optimum_diagonal", "diagonal")]
-    ),
-    *(
-        (
-            name,
-            f"Optimum for finite {documents} documents (eq. 1, no bias, λ = 0)",
-            {
-                "mask_column": "W_i0, [MASK] column",
-                "same_word": "same word",
-                "same_topic": "same topic",
-                "different_topic": "different topic",
-                "loss": "loss",
-                "loss_of_theorem2": "loss of Theorem 2's matrix",
-            },
-        )
-        for name, documents in [("finite", "LDA"), ("finite_topics", "τ-topic")]
-    ),
-]
-
-
-NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
-
-
-FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Options of the command."""
 
-    setting: Annotated[TheorySetting, tyro.conf.arg(name="")] = TheorySetting()
+    setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
     samples: int = SAMPLES
     """How many documents to draw for each Bayes floor; 0 leaves the floors out."""
@@ -367,9 +355,9 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, compute, print."""
-    options = parse(lambda: tyro.cli(Options, args=words, prog="topicscope theory", description=DESCRIPTION))
+    options = parse(Options, words, command="theory", description=DESCRIPTION)
     with progress_bar("Bayes floors", quiet=options.quiet) as report:
-        found = theory(options.setting, samples=options.samples, seed=options.seed, report=report)
+        found = call(theory, options, report=report)
     if options.json:
         print_json(found.to_dict())
     else:

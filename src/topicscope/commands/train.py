@@ -1,52 +1,19 @@
-"""Train one model into a run folder, on documents of a topic model or on real text, and write its page."""
+"""``topicscope train``: train one model into a run folder, on documents of a topic model or on real text."""
 
-import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
-import tyro
-
-from topicscope.commands.terminal import console, log_to_terminal, parse, print_json, progress_bar
-from topicscope.errors import InputError
-from topicscope.paper.text_experiment import measuring
-from topicscope.reporting.page import write_report
+from topicscope.commands.options import INLINE, call, check_out_is_given, parse, value_of
+from topicscope.commands.terminal import Report, console, log_to_terminal, print_json, progress_bar
+from topicscope.errors import InputError, refuse
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextData, TextSettings
 from topicscope.settings.toml import load_any_settings
-from topicscope.training import text
-from topicscope.training.loop import Report
-from topicscope.training.loop import train as train_run
-from topicscope.training.runs import RunFolder
-from topicscope.training.text import TextReport, TrainedText
 
-
-def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> RunFolder:
-    """Train a model into a new folder, or go on with the run that is in it; report.html shows it."""
-    folder = train_run(settings, Path(out), resume=resume, report=report)
-    write_report([folder.path], folder.path / "report.html")
-    return folder
-
-
-def train_text(
-    settings: TextSettings,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: Device = "auto",
-    report: TextReport | None = None,
-) -> TrainedText:
-    """Train an encoder on a corpus, and measure its topic structure on the way (``training.measures`` steps).
-
-    report.html shows it.
-    """
-    trained = text.train_text(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)
-    write_report([trained.path], trained.path / "report.html")
-    return trained
-
-
-# ``topicscope train``: one training run into a run folder.
-
+if TYPE_CHECKING:
+    from topicscope.training.runs import RunFolder
+    from topicscope.training.text import TrainedText
 
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
@@ -64,6 +31,74 @@ With a corpus it is a deeper transformer on real text, with settings of its own:
   topicscope train --data.corpus wiki-sample --help
 """
 
+TEXT_DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
+
+The tokenizer is trained on the corpus, or given; passages are packed without padding. Per step, metrics.jsonl has the
+loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps the topic structure of
+embeddings and attention. Stopped or killed, a run goes on with --resume and ends with the same numbers to the bit.
+Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
+
+examples:
+  topicscope train --data.corpus wiki-sample --out runs/text --training.steps 400
+  topicscope train --data.corpus articles/ --data.vocabulary 4000 --model.attention-scale 0.001 --out runs/own
+  topicscope train --out runs/own --resume
+  topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
+"""
+
+
+@overload
+def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> "RunFolder": ...
+
+
+@overload
+def train(
+    settings: TextSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: Device = "auto",
+    report: Report | None = None,
+) -> "TrainedText": ...
+
+
+def train(
+    settings: Settings | TextSettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: Device = "auto",
+    report: Report | None = None,
+) -> "RunFolder | TrainedText":
+    """Train a model into a new folder, or go on with the run that is in it; report.html shows it.
+
+    With ``TextSettings`` it is an encoder on a corpus, on the device that is named; its topic structure is measured on
+    the way (``training.measures`` steps).
+    """
+    from topicscope.reporting.page import write_report
+
+    if isinstance(settings, Settings) and device not in ("auto", "cpu"):
+        raise refuse("device", device, "topic models are trained on the processor; leave it out")
+    trained = (
+        _train_on_text(settings, Path(out), resume=resume, device=device, report=report)
+        if isinstance(settings, TextSettings)
+        else _train_on_topics(settings, Path(out), resume=resume, report=report)
+    )
+    write_report([trained.path], trained.path / "report.html")
+    return trained
+
+
+def _train_on_topics(settings: Settings, out: Path, **how: Any) -> "RunFolder":
+    from topicscope.training import loop
+
+    return loop.train(settings, out, **how)
+
+
+def _train_on_text(settings: TextSettings, out: Path, **how: Any) -> "TrainedText":
+    from topicscope.paper.text_experiment import measuring
+    from topicscope.training import text
+
+    return text.train_text(settings, out, measuring=measuring(out), **how)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
@@ -79,38 +114,69 @@ class Options:
     """No progress bar, no messages."""
 
     json: bool = False
-    """Print the last row of the metrics as JSON."""
+    """Print the last row of the metrics as JSON; of a run on text, the speed too."""
 
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings()
+    settings: Annotated[Settings, INLINE] = Settings()
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(Options):
+    """Options of the command with a corpus."""
+
+    device: Device = "auto"
+    """Where to compute; "auto" is the fastest that is there."""
+
+    settings: Annotated[TextSettings, INLINE]  # type: ignore[assignment]
 
 
 def main(words: list[str]) -> None:
-    """Parse, train, print where the run is."""
-    if is_text(words):
-        train_on_text = main_text
-
-        train_on_text(words)
-        return
+    """Parse, train, print where the run is, and of a run on text how fast it was."""
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
-    # Only now: torch takes seconds to import, and bad options should not wait for it.
-
     with progress_bar("training", quiet=options.quiet) as report:
-        folder = train(options.settings, options.out, resume=options.resume, report=report)
-    row = folder.metrics()[-1]
+        trained: Any = call(train, options, report=report)
+    if isinstance(options, TextOptions):
+        _print_text_run(trained, options)
+        return
+    row = trained.metrics()[-1]
     if options.json:
-        print_json({"out": str(folder.path), **row})
+        print_json({"out": str(trained.path), **row})
     elif not options.quiet:
         validation = "" if row["validation_loss"] is None else f", on held-out documents {row['validation_loss']:.6f}"
-        console().print(f"{folder.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}")
+        console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}")
 
 
-def is_text(words: list[str]) -> bool:
-    """Whether the run is on text: an option, the TOML file or the run that is resumed names a corpus."""
-    return value_of(words, "--data.corpus") is not None or isinstance(given_settings(words)[0], TextSettings)
+def _print_text_run(trained: "TrainedText", options: TextOptions) -> None:
+    row, speed = trained.run.metrics()[-1], trained.speed
+    if options.json:
+        speeds = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
+        print_json({"out": str(trained.path), **speeds, **row})
+    elif not options.quiet:
+        validation = "" if row["validation_loss"] is None else f", on held-out articles {row['validation_loss']:.4f}"
+        console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
+    if not options.quiet:
+        for note in trained.notes:
+            console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
 
 
-def given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:
+def parse_options(words: list[str]) -> Options:
+    """The options, over the TOML file if one is given, or over the settings of the run that is resumed.
+
+    The run is on text if an option, the TOML file or the run that is resumed names a corpus.
+    """
+    settings, words = _given_settings(words)
+    check_out_is_given(words, "run")
+    corpus, command, folder = value_of(words, "--data.corpus"), "train [SETTINGS.toml]", Path("DIR")
+    if corpus is None and not isinstance(settings, TextSettings):
+        default = Options(out=folder, settings=settings or Settings())
+        return parse(Options, words, command=command, description=DESCRIPTION, default=default)
+    if not isinstance(settings, TextSettings):
+        settings = TextSettings(data=TextData(corpus=corpus or ""))
+    of_text = TextOptions(out=folder, settings=settings)
+    return parse(TextOptions, words, command=command, description=TEXT_DESCRIPTION, default=of_text)
+
+
+def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:
     """The settings in the TOML file, or of the run that is resumed; and the words without the file's name."""
     places = [place for place, word in enumerate(words) if _is_settings_file(words, place, word)]
     if len(places) > 1:
@@ -118,25 +184,6 @@ def given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, li
     if places:
         return load_any_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
     return _stored_settings(words) if "--resume" in words else None, words
-
-
-def parse_options(words: list[str]) -> Options:
-    """The options, over the TOML file if one is given, or over the settings of the run that is resumed."""
-    settings, words = given_settings(words)
-    assert not isinstance(settings, TextSettings)
-    check_out_is_given(words)
-    default = Options(out=Path("DIR"), settings=settings or Settings())
-    return parse(
-        lambda: tyro.cli(
-            Options, args=words, default=default, prog="topicscope train [SETTINGS.toml]", description=DESCRIPTION
-        )
-    )
-
-
-def check_out_is_given(words: list[str]) -> None:
-    """Refuse to train without a folder."""
-    if "--help" not in words and "-h" not in words and not value_of(words, "--out"):
-        raise InputError("--out is missing: give a folder to write the run to.")
 
 
 def _is_settings_file(words: list[str], place: int, word: str) -> bool:
@@ -153,91 +200,3 @@ def _stored_settings(words: list[str]) -> Settings | TextSettings | None:
     if not any(word.startswith(("--data.", "--masking.", "--model.", "--training.")) for word in words):
         raise InputError(f"--out {out} holds no run to resume: give the folder of a run, or settings to start one.")
     return None
-
-
-def value_of(words: list[str], option: str) -> str | None:
-    """The value of an option that is needed before all options can be parsed."""
-    for place, word in enumerate(words):
-        if word == option and place + 1 < len(words):
-            return words[place + 1]
-        if word.startswith(option + "="):
-            return word.removeprefix(option + "=")
-    return None
-
-
-# ``topicscope train`` with a corpus: a deeper transformer on real text.
-
-
-TEXT_DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
-
-The tokenizer is trained on the corpus, or given; passages are packed without padding. Per step, metrics.jsonl has the
-loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps the topic structure of
-embeddings and attention. Stopped or killed, a run goes on with --resume and ends with the same numbers to the bit.
-Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
-
-examples:
-  topicscope train --data.corpus wiki-sample --out runs/text --training.steps 400
-  topicscope train --data.corpus articles/ --data.vocabulary 4000 --model.attention-scale 0.001 --out runs/own
-  topicscope train --out runs/own --resume
-  topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
-"""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TextOptions:
-    """Options of the command."""
-
-    out: Path
-    """The run folder, which must be given; new or empty, unless --resume is given."""
-
-    resume: bool = False
-    """Go on with the run in --out, with the settings it was started with."""
-
-    device: Device = "auto"
-    """Where to compute; "auto" is the fastest that is there."""
-
-    quiet: bool = False
-    """No progress bar, no messages."""
-
-    json: bool = False
-    """Print the last row of the metrics, and the speed, as JSON."""
-
-    settings: Annotated[TextSettings, tyro.conf.arg(name="")]
-
-
-def main_text(words: list[str]) -> None:
-    """Parse, train, print where the run is and how fast it was."""
-    options = parse_text_options(words)
-    log_to_terminal(quiet=options.quiet)
-    # Only now: torch takes seconds to import, and bad options should not wait for it.
-
-    with progress_bar("training", quiet=options.quiet) as report:
-        trained = train_text(options.settings, options.out, resume=options.resume, device=options.device, report=report)
-    row, speed = trained.run.metrics()[-1], trained.speed
-    if options.json:
-        speeds = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
-        print_json({"out": str(trained.run.path), **speeds, **row})
-    elif not options.quiet:
-        validation = "" if row["validation_loss"] is None else f", on held-out articles {row['validation_loss']:.4f}"
-        console().print(f"{trained.run.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
-    if not options.quiet:
-        for note in trained.notes:
-            console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
-
-
-def parse_text_options(words: list[str]) -> TextOptions:
-    """The options, over the TOML file if one is given, or over the settings of the run that is resumed."""
-    settings, words = given_settings(words)
-    check_out_is_given(words)
-    if not isinstance(settings, TextSettings):
-        settings = TextSettings(data=TextData(corpus=value_of(words, "--data.corpus") or ""))
-    default = TextOptions(out=Path("DIR"), settings=dataclasses.replace(settings))
-    return parse(
-        lambda: tyro.cli(
-            TextOptions,
-            args=words,
-            default=default,
-            prog="topicscope train [SETTINGS.toml]",
-            description=TEXT_DESCRIPTION,
-        )
-    )

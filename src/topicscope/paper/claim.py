@@ -1,26 +1,33 @@
-"""What claims and figures rest on: work that is done once, in any process, kept on disk and given back as a result.
+"""A claim of the paper: its source, a statement, a rule fixed beforehand, a measurement, and the verdict that follows.
 
-Training an experiment is one kind (``paper.experiments``); probing a model on a corpus is another. A new kind is a
-frozen dataclass at the top of a module (it is pickled for the worker) with the members of ``Need``. Nothing else has to
-know of it::
+A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings(preset) -> tuple[Drawing, ...]``;
+``paper.registry`` gathers them. For example::
 
-    @dataclass(frozen=True, kw_only=True)
-    class Probe:
-        name: str
-        model: str
-        cost = 20.0
-        suffix = ".json"
+    def claims(preset: Preset) -> tuple[Claim, ...]:
+        return (
+            Claim(
+                id="figure2/squared-adam/contrast",
+                source="Figure 2",
+                statement="W^V trained with squared loss and Adam is larger within topics than between them.",
+                rule=above(0),
+                needs=(SQUARED_ADAM,),
+                measure=lambda trained: over_seeds(trained[SQUARED_ADAM.name].contrasts["value"][:, -1]),
+                figure="figure2",
+            ),
+        )
 
-        def key(self, seeds: Seeds) -> dict[str, Any]:
-            return {"probe": self.model, "seeds": list(seeds), "code": code_digest(("probing", "text", "measure"))}
+The verdict never looks at anything but the measurement and the rule: ``holds`` if the 95 % interval is inside the
+rule's, ``fails`` if it is outside on one side, ``undecided`` if it straddles an end (or a run diverged).
 
-        def compute(self, seeds: Seeds) -> bytes: ...  # Heavy imports go inside.
-
-        def restore(self, content: bytes) -> ProbeResult: ...
+What claims and figures rest on is a ``Need``: work that is done once, in any process, kept on disk and given back as a
+result. Training an experiment is one kind (``paper.experiment``), probing a language model another
+(``paper.probe_experiment``). A new kind is a frozen dataclass at the top of a module (it is pickled for the worker)
+with the members of ``Need``; nothing else has to know of it.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -35,80 +42,21 @@ from topicscope.measure.uncertainty import (
     student_interval,
     student_p,
 )
+from topicscope.scale import Item, code_digest
 
 if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
 
 Seeds = tuple[int, ...]
-
-
+# What ``Need.restore`` gave, by the need's name.
 Results = Mapping[str, Any]
-
-
-"""What ``restore`` gave, by the need's name."""
-
-
-@runtime_checkable
-class Need(Protocol):
-    """One piece of work."""
-
-    @property
-    def name(self) -> str:
-        """Readable and unique, with slashes: "figure2/squared-adam"."""
-
-    @property
-    def cost(self) -> float:
-        """Seconds on one idle core with the quick preset's seeds, roughly: orders work and estimates the time left."""
-
-    @property
-    def suffix(self) -> str:
-        """Ending of the file that keeps it."""
-
-    def key(self, seeds: Seeds) -> dict[str, Any]:
-        """Everything that the result depends on, as plain values; the name is not part of it. Equal keys, one work."""
-
-    def compute(self, seeds: Seeds) -> bytes:
-        """Do the work."""
-
-    def restore(self, content: bytes) -> Any:
-        """The result from what ``compute`` returned; an attribute ``seconds`` of it counts as what it took."""
-
-
-def total_cost(needs: Sequence[Need]) -> float:
-    """Of several."""
-    return sum((need.cost for need in needs), start=0.0)
-
-
-# A claim of the paper: its source, a statement, a rule fixed beforehand, a measurement, and the verdict that follows.
-#
-# A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings(preset) -> tuple[Drawing, ...]``;
-# ``paper.registry`` gathers them. For example::
-#
-#     def claims(preset: Preset) -> tuple[Claim, ...]:
-#         return (
-#             Claim(
-#                 id="figure2/squared-adam/contrast",
-#                 source="Figure 2",
-#                 statement="W^V trained with squared loss and Adam is larger within topics than between them.",
-#                 expected="> 0",
-#                 rule=above(0),
-#                 needs=(SQUARED_ADAM,),
-#                 measure=lambda trained: over_seeds(trained[SQUARED_ADAM.name].contrasts["value"][:, -1]),
-#                 figure="figure2",
-#             ),
-#         )
-#
-# The verdict never looks at anything but the measurement and the rule: ``holds`` if the 95 % interval is inside the
-# rule's, ``fails`` if it is outside on one side, ``undecided`` if it straddles an end (or a run diverged).
-
-
 Verdict = Literal["holds", "fails", "undecided", "not run"]
-
-
 Number = float | int | np.floating[Any] | np.integer[Any]
-
-
 Detail = Number | str | None
+# A number that should be zero, up to rounding; excess losses are below 10⁻¹⁵ then.
+ROUNDING = 1e-10
+# Parts of the package that a measurement or a figure depends on, beside what it needs.
+MEASURING = ("settings", "synthetic", "theory", "measure", "paper", "reporting", "randomness.py")
 
 
 @dataclass(frozen=True)
@@ -182,7 +130,7 @@ class Measurement:
     """
 
     values: tuple[float, ...]
-    """The number itself if exact or with a given interval; one a seed; ones and zeros for a proportion."""
+    """The number itself if exact or with a given interval; one per seed; ones and zeros for a proportion."""
 
     kind: Literal["exact", "mean", "proportion", "given"]
 
@@ -232,7 +180,7 @@ def exact(value: Number, **details: Detail) -> Measurement:
 
 
 def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measurement:
-    """One number a seed; their mean is what the claim is about."""
+    """One number per seed; their mean is what the claim is about."""
     return Measurement(tuple(float(value) for value in values), "mean", details)
 
 
@@ -259,6 +207,32 @@ def interval_given(
     return Measurement((float(value),), "given", details, given)
 
 
+@runtime_checkable
+class Need(Protocol):
+    """One piece of work."""
+
+    @property
+    def name(self) -> str:
+        """Readable and unique, with slashes: "figure2/squared-adam"."""
+
+    @property
+    def cost(self) -> float:
+        """Seconds on one idle core with the quick preset's seeds, roughly: orders work and estimates the time left."""
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the file that keeps it."""
+
+    def key(self, seeds: Seeds) -> dict[str, Any]:
+        """Everything that the result depends on, as plain values; the name is not part of it. Equal keys, one work."""
+
+    def compute(self, seeds: Seeds) -> bytes:
+        """Do the work."""
+
+    def restore(self, content: bytes) -> Any:
+        """The result from what ``compute`` returned; an attribute ``seconds`` of it counts as what it took."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One statement of the paper (or of ours beside it), and how it is decided."""
@@ -272,15 +246,16 @@ class Claim:
     statement: str
     """One sentence that the measured number can show to be wrong."""
 
-    expected: float | int | str
-    """What the number should be, or the condition on it in words ("> 0")."""
-
     rule: Rule
 
     measure: Callable[[Results], Measurement]
     """From the results of ``needs``, by name, to the number; an exact claim takes none."""
 
     needs: tuple[Need, ...] = ()
+
+    expected: float | int | str | None = None
+    """What the number should be, or the condition on it in words; that of the rule ("> 0") if none is given."""
+
     unit: str = ""
     figure: str = ""
     """Name of the figure that shows it."""
@@ -294,7 +269,7 @@ class Claim:
     @property
     def cost(self) -> float:
         """Seconds that what it needs takes; 0 for theory."""
-        return total_cost(self.needs)
+        return sum((need.cost for need in self.needs), start=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -362,7 +337,7 @@ def row(
         "id": claim.id,
         "source": claim.source,
         "statement": claim.statement,
-        "expected": claim.expected,
+        "expected": rule_text(claim.rule) if claim.expected is None else claim.expected,
         "measured": interval.value if interval else None,
         "low": interval.low if interval and bounded else None,
         "high": interval.high if interval and bounded else None,
@@ -406,23 +381,66 @@ def _plain(value: Detail) -> float | str | None:
     return float(value) if np.isfinite(value) else None
 
 
-# Kinds of claims on exact numbers: what is expected and the rule are one statement, said once.
-
-
-# A number that should be zero, up to rounding; excess losses are below 10⁻¹⁵ then.
-ROUNDING = 1e-10
+def claim_on(need: Need, measure: Callable[[Any], Measurement], **claim: Any) -> Claim:
+    """A claim on one result: that of an experiment, say."""
+    return Claim(needs=(need,), measure=lambda results: measure(results[need.name]), **claim)
 
 
 def zero(**claim: Any) -> Claim:
-    """The number, least at zero, is there up to rounding."""
+    """A claim that an exact number, least at zero, is there up to rounding."""
     return Claim(expected=0.0, rule=below(ROUNDING), **claim)
 
 
 def equal(value: Number, tolerance: float = ROUNDING, **claim: Any) -> Claim:
-    """The number is this one."""
+    """A claim that an exact number is this one."""
     return Claim(expected=float(value), rule=near(value, tolerance), **claim)
 
 
-def larger(than: Number, **claim: Any) -> Claim:
-    """The number is above this one."""
-    return Claim(expected=f"> {than:g}", rule=above(than), **claim)
+@dataclass(frozen=True)
+class Measured:
+    """A claim's measurement, and the seconds that it took with the work that it needs."""
+
+    measurement: Measurement
+    seconds: float
+
+    def dump(self) -> bytes:
+        """As JSON; a run without a number is null."""
+        found = self.measurement
+        content = {
+            "values": [_plain(value) for value in found.values],
+            "kind": found.kind,
+            "given": plain_details(asdict(found.given)) if found.given else None,
+            "details": plain_details(found.details),
+            "seconds": self.seconds,
+        }
+        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+
+    @classmethod
+    def restore(cls, content: bytes) -> "Measured":
+        """What ``dump`` wrote."""
+        found = json.loads(content)
+        values = tuple(_number(value) for value in found["values"])
+        given = Given(**{name: _number(value) for name, value in found["given"].items()}) if found["given"] else None
+        return cls(Measurement(values, found["kind"], found["details"], given), found["seconds"])
+
+
+def _number(value: float | None) -> float:
+    return np.nan if value is None else float(value)
+
+
+def need_item(need: Need, seeds: Seeds) -> Item[tuple[Need, Seeds]]:
+    """A need as work that is done in any process and kept."""
+    return Item(need.name, need.key(seeds), (need, seeds), suffix=need.suffix)
+
+
+def compute_need(run: tuple[Need, Seeds]) -> bytes:
+    """Do it, in whatever process this is called."""
+    need, seeds = run
+    return need.compute(seeds)
+
+
+def item_of(asked: Claim | Drawing, seeds: Seeds) -> Item[Claim | Drawing]:
+    """Measuring a claim, or drawing a figure, as work that is kept: it depends on needs and on code."""
+    kind, name = ("claim", asked.id) if isinstance(asked, Claim) else ("drawing", asked.name)
+    needs = [need_item(need, seeds).digest for need in asked.needs]
+    return Item(name, {kind: name, "needs": needs, "code": code_digest(MEASURING)}, asked, suffix=".json")

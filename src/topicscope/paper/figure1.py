@@ -1,12 +1,13 @@
 """Figure 1: all parts trained. Topics in W^E⊤W^E and in W^E⊤W^V W^E, for four combinations of loss and optimiser."""
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.blocks import pattern, stand_out
-from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, over_seeds
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, claim_on, over_seeds
 from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
     ALL_PARTS,
@@ -51,7 +52,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     return (Drawing(name="figure1", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
 
 
-def contrast(trained: Trained, which: str) -> Measurement:
+def contrast(which: str, trained: Trained) -> Measurement:
     """The final same- minus different-topic average, with what it was before training."""
     rows = trained.contrasts[which]
     matrices = products(trained, which)
@@ -83,29 +84,27 @@ def _combination(experiment: Experiment) -> list[Claim]:
     training = experiment.settings.training
     words = f"all parts trained with {combination_name(training.loss, training.optimizer)}"
     claims = [
-        Claim(
+        claim_on(
+            experiment,
+            partial(contrast, which),
             id=f"{experiment.name}/{which}-contrast",
             source="Figure 1",
             statement=f"With {words}, {matrix} is on average larger between words of one topic than of two.",
-            expected="> 0",
             rule=above(0.0),
-            needs=(experiment,),
-            measure=lambda trained, which=which: contrast(trained[experiment.name], which),  # type: ignore[misc]
             figure="figure1",
         )
         for which, matrix in MATRICES.items()
     ]
-    blocks = Claim(
+    blocks = claim_on(
+        experiment,
+        visibility,
         id=f"{experiment.name}/blocks",
         source="Figure 1",
         # A diagonal alone is in any W^E⊤W^E, untrained too: a claim that took it for the pattern could not fail.
         statement=f"With {words}, W^E⊤W^E shows blocks: same-topic entries stand out of the background by more than "
         "its deviation.",
-        expected="> 1",
         unit="standard deviations of the background",
         rule=above(1.0),
-        needs=(experiment,),
-        measure=lambda trained: visibility(trained[experiment.name]),
         figure="figure1",
     )
     return [*claims, blocks]

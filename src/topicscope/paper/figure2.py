@@ -1,23 +1,24 @@
 """Figure 2: W^V trained alone, one-hot embeddings, uniform attention, L2; each combination by its own rule."""
 
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.blocks import ClassAverages, centred_columns, class_averages, pattern, stand_out
-from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, near, over_seeds
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, claim_on, near, over_seeds
 from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
     COMBINATIONS,
     FRAMES,
     LDA,
-    RIDGE,
+    MILD_L2,
     SLIGHTLY,
     UNIFORM,
     combination_id,
     combination_name,
+    paper_moments,
     settings,
     steps_of,
 )
@@ -28,7 +29,7 @@ from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
-from topicscope.theory.finite_documents import Moments, finite_optimum, gradient_descent, moments, population_loss
+from topicscope.theory.finite_documents import finite_optimum, gradient_descent, population_loss
 
 if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
@@ -45,7 +46,7 @@ CLASSES = {
     "mask_column": "[MASK] column",
 }
 # Documents of the large-sample cross-entropy optimum, which has six entries to determine.
-SAMPLE_DOCUMENTS = 10_000
+CONVEX_OPTIMUM_DOCUMENTS = 10_000
 
 
 def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
@@ -53,21 +54,15 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return Experiment(
         name=f"figure2/{combination_id(loss, optimizer)}",
         reproduces="Figure 2",
-        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=RIDGE, snapshots=FRAMES),
+        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=MILD_L2, snapshots=FRAMES),
     )
-
-
-@cache
-def paper_moments() -> Moments:
-    """Exact moments of the paper's documents."""
-    return moments(TopicModel.from_settings(LDA), Masking())
 
 
 @cache
 def large_sample() -> Bags:
     """Documents that stand for the population where cross-entropy has no closed form."""
     model, draw = TopicModel.from_settings(LDA), generator(0, Purpose.THEORY)
-    documents = sample_documents(model, SAMPLE_DOCUMENTS, generator=draw)
+    documents = sample_documents(model, CONVEX_OPTIMUM_DOCUMENTS, generator=draw)
     return Bags.of(mask_documents(documents, Masking(), model.vocabulary, generator=draw), model.vocabulary)
 
 
@@ -86,7 +81,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         for combination, each in chosen.items()
     ]
     adam, sgd = chosen["squared", "adam"], chosen["squared", "sgd"]
-    optimum = finite_optimum(paper_moments(), RIDGE)
+    optimum = finite_optimum(paper_moments(), MILD_L2)
     return (
         *contrasts,
         *_class_claims(adam, optimum, "the ridge optimum for finite documents at the run's λ"),
@@ -114,30 +109,28 @@ def contrast_claim(experiment: Experiment, source: str, figure: str) -> Claim:
     """Blocks in the sign of the contrast, columns centred as softmax sees them."""
     training = experiment.settings.training
     words = combination_name(training.loss, training.optimizer)
-    return Claim(
+    return claim_on(
+        experiment,
+        centred_contrast,
         id=f"{experiment.name}/contrast",
         source=source,
         statement=f"W^V trained with {words} is on average larger within topics than between them.",
-        expected="> 0",
         rule=above(0.0),
-        needs=(experiment,),
-        measure=lambda trained: centred_contrast(trained[experiment.name]),
         figure=figure,
     )
 
 
 def block_claim(experiment: Experiment, source: str, figure: str, words: str) -> Claim:
     """Blocks that an eye sees, beside the sign of the contrast."""
-    return Claim(
+    return claim_on(
+        experiment,
+        block_visibility,
         id=f"{experiment.name}/blocks",
         source=source,
         statement=f"W^V trained {words} shows blocks and not a diagonal alone: same-topic entries stand out of the "
         "background by more than its deviation.",
-        expected="> 1",
         unit="standard deviations of the background",
         rule=above(1.0),
-        needs=(experiment,),
-        measure=lambda trained: block_visibility(trained[experiment.name]),
         figure=figure,
     )
 
@@ -168,16 +161,15 @@ def excess_claim(experiment: Experiment, source: str) -> Claim:
     """The objective against its optimum: what is left of the gain over the best constant prediction."""
     training = experiment.settings.training
     kind = "the exact optimum" if training.loss == "squared" else "the convex optimum of a large sample"
-    return Claim(
+    return claim_on(
+        experiment,
+        excess,
         id=f"{experiment.name}/excess-loss",
         source=source,
         statement=f"{training.steps:,} steps with {combination_name(training.loss, training.optimizer)} take W^V to "
         f"its optimum: the objective is above {kind} by less than 10 % of the gain of that over W^V = 0.",
-        expected="< 0.1",
         unit="of the gain",
         rule=SLIGHTLY,
-        needs=(experiment,),
-        measure=lambda trained: excess(trained[experiment.name]),
         figure="figure2",
     )
 
@@ -205,15 +197,15 @@ def _class_claims(experiment: Experiment, target: Float[np.ndarray, "token token
     averages = class_averages(target, TopicModel.from_settings(LDA).word_topics)
     training = experiment.settings.training
     return [
-        Claim(
+        claim_on(
+            experiment,
+            partial(_class_average, name),
             id=f"{experiment.name}/{name.replace('_', '-')}",
             source="Figure 2",
             statement=f"The {label} average of W^V trained with {combination_name(training.loss, training.optimizer)} "
             f"is that of {words}.",
             expected=round(_number(averages, name), 5),
             rule=near(_number(averages, name), _tolerance(averages, name)),
-            needs=(experiment,),
-            measure=lambda trained, name=name: _class_average(trained[experiment.name], name),  # type: ignore[misc]
             figure="figure2",
             ours=True,
         )
@@ -225,7 +217,7 @@ def _tolerance(averages: ClassAverages, name: str) -> float:
     return min(TOLERANCE * _contrast(averages), abs(_number(averages, name) - UNTRAINED) / 2)
 
 
-def _class_average(trained: Trained, name: str) -> Measurement:
+def _class_average(name: str, trained: Trained) -> Measurement:
     """A class average, and how far the runs are from the optimum."""
     optimum = finite_optimum(paper_moments(), trained.settings.training.l2)
     matrices = trained.value_products
@@ -258,13 +250,13 @@ def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
         panels[combination_name(training.loss, training.optimizer)] = (
             centred_columns(matrix) if training.loss == "cross_entropy" else matrix
         )
-    cross_entropy = centred_columns(convex_optimum(RIDGE).matrix(LDA.topics, LDA.words))
+    cross_entropy = centred_columns(convex_optimum(MILD_L2).matrix(LDA.topics, LDA.words))
     panels |= {
         # On its own colour scale: on the optimum's, what SGD has reached would be white.
         "optimum (SGD is far from it: other colours)": cross_entropy,
         "optimum": cross_entropy,
         "gradient descent at this step": trajectory(experiments[2]),
-        "ridge optimum": finite_optimum(paper_moments(), RIDGE),
+        "ridge optimum": finite_optimum(paper_moments(), MILD_L2),
     }
     names = list(panels)
     steps = experiments[0].settings.training.steps

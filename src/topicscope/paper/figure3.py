@@ -8,8 +8,18 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, exact, interval_given
-from topicscope.paper.probing import Probed, Probing, available, models_of, probing, untrained, why_unavailable
-from topicscope.paper.tables1_5 import FRACTIONS, described, slug
+from topicscope.paper.probe_experiment import (
+    FRACTIONS,
+    Probed,
+    Probing,
+    described,
+    models_of,
+    probe_claim,
+    probing,
+    slug,
+    untrained,
+    why_unavailable,
+)
 from topicscope.probing.settings import PAPER_WORDS
 
 if TYPE_CHECKING:
@@ -23,7 +33,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The figure, of all trained models that can be probed."""
-    needs = tuple(need for need in _trained(preset) if available(need))
+    needs = tuple(need for need in _trained(preset) if not why_unavailable(need.model))
     return (Drawing(name="figure3", needs=needs, draw=partial(_draw_words, needs)),) if needs else ()
 
 
@@ -34,42 +44,39 @@ def _trained(preset: Preset) -> list[Probing]:
 def _word_claims(need: Probing) -> list[Claim]:
     """On its nine words, and on all words at two thresholds."""
     model = described(need.model)
-    common = {
-        "source": "Figure 3",
-        "needs": available(need),
-        "figure": "figure3",
-        "unavailable": why_unavailable(need.model),
-    }
     return [
-        Claim(
+        probe_claim(
+            need,
+            _word_average,
             id=f"figure3/{slug(need.model)}/average",
+            source="Figure 3",
             statement=f"In {model}, Figure 3's nine words have a larger average cosine (word-embedding matrix) within "
             "their three topics than between them.",
-            expected="> 0",
             rule=above(0),
-            measure=partial(_word_average, need),
             unit="same − different topic",
-            **common,  # type: ignore[arg-type]
+            figure="figure3",
         ),
-        Claim(
+        probe_claim(
+            need,
+            _word_margin,
             id=f"figure3/{slug(need.model)}/every-pair",
+            source="Figure 3",
             statement=f"In {model}, every two of Figure 3's words of one topic have a larger cosine "
             "(word-embedding matrix) than any two of different topics.",
-            expected="> 0",
             rule=above(0),
-            measure=partial(_word_margin, need),
             unit="smallest same − largest different",
-            **common,  # type: ignore[arg-type]
+            figure="figure3",
         ),
-        Claim(
+        probe_claim(
+            need,
+            _unambiguous,
             id=f"figure3/{slug(need.model)}/unambiguous",
+            source="Figure 3",
             statement=f"In {model} on wiki-sample, the cosine ratio (embedding layer's output) of words that are "
             "likely under few topics (threshold 0.0005) is larger than that of more ambiguous words (0.002).",
-            expected="> 1",
             rule=above(1),
-            measure=partial(_unambiguous, need),
             unit="ratio at 0.0005 / at 0.002",
-            **common,  # type: ignore[arg-type]
+            figure="figure3",
         ),
     ]
 
@@ -82,12 +89,12 @@ def _word_topics(found: Probed) -> tuple[Bool[np.ndarray, " pair"], Float[np.nda
     return labels[first] == labels[second], found.cosines[first, second]
 
 
-def _word_average(need: Probing, results: Results) -> Measurement:
-    same, cosines = _word_topics(results[need.name])
+def _word_average(found: Probed) -> Measurement:
+    same, cosines = _word_topics(found)
     if not same.any() or same.all():
-        return exact(np.nan, words=len(results[need.name].words))
+        return exact(np.nan, words=len(found.words))
     inside, outside = float(cosines[same].mean()), float(cosines[~same].mean())
-    return exact(inside - outside, same=inside, different=outside, exact_p=_partition_p(results[need.name]))
+    return exact(inside - outside, same=inside, different=outside, exact_p=_partition_p(found))
 
 
 def _partition_p(found: Probed) -> float:
@@ -106,16 +113,16 @@ def _partition_p(found: Probed) -> float:
     return float(np.mean(np.array(sums) >= cosines[same].sum() - 1e-9))
 
 
-def _word_margin(need: Probing, results: Results) -> Measurement:
-    same, cosines = _word_topics(results[need.name])
+def _word_margin(found: Probed) -> Measurement:
+    same, cosines = _word_topics(found)
     if not same.any() or same.all():
-        return exact(np.nan, words=len(results[need.name].words))
+        return exact(np.nan, words=len(found.words))
     return exact(cosines[same].min() - cosines[~same].max(), smallest_same=cosines[same].min())
 
 
-def _unambiguous(need: Probing, results: Results) -> Measurement:
+def _unambiguous(found: Probed) -> Measurement:
     """The ends are those of the two intervals put together: too wide, as the two ratios share words."""
-    few, many = (results[need.name].row(fraction, "one")["cosine"] for fraction in (FRACTIONS[0], FRACTIONS[-1]))
+    few, many = (found.row(fraction, "one")["cosine"] for fraction in (FRACTIONS[0], FRACTIONS[-1]))
     if any(contrast[name] is None for contrast in (few, many) for name in ("ratio", "low", "high")):
         return interval_given(np.nan, np.nan, np.nan)
     value, low, high = few["ratio"] / many["ratio"], few["low"] / many["high"], few["high"] / many["low"]

@@ -1,13 +1,27 @@
-"""Claims by the rule of two stages (``measure/stages.py``), the same for Figures 4 and 5."""
+"""Figure 4: two stages of training, over a map of optimisers, learning rates, initial scales and losses.
+
+The rule of two stages (``measure/stages.py``) and its two claims (``stage_claims``) are the same for Figure 5.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, plateau, stages, turning
-from topicscope.paper.claim import Claim, Drawing, Measurement, Need, Preset, Results, above, below, over_seeds
+from topicscope.paper.claim import (
+    Claim,
+    Drawing,
+    Measurement,
+    Need,
+    Preset,
+    Results,
+    above,
+    below,
+    claim_on,
+    over_seeds,
+)
 from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import FRAMES, LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
 from topicscope.settings import Part
@@ -16,84 +30,17 @@ from topicscope.settings.training import Loss, Optimizer
 if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
 
-
-def stage_claims(
-    name: str,
-    need: Need,
-    *,
-    source: str,
-    figure: str,
-    steps: int,
-    where: str,
-    stages_of: Callable[[Results], list[Stages]],
-) -> list[Claim]:
-    """The two conditions of the rule, each a number; a run whose keys and queries never move has neither."""
-    return [
-        Claim(
-            id=f"{name}/growth",
-            source=source,
-            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
-            f"{steps:,} steps ({where}).",
-            expected="> 1/3",
-            unit="of the growth",
-            rule=above(LEAST_GROWTH),
-            needs=(need,),
-            measure=lambda results: growth(stages_of(results)),
-            figure=figure,
-        ),
-        Claim(
-            id=f"{name}/length",
-            source=source,
-            statement=f"Stage 1 takes at least 5 % of {steps:,} steps and ends within them ({where}).",
-            expected="> 0.05",
-            unit="of the steps, 0 if stage 1 does not end",
-            rule=above(LEAST_STEPS),
-            needs=(need,),
-            measure=lambda results: over_seeds([_ended(each.steps, each) for each in stages_of(results)]),
-            figure=figure,
-        ),
-    ]
-
-
-def growth(found: list[Stages]) -> Measurement:
-    """The share of ‖W^V‖'s growth by the end of stage 1, a number a run."""
-    ends = [each.end for each in found if each.end is not None]
-    return over_seeds(
-        [_ended(each.growth, each) for each in found],
-        stage_1_ends_at=float(np.mean(ends)) if ends else None,
-        runs_with_two_stages=float(np.mean([each.two for each in found])),
-    )
-
-
-def _ended(share: float, of: Stages) -> float:
-    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
-    return share if of.end is not None or np.isnan(share) else 0.0
-
-
-# Figure 4: two stages of training, over a map of optimisers, learning rates, initial scales and losses.
-
-
 # As many as in the paper's figure.
 STEPS = 1_000
-
-
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
-
-
 # Learning rates by optimiser: one small and one large.
 RATES: dict[Optimizer, tuple[float, ...]] = {"sgd": (0.3, 3.0), "adam": (0.001, 0.01)}
-
-
 SCALES = (0.001, 0.02)
-
-
 MORE_RATES: dict[Optimizer, tuple[float, ...]] = {
     "sgd": (0.3, 1.0, 3.0, 10.0),
     "momentum": (0.3,),
     "adam": (0.0001, 0.001, 0.01),
 }
-
-
 MORE_SCALES = (0.0001, 0.001, 0.005, 0.02)
 
 
@@ -130,12 +77,8 @@ class Cell:
 # A witness for "with certain initialization and learning rate settings" (§5.1): near zero, cross-entropy, plain SGD,
 # and a rate at which keys and queries should take off about half-way (at rate 1 they do after some 1,500 steps).
 EXPECTED = (Cell("cross_entropy", "sgd", 3.0, 0.001),)
-
-
 # Where §8.1 says that they are not usually visible: the common defaults.
 DEFAULTS = tuple(Cell(loss, "adam", 0.001, 0.02) for loss in LOSSES)
-
-
 # Drawn side by side: the witness, the same with squared loss, and a common default.
 SHOWN = (*EXPECTED, Cell("squared", "sgd", 3.0, 0.001), DEFAULTS[0])
 
@@ -175,11 +118,64 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     )
 
 
+def stage_claims(
+    name: str,
+    need: Need,
+    *,
+    source: str,
+    figure: str,
+    steps: int,
+    where: str,
+    stages_of: Callable[[Any], list[Stages]],
+) -> list[Claim]:
+    """The two conditions of the rule, each a number; a run whose keys and queries never move has neither."""
+    return [
+        claim_on(
+            need,
+            lambda result: growth(stages_of(result)),
+            id=f"{name}/growth",
+            source=source,
+            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
+            f"{steps:,} steps ({where}).",
+            expected="> 1/3",
+            unit="of the growth",
+            rule=above(LEAST_GROWTH),
+            figure=figure,
+        ),
+        claim_on(
+            need,
+            lambda result: over_seeds([_ended(each.steps, each) for each in stages_of(result)]),
+            id=f"{name}/length",
+            source=source,
+            statement=f"Stage 1 takes at least 5 % of {steps:,} steps and ends within them ({where}).",
+            unit="of the steps, 0 if stage 1 does not end",
+            rule=above(LEAST_STEPS),
+            figure=figure,
+        ),
+    ]
+
+
+def growth(found: list[Stages]) -> Measurement:
+    """The share of ‖W^V‖'s growth by the end of stage 1, a number a run."""
+    ends = [each.end for each in found if each.end is not None]
+    return over_seeds(
+        [_ended(each.growth, each) for each in found],
+        stage_1_ends_at=float(np.mean(ends)) if ends else None,
+        runs_with_two_stages=float(np.mean([each.two for each in found])),
+    )
+
+
+def _ended(share: float, of: Stages) -> float:
+    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
+    return share if of.end is not None or np.isnan(share) else 0.0
+
+
 def stages_of(trained: Trained) -> list[Stages]:
     """Each seed's stages."""
     norms = trained.norms
     return [
-        stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value"))) for seed in _seeds(trained)
+        stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value")))
+        for seed in range(len(trained.seeds))
     ]
 
 
@@ -197,13 +193,15 @@ def _two_stages(cell: Cell) -> list[Claim]:
         figure="figure4",
         steps=STEPS,
         where=cell.words,
-        stages_of=lambda trained: stages_of(trained[experiment.name]),
+        stages_of=stages_of,
     )
 
 
 def _default(cell: Cell) -> Claim:
     experiment = cell.experiment()
-    return Claim(
+    return claim_on(
+        experiment,
+        lambda trained: growth(stages_of(trained)),
         id=f"{experiment.name}/no-two-stages",
         source="§8.1",
         statement=f"Training is not visibly two-stage at common defaults ({cell.words}): by the end of stage 1 ‖W^V‖ "
@@ -211,8 +209,6 @@ def _default(cell: Cell) -> Claim:
         expected="< 1/3",
         unit="of the growth",
         rule=below(LEAST_GROWTH),
-        needs=(experiment,),
-        measure=lambda trained: growth(stages_of(trained[experiment.name])),
         figure="figure4-map",
     )
 
@@ -224,7 +220,6 @@ def _map_claim(chosen: tuple[Cell, ...]) -> Claim:
         source="Figure 4",
         statement="Two stages appear for a wide variety of optimisers and hyper-parameters: in more than half of the "
         f"{len(chosen)} settings of the map.",
-        expected="> 0.5",
         unit="of the settings",
         rule=above(0.5),
         needs=experiments,
@@ -254,28 +249,26 @@ def _map_share(cells: list[Trained]) -> Measurement:
 def _second_stage(cell: Cell) -> list[Claim]:
     experiment = cell.experiment()
     return [
-        Claim(
+        claim_on(
+            experiment,
+            lambda trained: _over_ended(trained, _plateau),
             id=f"{experiment.name}/plateau",
             source="§8.1",
             statement="In stage 2 ‖W^V‖ plateaus: a step adds less than half of what a step of stage 1 adds "
             f"({cell.words}).",
-            expected="< 0.5",
             unit="of stage 1's growth a step",
             rule=below(0.5),
-            needs=(experiment,),
-            measure=lambda trained: _over_ended(trained[experiment.name], _plateau),
             figure="figure4",
         ),
-        Claim(
+        claim_on(
+            experiment,
+            lambda trained: _over_ended(trained, _turning),
             id=f"{experiment.name}/rotation",
             source="§8.1",
             statement="In stage 2 W^V rotates with nearly constant norm: over 10 steps it turns by more than its norm "
             f"changes ({cell.words}).",
-            expected="> 1",
             unit="angle over relative change of norm",
             rule=above(1.0),
-            needs=(experiment,),
-            measure=lambda trained: _over_ended(trained[experiment.name], _turning),
             figure="figure4",
         ),
     ]
@@ -295,10 +288,6 @@ def _plateau(trained: Trained, seed: int, end: int) -> float:
 
 def _turning(trained: Trained, seed: int, end: int) -> float:
     return turning(trained.steps, trained.norms["value"][seed], trained.rotation[seed], end)
-
-
-def _seeds(trained: Trained) -> range:
-    return range(len(trained.seeds))
 
 
 def _draw_norms(trained: Results) -> "Drawn":

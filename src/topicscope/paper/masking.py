@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from topicscope.paper import figure10
-from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, near
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim_on, near
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure2 import centred_contrast
 from topicscope.paper.setups import LOSS_WORDS, MORE_ATTENTION, ONE_HOT, UNIFORM_ATTENTION, settings, steps_of
@@ -49,7 +49,9 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         masked, hidden = all_masked(preset, loss), hidden_keys(preset, loss)
         found += [
             _value(masked, f"With p_c = p_r = 0 ({LOSS_WORDS[loss]})"),
-            Claim(
+            claim_on(
+                masked,
+                same_topic_ratio,
                 id=f"{masked.name}/attention",
                 source="§3.2",
                 statement=f"With p_c = p_r = 0 ({LOSS_WORDS[loss]}) attention between words stays blind to topics: "
@@ -57,22 +59,19 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 expected=1.0,
                 unit="ratio of average attention",
                 rule=near(1.0, UNIFORM_WITHIN),
-                needs=(masked,),
-                measure=lambda trained, name=masked.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
                 figure="masking",
                 ours=True,
             ),
             _value(hidden, f"With masked keys hidden ({LOSS_WORDS[loss]})"),
-            Claim(
+            claim_on(
+                hidden,
+                same_topic_ratio,
                 id=f"{hidden.name}/attention",
                 source="§3.2",
                 statement=f"With masked keys hidden ({LOSS_WORDS[loss]}) words attend more to other words of their "
                 "topic than to words of other topics.",
-                expected="> 1.05",
                 unit="ratio of average attention",
                 rule=MORE_ATTENTION,
-                needs=(hidden,),
-                measure=lambda trained, name=hidden.name: same_topic_ratio(trained[name]),  # type: ignore[misc]
                 figure="masking",
                 ours=True,
             ),
@@ -102,14 +101,13 @@ def _draw(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
 
 
 def _value(experiment: Experiment, words: str) -> Claim:
-    return Claim(
+    return claim_on(
+        experiment,
+        centred_contrast,
         id=f"{experiment.name}/value",
         source="§3.2",
         statement=f"{words}, the trained W^V is on average larger within topics than between them.",
-        expected="> 0",
         rule=above(0.0),
-        needs=(experiment,),
-        measure=lambda trained: centred_contrast(trained[experiment.name]),
         figure="masking",
         ours=True,
     )

@@ -1,13 +1,14 @@
 """§2.3: the main conclusions under other documents, and where the theory's disjoint topics are broken."""
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.paper import figure10, table3
-from topicscope.paper.claim import Claim, Drawing, Preset, Results, above
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim_on
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
@@ -142,41 +143,38 @@ def _all_parts(
 
 
 def _value_claim(name: str, words: str, experiment: Experiment) -> Claim:
-    return Claim(
+    return claim_on(
+        experiment,
+        centred_contrast,
         id=f"robustness/{name}/value",
         source="§2.3",
         statement=f"With {words}, the trained W^V is on average larger within topics than between them.",
-        expected="> 0",
         rule=above(0.0),
-        needs=(experiment,),
-        measure=lambda trained: centred_contrast(trained[experiment.name]),
         figure="robustness",
     )
 
 
 def _attention_claim(name: str, words: str, experiment: Experiment) -> Claim:
-    return Claim(
+    return claim_on(
+        experiment,
+        same_topic_ratio,
         id=f"robustness/{name}/attention",
         source="§2.3",
         statement=f"With {words}, words attend more to other words of their topic than to words of other topics.",
-        expected="> 1.05",
         unit="ratio of average attention",
         rule=MORE_ATTENTION,
-        needs=(experiment,),
-        measure=lambda trained: same_topic_ratio(trained[experiment.name]),
         figure="robustness",
     )
 
 
 def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
-    return Claim(
+    return claim_on(
+        experiment,
+        partial(contrast, "embedding"),
         id=f"robustness/{name}/embedding",
         source="§2.3",
         statement=f"With {words} and all parts trained, W^E⊤W^E is larger between words of one topic than of two.",
-        expected="> 0",
         rule=above(0.0),
-        needs=(experiment,),
-        measure=lambda trained: contrast(trained[experiment.name], "embedding"),
         figure="robustness-embedding",
     )
 

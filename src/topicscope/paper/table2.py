@@ -8,9 +8,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-from topicscope.paper.claim import Claim, Detail, Drawing, Measurement, Preset, Results, above, below
-from topicscope.paper.probing import Probing, available, models_of, probing, untrained, why_unavailable
-from topicscope.paper.tables1_5 import FRACTIONS, TABLE_2, described, measured, slug, tested
+from topicscope.paper.claim import Claim, Detail, Measurement, Preset, above, below
+from topicscope.paper.probe_experiment import (
+    FRACTIONS,
+    Probed,
+    Probing,
+    described,
+    measured,
+    models_of,
+    probe_claim,
+    probing,
+    slug,
+    tested,
+    untrained,
+)
+
+# Table 2, BERT, one row per threshold: attention of same-topic and of top co-occurring pairs, cosine of the same.
+TABLE_2 = ((0.00659, 0.00751, 0.468, 0.316), (0.00621, 0.00695, 0.461, 0.311), (0.00597, 0.00677, 0.425, 0.323))
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -22,11 +36,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         for make in (_top_attention, _top_cosine, _matched_attention, _matched_cosine)
         for fraction in FRACTIONS
     )
-
-
-def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """None: Table 2 is two numbers a row."""
-    return ()
 
 
 def _top_attention(need: Probing, fraction: float) -> Claim:
@@ -62,7 +71,6 @@ def _matched_attention(need: Probing, fraction: float) -> Claim:
         fraction,
         "section8.2/attention",
         "give each other more attention than words of different topics of equal co-occurrence, frequency and distance",
-        expected="> 1",
         rule=above(1),
         unit="same / different topic, matched",
         ours=True,
@@ -76,7 +84,6 @@ def _matched_cosine(need: Probing, fraction: float) -> Claim:
         "section8.2/cosine",
         "have more similar embeddings (embedding layer's output) than words of different topics of equal co-occurrence "
         "and frequency",
-        expected="> 0",
         rule=above(0),
         unit="same − different topic, matched",
         ours=True,
@@ -87,33 +94,32 @@ def _claim(need: Probing, fraction: float, name: str, what: str, **claim: Any) -
     """On words of one topic in one model; the name says which comparison, and of what."""
     about, measure = name.split("/")
     source, compare = {"table2": ("Table 2", _top), "section8.2": ("§8.2", _matched)}[about]
-    return Claim(
+    return probe_claim(
+        need,
+        partial(compare, fraction, measure),
         id=f"{about}/{slug(need.model)}/{measure}-{fraction:g}",
         source=source,
         statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic {what}.",
-        measure=partial(compare, need, fraction, measure),
-        needs=available(need),
-        unavailable=why_unavailable(need.model),
         **claim,
     )
 
 
-def _top(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
+def _top(fraction: float, measure: str, found: Probed) -> Measurement:
     """The ratio for attention, the difference for cosine; intervals over words and LDA seeds, no test."""
-    row = results[need.name].row(fraction, "one")
+    row = found.row(fraction, "one")
     top = row["top_co_occurring"]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
     same, different = top[measure]["same"], top[measure]["different"]
     return measured(top[measure], number=number, same_topic=same, top_co_occurring=different, pairs=top["pairs"])
 
 
-def _matched(need: Probing, fraction: float, measure: str, results: Results) -> Measurement:
+def _matched(fraction: float, measure: str, found: Probed) -> Measurement:
     """The ratio for attention, the difference for cosine.
 
     Both intervals leave each topic out in turn and hold LDA seeds, the ratio's draws articles too; and the ratio must
     pass a permutation test over words.
     """
-    row = results[need.name].row(fraction, "one")
+    row = found.row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
     number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
     # How often the matched pairs still co-occur: what matching leaves of the difference that it is to remove.

@@ -11,7 +11,7 @@ import numpy as np
 
 from topicscope.measure.attention import ImpliedWeights, implied_weights
 from topicscope.paper import figure10
-from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, over_seeds, within
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, claim_on, over_seeds, within
 from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained
 from topicscope.paper.setups import (
     COMBINATIONS,
@@ -102,15 +102,14 @@ def same_topic_ratio(trained: Trained) -> Measurement:
 def _order(experiment: Experiment, words: str) -> Claim:
     name = experiment.name.removeprefix("figure10/joint").removeprefix("table3/value-frozen")
     place = "value-trained" if experiment.name.startswith("figure10") else "value-frozen"
-    return Claim(
+    return claim_on(
+        experiment,
+        same_topic_ratio,
         id=f"table3/{place}{name}/same-topic",
         source="Table 3",
         statement=f"Words attend more to other words of their topic than to words of other topics ({words}).",
-        expected="> 1.05",
         unit="ratio of average attention",
         rule=MORE_ATTENTION,
-        needs=(experiment,),
-        measure=lambda trained: same_topic_ratio(trained[experiment.name]),
         figure="table3",
     )
 
@@ -121,30 +120,29 @@ def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Cl
     words = "trained too" if value_trained else "frozen at Theorem 2's"
     best = minimise(landscape())
     claims = [
-        Claim(
+        claim_on(
+            experiment,
+            lambda trained: _weighted_average(trained, best.weighted_average),
             id=f"{experiment.name}/interval",
             source="Theorem 3",
             statement=f"With documents of τ = 2 topics and W^V {words}, the trained attention's weighted average "
             "((v − 1)α̂ + β̂)/v is inside Theorem 3's interval.",
             expected=f"between {bounds.low:.4g} and {bounds.high:.6g}",
             rule=within(bounds.low, bounds.high),
-            needs=(experiment,),
-            measure=lambda trained: _weighted_average(trained[experiment.name], best.weighted_average),
             figure="table3",
         )
     ]
     if not value_trained:
         claims.append(
-            Claim(
+            claim_on(
+                experiment,
+                lambda trained: landscape_excess(implied(trained)),
                 id=f"{experiment.name}/exact-optimum",
                 source="Theorem 3",
                 statement="With documents of τ = 2 topics and W^V frozen at Theorem 2's, the trained attention's "
                 "(α̂, β̂) is as good as the exact optimum: less than 10 % of its gain over uniform attention is missing.",
-                expected="< 0.1",
                 unit="of the gain",
                 rule=SLIGHTLY,
-                needs=(experiment,),
-                measure=lambda trained: landscape_excess(implied(trained[experiment.name])),
                 figure="table3",
                 ours=True,
             )

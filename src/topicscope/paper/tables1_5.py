@@ -1,10 +1,13 @@
-"""What the paper prints about natural language: Tables 1 and 2."""
+"""Tables 1 and 5: same- over different-topic averages of language models, beside what the paper prints.
 
-import re
+The rules are the paper's sentences: a trained model's ratios are above 1, an untrained one's within 2 % of 1. A head's
+claim has the p-value that holds for all heads of its model (maximum statistic).
+"""
+
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -22,26 +25,30 @@ from topicscope.paper.claim import (
     interval_given,
     near,
 )
-from topicscope.paper.probing import Probed, Probing, Row, available, models_of, probing, untrained, why_unavailable
+from topicscope.paper.probe_experiment import (
+    FRACTIONS,
+    Probed,
+    Probing,
+    Row,
+    described,
+    measured,
+    models_of,
+    probe_claim,
+    probing,
+    slug,
+    tested,
+    untrained,
+    why_unavailable,
+)
 from topicscope.text.tokenizers import UNTRAINED
 
 if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
     from topicscope.reporting.figures.probe import RatioRow
 
-
-FRACTIONS = (0.0005, 0.001, 0.002)
-
-
 MEASURES = ("cosine", "dot", "attention")
-
-
 BERT = "google-bert/bert-base-uncased"
-
-
 UNTRAINED_BERT = f"{UNTRAINED}{BERT}"
-
-
 # The hub's models that the paper's names stand for. It names no sizes; these are the base models.
 PAPER_MODELS = {
     BERT: "Bert",
@@ -51,9 +58,7 @@ PAPER_MODELS = {
     "FacebookAI/roberta-base": "Roberta",
     UNTRAINED_BERT: "Bert (randomly initialized)",
 }
-
-
-# Table 1: same- over different-topic averages by model, a row a threshold: cosine, dot product, attention.
+# Table 1: same- over different-topic averages by model, one row per threshold: cosine, dot product, attention.
 TABLE_1 = {
     BERT: ((1.21, 1.19, 1.32), (1.13, 1.15, 1.28), (1.11, 1.13, 1.22)),
     "albert/albert-base-v2": ((5.64, 6.29, 1.33), (4.18, 3.74, 1.28), (3.24, 2.93, 1.22)),
@@ -62,52 +67,22 @@ TABLE_1 = {
     "FacebookAI/roberta-base": ((6.44, 6.81, 1.40), (5.73, 6.31, 1.31), (5.24, 5.30, 1.22)),
     UNTRAINED_BERT: ((1.00080, 1.00063, 0.99943), (0.99974, 1.00036, 0.99996), (1.00016, 1.00027, 1.00007)),
 }
-
-
-# Table 2, BERT, a row a threshold: attention of same-topic and of top co-occurring pairs, cosine of the same.
-TABLE_2 = ((0.00659, 0.00751, 0.468, 0.316), (0.00621, 0.00695, 0.461, 0.311), (0.00597, 0.00677, 0.425, 0.323))
+# "Untrained": ratios of Table 1's randomly initialised BERT are 0.9994 to 1.0008.
+TOLERANCE = 0.02
+QUANTITIES = {
+    "cosine": "cosine similarity of embeddings (embedding layer's output)",
+    "dot": "dot product of embeddings (embedding layer's output)",
+    "attention": "attention",
+}
+TABLES = {"one": "Table 1", "several": "Table 5"}
+TOPICS = {"one": "one topic a word", "several": "several topics a word"}
+SIGNIFICANT = 0.05
 
 
 def table_1(model: str, fraction: float, measure: str) -> float:
     """One ratio of Table 1; of BERT (or the untrained one) for a model that is not the paper's."""
     like = UNTRAINED_BERT if model.startswith(UNTRAINED) else BERT
     return TABLE_1.get(model, TABLE_1[like])[FRACTIONS.index(fraction)][MEASURES.index(measure)]
-
-
-# Natural language: Tables 1 and 5, and the models that the paper names.
-#
-# By default ``minilm`` (all-MiniLM-L6-v2, trained contrastively; not the paper's BERT) and the same network untrained
-# are
-# probed on ``wiki-sample``, gensim's shortened Wikipedia; ``--models`` names others. The rules are the paper's
-# sentences:
-# a trained model's ratios are above 1, an untrained one's within 2 % of 1. Similarities are those of the embedding
-# layer's output, which the paper's untrained BERT points to; the word-embedding matrix stands beside them.
-#
-# Each claim's own test corrects for nothing but itself: its p-value permutes words of the first LDA seed's topics
-# within
-# strata of frequency. Its number is the average over LDA seeds; its interval draws articles (attention) or topics and
-# words (similarity) anew, and LDA seeds on top. A head's claim has the p-value that holds for all heads of its model
-# (maximum statistic). Claims correct for each other in ``verdict_corrected`` (Holm).
-
-
-# "Untrained": ratios of Table 1's randomly initialised BERT are 0.9994 to 1.0008.
-TOLERANCE = 0.02
-
-
-QUANTITIES = {
-    "cosine": "cosine similarity of embeddings (embedding layer's output)",
-    "dot": "dot product of embeddings (embedding layer's output)",
-    "attention": "attention",
-}
-
-
-TABLES = {"one": "Table 1", "several": "Table 5"}
-
-
-TOPICS = {"one": "one topic a word", "several": "several topics a word"}
-
-
-SIGNIFICANT = 0.05
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -136,38 +111,23 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     return tuple(found)
 
 
-def slug(model: str) -> str:
-    """A model's name within a claim's id."""
-    return re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-.")
-
-
-def described(model: str) -> str:
-    """A model's name in a sentence."""
-    known = {
-        "minilm": "minilm (all-MiniLM-L6-v2, trained contrastively)",
-        "random:minilm": "random:minilm (its architecture, untrained)",
-    }
-    return known.get(model, model)
-
-
 def _ratio_claims(need: Probing, assignment: str) -> list[Claim]:
     """Nine ratios: three measures at three thresholds."""
     model, table, random = need.model, TABLES[assignment], untrained(need.model)
     says = "differs by less than 2 % between" if random else "is larger between words of the same topic than between"
     ends = "words of the same topic and words of different topics" if random else "words of different topics"
     return [
-        Claim(
+        probe_claim(
+            need,
+            partial(_ratio, model, fraction, assignment, measure),
             id=f"{slug(table).replace('-', '')}/{slug(model)}/{measure}-{fraction:g}",
             source=table,
             statement=f"In {described(model)} on wiki-sample, at threshold {fraction:g} with {TOPICS[assignment]}, "
             f"the average {QUANTITIES[measure]} {says} {ends}.",
             expected=_expected(model, fraction, measure, assignment),
             rule=near(1, TOLERANCE) if random else above(1),
-            measure=partial(_ratio, need, fraction, assignment, measure),
-            needs=available(need),
             unit="same / different topic",
             figure=slug(table).replace("-", ""),
-            unavailable=why_unavailable(model),
         )
         for measure in MEASURES
         for fraction in FRACTIONS
@@ -183,28 +143,26 @@ def _head_claim(need: Probing) -> Claim:
         else "some head has more attention between words of the same topic than between words of different topics "
         "(tested for all heads of the model together)"
     )
-    return Claim(
+    return probe_claim(
+        need,
+        _every_head if random else _some_head,
         id=f"table1/{slug(need.model)}/heads",
         source="Table 1",
         statement=f"In {described(need.model)} on wiki-sample, at threshold {FRACTIONS[0]:g} with one topic a word, "
         f"{has}.",
         expected="within 2 % of 1" if random else "> 1",
         rule=near(1, TOLERANCE) if random else above(1),
-        measure=partial(_every_head if random else _some_head, need),
-        needs=available(need),
         unit="same / different topic",
         figure="heads",
         ours=True,
-        unavailable=why_unavailable(need.model),
     )
 
 
-def _some_head(need: Probing, results: Results) -> Measurement:
+def _some_head(found: Probed) -> Measurement:
     """The head with more attention within topics that is the most significant; if none has, the one with the most.
 
     Its p-value is the test's for all heads together (maximum statistic), so that it was chosen is accounted for.
     """
-    found: Probed = results[need.name]
     heads = _head_rows(found)
     if any(head["p"] is None or head["ratio"] is None for head in heads):
         # Without a test nothing can be said of a head, and so of all of them.
@@ -217,12 +175,11 @@ def _some_head(need: Probing, results: Results) -> Measurement:
     return tested(chosen, layer=place[0] + 1, head=place[1] + 1, heads=len(heads), **counted)
 
 
-def _every_head(need: Probing, results: Results) -> Measurement:
+def _every_head(found: Probed) -> Measurement:
     """All heads: an absence of significant ones would say nothing, so each head's interval must be within the band."""
-    heads = _head_rows(results[need.name])
-    ratio, significant = _heads(results[need.name])
-    found = weakest([measured(head) for head in heads], near(1, TOLERANCE))
-    return replace(found, details={"heads": ratio.size, "significant": int(significant.sum())})
+    ratio, significant = _heads(found)
+    weak = weakest([measured(head) for head in _head_rows(found)], near(1, TOLERANCE))
+    return replace(weak, details={"heads": ratio.size, "significant": int(significant.sum())})
 
 
 def weakest(measurements: Sequence[Measurement], rule: Rule) -> Measurement:
@@ -264,8 +221,7 @@ def _expected(model: str, fraction: float, measure: str, assignment: str) -> str
     return f"{condition} ({whose}: {table_1(model, fraction, measure):g})"
 
 
-def _ratio(need: Probing, fraction: float, assignment: str, measure: str, results: Results) -> Measurement:
-    found: Probed = results[need.name]
+def _ratio(model: str, fraction: float, assignment: str, measure: str, found: Probed) -> Measurement:
     row = found.row(fraction, assignment)
     beside: dict[str, Detail] = {name: row[measure][name] for name in ("same", "different", "auc", "p")}
     if row[measure]["ratio"] is None:
@@ -275,24 +231,7 @@ def _ratio(need: Probing, fraction: float, assignment: str, measure: str, result
         matrix = found.row(fraction, assignment, "matrix")[measure]
         centred = found.row(fraction, assignment, centred=True)[measure]
         beside |= {"ratio_on_matrix": matrix["ratio"], "difference_centred": centred["difference"]}
-    if untrained(need.model):
-        return replace(measured(row[measure]), details=beside)
-    return replace(tested(row[measure]), details=beside)
-
-
-def tested(contrast: Row, **details: Detail) -> Measurement:
-    """The ratio of a contrast with its interval and its test; without the test nothing is decided by the interval."""
-    known = contrast | ({"ratio": None} if contrast["p"] is None else {})
-    return replace(measured(known, test=contrast["p"]), details=details)
-
-
-def measured(
-    contrast: Row, *, number: Literal["ratio", "difference"] = "ratio", test: float | None = None, **details: Detail
-) -> Measurement:
-    """The ratio (or difference) of a contrast with its interval and its test; NaN where a ratio is not defined."""
-    ends = ("low", "high") if number == "ratio" else ("difference_low", "difference_high")
-    value, low, high = (np.nan if contrast[name] is None else contrast[name] for name in (number, *ends))
-    return interval_given(value, low, high, p=test, null=1.0 if number == "ratio" else 0.0, **details)
+    return replace((measured if untrained(model) else tested)(row[measure]), details=beside)
 
 
 def _paper_claim(model: str, preset: Preset) -> Claim:
@@ -341,19 +280,19 @@ def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) 
 
 
 def _ratio_row(model: str, fraction: float, row: Row) -> "RatioRow":
-    from topicscope.reporting.figures.probe import Ratio, RatioRow
+    from topicscope.reporting.figures.probe import RatioRow
 
-    return RatioRow(model, fraction, {name: Ratio.of(row[name]) for name in MEASURES})
+    return RatioRow(model, fraction, {name: row[name] for name in MEASURES})
 
 
 def _printed_rows(models: set[str]) -> "list[RatioRow]":
-    from topicscope.reporting.figures.probe import Ratio, RatioRow
+    from topicscope.reporting.figures.probe import RatioRow
 
     return [
         RatioRow(
             f"{PAPER_MODELS[model]} (paper)",
             fraction,
-            {name: Ratio(table_1(model, fraction, name)) for name in MEASURES},
+            {name: {"ratio": table_1(model, fraction, name)} for name in MEASURES},
         )
         for model in PAPER_MODELS
         if model in models

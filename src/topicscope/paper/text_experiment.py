@@ -9,25 +9,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors.numpy import load, save
 
 from topicscope.errors import DivergedError
 from topicscope.files import alone_in
-from topicscope.model.encoder import Encoder
 from topicscope.paper.claim import Seeds
-from topicscope.probing.emergence import prepare_emergence
-from topicscope.probing.models import EncoderSubject
+from topicscope.paper.experiment import dump_arrays, load_arrays
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
-from topicscope.training.machine import torch_threads
 from topicscope.training.runs import Row
 from topicscope.training.schedule import snapshot_steps
-from topicscope.training.text import Measure, PreparedText, TextRun, TextTrainer, prepare_text, steps_with_rows
+
+if TYPE_CHECKING:
+    from topicscope.model.encoder import Encoder
+    from topicscope.training.text import Measure, PreparedText
 
 # Parts of the package that a result depends on.
 SOURCES = (
@@ -39,28 +38,19 @@ SOURCES = (
     "measure",
     "probing",
     "paper/text_experiment.py",
+    "paper/experiment.py",
     "randomness.py",
 )
-
-
 CORPUS = "wiki-sample"
-
-
 # As many layers and heads as in the paper's Figure 5.
 LAYERS, HEADS = 4, 4
-
-
 PARTS = ("key", "query", "value")
-
-
-STRUCTURES = ("embedding", "attention")
-
-
+# What log-ratios are taken of, as training records it. The embedding's cosines are positive from the start, so that the
+# ratio is defined.
+STRUCTURES = {"embedding": "embedding_layer", "attention": "attention"}
 # Seconds of a multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the
 # quick one's), and of reading text and fitting topics.
 SECONDS_PER_MULTIPLY = 6e-11
-
-
 PREPARING_SECONDS = 12.0
 
 
@@ -145,23 +135,13 @@ class TextRuns:
     seconds: float
 
     def dump(self) -> bytes:
-        """All arrays under flat names such as ``norms/value``."""
-        arrays: dict[str, np.ndarray] = {}
-        for name, value in vars(self).items():
-            group = {f"{name}/{key}": each for key, each in value.items()} if isinstance(value, Mapping) else {}
-            arrays |= group or {name: np.asarray(value)}
-        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        """As safetensors."""
+        return dump_arrays(vars(self))
 
     @classmethod
     def restore(cls, content: bytes) -> "TextRuns":
         """What ``dump`` wrote."""
-        fields: dict[str, Any] = {}
-        for path, array in load(content).items():
-            name, _, key = path.partition("/")
-            if key:
-                fields.setdefault(name, {})[key] = array
-            else:
-                fields[name] = array
+        fields = load_arrays(content)
         return cls(**fields | {"seconds": float(fields["seconds"].item())})
 
 
@@ -179,18 +159,14 @@ def _concatenated(values: list[Any]) -> Any:
     return np.concatenate(values)
 
 
-# Running an experiment on text: one corpus prepared once, every seed trained on it, rows turned into arrays.
-
-
-# The embedding that the log-ratio is taken of: its cosines are positive from the start, so the ratio is defined.
-MEASURES = {"embedding": "embedding_layer", "attention": "attention"}
-
-
 def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
     """Train every seed; one that diverges does not keep the others from finishing.
 
     Stopped and taken up again as a work item, it goes on from the last checkpoint.
     """
+    from topicscope.training.machine import torch_threads
+    from topicscope.training.text import TextRun, TextTrainer
+
     began = time.perf_counter()
     settings = experiment.settings
     with scratch_folder() as folder, shared_folder() as everybodys, torch_threads(1):
@@ -206,8 +182,10 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
     return as_arrays(experiment, members, time.perf_counter() - began)
 
 
-def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measure | None]:
+def _prepare(settings: TextSettings, folder: Path) -> "tuple[PreparedText, Measure | None]":
     """Text and topics, the same for all seeds and for experiments that differ in training alone: made once."""
+    from topicscope.training.text import prepare_text
+
     content = {"data": asdict(settings.data), "topics": asdict(settings.topics), **made_with()}
     shared = folder / f"text-{content_digest(content)}"
     with alone_in(shared):
@@ -217,6 +195,8 @@ def _prepare(settings: TextSettings, folder: Path) -> tuple[PreparedText, Measur
 
 def as_arrays(experiment: TextExperiment, members: list[list[Row]], seconds: float) -> TextRuns:
     """Rows of all seeds as arrays."""
+    from topicscope.training.text import steps_with_rows
+
     training, layers = experiment.settings.training, experiment.settings.model.layers
     steps = np.array(steps_with_rows(experiment.settings), dtype=np.int64)
     measured = np.array(sorted(snapshot_steps(training.steps, training.measures)), dtype=np.int64)
@@ -253,7 +233,7 @@ class _Column:
 
 
 def _log(row: Row, structure: str, which: str) -> float:
-    return _logarithm(row["topics"][MEASURES[structure]][which]) if row["topics"] else np.nan
+    return _logarithm(row["topics"][STRUCTURES[structure]][which]) if row["topics"] else np.nan
 
 
 def _layer_logs(row: Row, which: str, layers: int) -> list[float]:
@@ -266,19 +246,20 @@ def _logarithm(value: float | None) -> float:
     return float(np.log(value)) if value is not None and value > 0 else np.nan
 
 
-# Training on text and the probe brought together: topic structure measured while a model trains.
-#
-# Neither of the two knows the other: training is given a function, and the probe a model with embeddings and attention.
+def measuring(folder: Path) -> "Callable[[PreparedText, TextSettings], Measure]":
+    """What makes the function that training calls to measure topic structure; topics are fitted into ``topics`` there.
 
+    Training and the probe do not know each other: training is given this function, and the probe a model with
+    embeddings and attention.
+    """
+    from topicscope.probing.emergence import prepare_emergence
+    from topicscope.probing.models import EncoderSubject
 
-def measuring(folder: Path) -> Callable[[PreparedText, TextSettings], Measure]:
-    """What makes the function that training calls; topics are fitted into ``topics`` in the run's folder."""
-
-    def make(prepared: PreparedText, settings: TextSettings) -> Measure:
+    def make(prepared: "PreparedText", settings: TextSettings) -> "Measure":
         emergence = prepare_emergence(prepared.passages, prepared.tokenizer, settings.topics, Path(folder) / "topics")
         specials = prepared.text.specials
 
-        def measure(encoder: Encoder) -> dict[str, Any]:
+        def measure(encoder: "Encoder") -> dict[str, Any]:
             return emergence.measure(EncoderSubject(encoder, specials.before, specials.after))
 
         return measure

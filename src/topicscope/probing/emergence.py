@@ -22,7 +22,8 @@ from topicscope.probing.statistics.similarity import pair_averages, prepared
 from topicscope.probing.topics import LdaSettings, fit_topics, label_words
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextTopics
-from topicscope.text.tokens import Passages, Tokenizer
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages
 
 # Passages a forward pass.
 BATCH = 32

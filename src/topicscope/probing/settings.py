@@ -41,10 +41,6 @@ Row = dict[str, Any]
 # What a row compares between same- and different-topic pairs, in the order of Table 1's columns.
 MEASURES = ("cosine", "dot", "attention")
 
-# Level of the tests that tables and figures mark.
-SIGNIFICANT = 0.05
-
-
 # Figure 3: nine words of three topics.
 PAPER_WORDS = {
     "animals": ("frog", "toad", "lizard"),

@@ -48,7 +48,8 @@ from topicscope.probing.topics import (
 from topicscope.scale.items import result_paths
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
-from topicscope.text.tokens import Passages, Tokenizer, write_passages
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages, write_passages
 
 # Part of every key, as ``SOURCES``: what the passages and topics themselves depend on is in their own keys.
 PACKAGES = ("numpy", "scipy", "torch", "transformers")

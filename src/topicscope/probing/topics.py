@@ -28,7 +28,8 @@ from topicscope.probing.settings import Assignment
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Item, Report, code_digest, map_items, versions
-from topicscope.text.tokens import Passages, Tokenizer
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages
 
 # Passages looked at together: memory does not grow with the corpus.
 BLOCK = 10_000

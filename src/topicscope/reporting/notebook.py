@@ -5,12 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from topicscope.reporting.rounding import claim_number, claim_text
+
 HEIGHT = 900
-
-
-# Words for what is not a number.
-NOTHING = "–"
-
 
 CURVE_WIDTH, CURVE_HEIGHT = 320, 60
 
@@ -50,7 +47,7 @@ def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
     for row in rows:
         counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    cells = [(row["verdict"], row["id"], row["statement"], row["expected"], _with_interval(row)) for row in rows]
+    cells = [(row["verdict"], row["id"], row["statement"], row["expected"], claim_text(row)) for row in rows]
     columns = ("verdict", "claim", "statement", "expected", "measured [95 % interval]")
     return table_html(columns, cells, f"{len(rows)} claims in {folder}: {said or 'none'}")
 
@@ -95,12 +92,5 @@ def curve_svg(values: Sequence[float], label: str) -> str:
     )
 
 
-def _with_interval(row: Mapping[str, Any]) -> str:
-    interval = "" if row.get("low") is None else f" [{row['low']:.5g}, {row['high']:.5g}]"
-    return _text(row["measured"]) + interval
-
-
 def _text(cell: Any) -> str:
-    if cell is None:
-        return NOTHING
-    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)
+    return claim_number(cell) if cell is None or isinstance(cell, float) else str(cell)

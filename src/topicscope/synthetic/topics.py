@@ -35,11 +35,14 @@ class TopicModel:
     length: tuple[int, int]
 
     @classmethod
-    def from_settings(cls, data: Data) -> "TopicModel":
-        """The topic model that the settings describe; reads the topic-word file if there is one."""
-        topic_words = (
-            load_topic_words(Path(data.topic_words)) if data.topic_words else equal_topics(data.topics, data.words)
-        )
+    def from_settings(cls, data: Data, topic_words: Float[np.ndarray, "topic word"] | None = None) -> "TopicModel":
+        """The topic model that the settings describe; reads the topic-word file, unless its content is given."""
+        if topic_words is not None:
+            topic_words = check_topic_words(topic_words, "data.topic_words")
+        elif data.topic_words:
+            topic_words = load_topic_words(Path(data.topic_words))
+        else:
+            topic_words = equal_topics(data.topics, data.words)
         topics = len(topic_words)
         if len(data.dirichlet) not in (1, topics):
             raise refuse(
@@ -67,11 +70,6 @@ class TopicModel:
         """Each token's topic: the one that makes it likeliest; 0 for [MASK] and for a word that no topic has."""
         likeliest = np.where(self.topic_words.any(axis=0), 1 + self.topic_words.argmax(axis=0), 0)
         return np.concatenate([[0], likeliest])
-
-    @cached_property
-    def disjoint(self) -> bool:
-        """Whether no two topics share a word, as the paper's theory needs."""
-        return bool(((self.topic_words > 0).sum(axis=0) <= 1).all())
 
     @cached_property
     def equal_words(self) -> int | None:

@@ -1,4 +1,10 @@
-"""What went wrong while reading, counted: text from the world is never clean, and one bad line ends no study."""
+"""Files as documents: bytes compressed or not, plain text, JSON lines, Wikipedia dumps.
+
+All is read in constant memory and as far as it can be. Text from the world is never clean and one bad line ends no
+study, so what goes wrong is counted (``Problems``). Pages of a dump are walked here and not by gensim's
+``extract_pages``: that one stops at pages without an ``<ns>`` element (dumps before 2008), keeps an element of every
+page in memory, and gives nothing at all of a dump that breaks off.
+"""
 
 import bz2
 import json
@@ -12,18 +18,34 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, import_for_language
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
-
-
 # Fields that are named of a line, and files of a kind.
 MOST_FIELDS, MOST_FILES = 8, 8
-
-
 # By which a user says where the text is.
 FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
+
+CHUNK = 1 << 16
+# The first bytes of a compressed file say how it is compressed; names of files often lie.
+MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Longer documents are cut, so that a file without line breaks is read in constant memory too.
+LONGEST = 1 << 24
+BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
+LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+DUMP = re.compile(rb"^\s*(<\?xml[^>]*>)?\s*<mediawiki\b")
+REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
+# What gensim's filter leaves: headings' signs and quotes for bold and italics.
+SIGNS = re.compile(r"={2,}|'{2,}")
+# Shorter articles are stubs; gensim's reader has the same limit.
+SHORTEST = 50
+
+# Told how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
+Progress = Callable[[int], None]
 
 
 @dataclass
@@ -106,23 +128,6 @@ def _files_left_out(names: list[str]) -> str:
         else f"{len(names):,} files are not text in UTF-8 and were"
     )
     return f"{said} left out: {listed}{more}"
-
-
-# Bytes of files, compressed or not: in constant memory, and as far as they can be read.
-
-
-CHUNK = 1 << 16
-
-
-# The first bytes of a compressed file say how it is compressed; names of files often lie.
-MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-
-
-UTF16 = (b"\xff\xfe", b"\xfe\xff")
-
-
-# Told how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
-Progress = Callable[[int], None]
 
 
 class NotTextError(InputError):
@@ -213,27 +218,7 @@ def _errors(method: str) -> tuple[type[Exception], ...]:
 
 
 def _zstandard() -> Any:
-    try:
-        import zstandard
-    except ImportError:
-        raise InputError('Reading .zst files needs zstandard: pip install "topicscope[language]".') from None
-    return zstandard
-
-
-# Plain text and JSON lines as documents: a line, a paragraph or a file each.
-
-
-# Longer documents are cut, so that a file without line breaks is read in constant memory too.
-LONGEST = 1 << 24
-
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
-
-
-LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
+    return import_for_language("zstandard", "Reading .zst files needs zstandard")
 
 
 def lines(chunks: Iterable[bytes], problems: Problems) -> Iterator[bytes]:
@@ -253,38 +238,33 @@ def lines(chunks: Iterable[bytes], problems: Problems) -> Iterator[bytes]:
 
 
 def line_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
-    """One document a line; empty lines are none."""
+    """One document per line; empty lines are none."""
     return (decoded(line, problems) for line in lines(chunks, problems) if line.strip())
 
 
 def paragraph_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
-    """One document a paragraph: paragraphs are set apart by blank lines."""
-    paragraph: list[bytes] = []
-    size = 0
-    for line in lines(chunks, problems):
-        blank, too_long = not line.strip(), size > LONGEST
-        if paragraph and (blank or too_long):
-            problems.long_documents += not blank
-            yield decoded(b"\n".join(paragraph), problems)
-            paragraph, size = [], 0
-        if not blank:
-            paragraph.append(line)
-            size += len(line)
-    if paragraph:
-        yield decoded(b"\n".join(paragraph), problems)
+    """One document per paragraph: paragraphs are set apart by blank lines."""
+    return _joined(chunks, problems, at_blank_lines=True)
 
 
 def whole_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
     """One document: the whole file."""
+    return _joined(chunks, problems, at_blank_lines=False)
+
+
+def _joined(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool) -> Iterator[str]:
+    """Lines put together, up to a blank one or to the end of the file."""
     parts: list[bytes] = []
     size = 0
     for line in lines(chunks, problems):
-        if size > LONGEST:
-            problems.long_documents += 1
+        blank, too_long = at_blank_lines and not line.strip(), size > LONGEST
+        if parts and (blank or too_long):
+            problems.long_documents += not blank
             yield decoded(b"\n".join(parts), problems)
             parts, size = [], 0
-        parts.append(line)
-        size += len(line)
+        if not blank:
+            parts.append(line)
+            size += len(line)
     if any(part.strip() for part in parts):
         yield decoded(b"\n".join(parts), problems)
 
@@ -340,27 +320,6 @@ def is_json(start: bytes) -> bool:
         return not end and re.match(rb'\{\s*"', line) is not None
 
 
-# Articles of a Wikipedia dump, by gensim's markup filter.
-#
-# Pages are walked here and not by gensim's ``extract_pages``: that one stops at pages without an ``<ns>`` element
-# (dumps
-# before 2008), keeps an element of every page in memory, and gives nothing at all of a dump that breaks off.
-
-
-# Shorter articles are stubs; gensim's reader has the same limit.
-SHORTEST = 50
-
-
-REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
-
-
-DUMP = re.compile(rb"^\s*(<\?xml[^>]*>)?\s*<mediawiki\b")
-
-
-# What gensim's filter leaves: headings' signs and quotes for bold and italics.
-SIGNS = re.compile(r"={2,}|'{2,}")
-
-
 class Page(NamedTuple):
     """A page as the dump has it."""
 
@@ -376,8 +335,8 @@ def is_dump(start: bytes) -> bool:
 
 
 def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[tuple[str, str]]:
-    """(Title, text) of the dump's articles: no talk, no redirects, no stubs, no markup."""
-    reader = _gensim()
+    """(Title, text) of the dump's articles, by gensim's markup filter: no talk, no redirects, no stubs, no markup."""
+    reader = import_for_language("gensim.corpora.wikicorpus", "Reading Wikipedia needs gensim")
     for page in pages(chunks, problems, name):
         if not _is_article(page, reader.IGNORED_NAMESPACES):
             continue
@@ -450,11 +409,3 @@ def _tag(element: Element) -> str:
 
 def _text(element: Element | None) -> str | None:
     return None if element is None else element.text
-
-
-def _gensim() -> Any:
-    try:
-        from gensim.corpora import wikicorpus
-    except ImportError:
-        raise InputError('Reading Wikipedia needs gensim: pip install "topicscope[language]".') from None
-    return wikicorpus

@@ -1,4 +1,7 @@
-"""Whether the Hugging Face Hub can be reached: asked once, so that nobody offline waits for a minute of retries."""
+"""The Hugging Face Hub: whether it can be reached, and datasets by name, streamed from it or from the local cache.
+
+Whether it can be reached is asked once, so that nobody offline waits for a minute of retries.
+"""
 
 import contextlib
 import logging
@@ -10,13 +13,11 @@ from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, import_for_language
 from topicscope.text.formats import FIELD_OPTION, Problems, Progress
 
+# Seconds.
 PATIENCE = 3.0
-
-
-"""Seconds."""
 
 
 @cache
@@ -31,9 +32,6 @@ def reachable() -> bool:
     with contextlib.suppress(OSError, ValueError), socket.create_connection((address.hostname, port), timeout=PATIENCE):
         return True
     return False
-
-
-# Hugging Face datasets by name, streamed where the hub can be reached, else from the local cache.
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def load(name: str, split: str) -> HubDataset:
     datasets = _library()
     online = reachable()
     try:
-        with _quiet(), _offline(not online):
+        with quiet("datasets", "huggingface_hub", "fsspec"), _no_bars(), _offline(not online):
             rows = datasets.load_dataset(
                 path,
                 config or None,
@@ -109,27 +107,30 @@ def _offline(offline: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the libraries' own warnings and bars: what they say, the error says."""
-    datasets = _library()
-    loggers = [logging.getLogger(name) for name in ("datasets", "huggingface_hub", "fsspec")]
+def quiet(*names: str) -> Iterator[None]:
+    """Without the log of these libraries: what they say, the error says."""
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
-    bars = datasets.is_progress_bar_enabled()
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
-    datasets.disable_progress_bars()
     try:
         yield
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    datasets = _library()
+    bars = datasets.is_progress_bar_enabled()
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
         if bars:
             datasets.enable_progress_bars()
 
 
 def _library() -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise InputError('Hugging Face datasets need datasets: pip install "topicscope[language]".') from None
-    return datasets
+    return import_for_language("datasets", "Hugging Face datasets need datasets")

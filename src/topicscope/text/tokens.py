@@ -1,7 +1,4 @@
-"""Passages: documents cut to a model's length, as tokens in files that are mapped, not loaded.
-
-Tokenizers come from ``topicscope.text.tokenizers``; both have their names here, since one goes with the other.
-"""
+"""Passages: documents cut to a model's length, as tokens in files that are mapped, not loaded."""
 
 import hashlib
 import json
@@ -18,9 +15,7 @@ from topicscope.files import write_atomically
 from topicscope.scale import code_digest, package_versions
 from topicscope.text.corpora import Corpus, Document
 from topicscope.text.formats import Progress
-from topicscope.text.tokenizers import Encoded, Tokenizer, from_engine, load_tokenizer
-
-__all__ = ["Passages", "Tokenizer", "cut", "from_engine", "half", "load_tokenizer", "open_passages", "write_passages"]
+from topicscope.text.tokenizers import Encoded, Tokenizer
 
 # A passage of one token has no pair of tokens.
 SHORTEST = 2

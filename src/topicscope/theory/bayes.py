@@ -197,7 +197,7 @@ def disjoint_losses(
         mask_queries=at_mask,
         query_blind=blind,
         mask_share=mask_share,
-        size=np.add.reduceat(masked.masked, masked.offsets[:-1], dtype=float),
+        size=masked.masked_counts.astype(float),
     )
 
 
@@ -269,12 +269,7 @@ def query_predictions(
     topic = np.maximum(token - 1, 0) // v
     rank = (masses.ranked[document] == topic[:, None]).argmax(axis=1)
     mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
-    # P(token | word): for [MASK] it is the same for every word.
-    likelihood = np.where(token == 0, 1.0, masking.random / (model.vocabulary - 1))[:, None]
-    likelihood = np.repeat(likelihood, model.vocabulary - 1, axis=1)
-    words = np.flatnonzero(token > 0)
-    likelihood[words, token[words] - 1] += masking.keep
-    joint = np.repeat(mass, v, axis=1) * likelihood
+    joint = np.repeat(mass, v, axis=1) * _token_likelihood(model, masking, token)
     return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
 
@@ -323,7 +318,7 @@ def listed_losses(
         mask_queries=at_mask,
         query_blind=expected_losses(blind / blind.sum(axis=1, keepdims=True)),
         mask_share=np.bincount(document, weights=share * (token == 0), minlength=count),
-        size=np.add.reduceat(masked.masked, masked.offsets[:-1], dtype=float),
+        size=masked.masked_counts.astype(float),
     )
 
 
@@ -359,9 +354,15 @@ def _joint_masses(
     offset = np.full(count, -np.inf)
     np.maximum.at(offset, document, log_rest.max(axis=(1, 2)))
     by_set = np.exp(log_rest - offset[document][:, None, None]).sum(axis=2)
-    # P(token | word, masked): [MASK], a random word, or the word itself.
-    likelihood = np.where(token == 0, masking.replaced, masking.random / (vocabulary - 1))
-    likelihood = np.repeat(likelihood[:, None], vocabulary - 1, axis=1)
+    return np.asarray(by_set @ words * _token_likelihood(model, masking, token))
+
+
+def _token_likelihood(
+    model: TopicModel, masking: Masking, token: Int[np.ndarray, " query"]
+) -> Float[np.ndarray, "query word"]:
+    """P(token | word) at a masked position: [MASK], a random word, or the word itself."""
+    words = model.vocabulary - 1
+    likelihood = np.repeat(np.where(token == 0, masking.replaced, masking.random / words)[:, None], words, axis=1)
     is_word = np.flatnonzero(token > 0)
     likelihood[is_word, token[is_word] - 1] += masking.keep
-    return np.asarray(by_set @ words * likelihood)
+    return likelihood

@@ -1,8 +1,6 @@
 """How far a matrix is from what the theorems say: clause by clause, by classes of entries, and in loss."""
 
-import dataclasses
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -78,10 +76,6 @@ class Residuals:
     classes: dict[str, ClassAverage | None]
     lemma_1: FamilyResiduals
     theorem_2: OptimumResiduals
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return dataclasses.asdict(self)
 
 
 def equal_word_topics(topics: int, words: int) -> Int[np.ndarray, " token"]:

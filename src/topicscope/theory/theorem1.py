@@ -120,8 +120,6 @@ class SemidefiniteOptimum:
     gap: float
     """A proven bound: the penalised loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
 
-    iterations: int
-
     def embedding(self, dimension: int | None = None) -> Float[np.ndarray, "dimension token"]:
         """A W^E with W^E⊤W^E = E; of d rows (V if not given)."""
         values, vectors = np.linalg.eigh(self.matrix)
@@ -156,10 +154,10 @@ def semidefinite_optimum(
     target = (target + target.T) / 2 - ridge / 2 * np.eye(len(values))
     scale = np.outer(values, values) ** 0.25
     weight = (values[:, None] + values[None, :]) / (2 * scale**2)
-    scaled, gap, iterations = _minimise(weight, vectors.T @ target @ vectors / scale, tolerance, limit)
+    scaled, gap = _minimise(weight, vectors.T @ target @ vectors / scale, tolerance, limit)
     matrix = vectors @ (scaled / scale) @ vectors.T
     matrix = (matrix + matrix.T) / 2
-    return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap, iterations)
+    return SemidefiniteOptimum(matrix, population_loss(matrix, moments, bias), gap)
 
 
 def semidefinite_map_with_bias(
@@ -204,21 +202,20 @@ def _centred_optimum(centred: Moments) -> Float[np.ndarray, "token token"]:
 
 def _minimise(
     weight: Float[np.ndarray, "token token"], target: Float[np.ndarray, "token token"], tolerance: float, limit: int
-) -> tuple[Float[np.ndarray, "token token"], float, int]:
+) -> tuple[Float[np.ndarray, "token token"], float]:
     """Minimise Σ h_ij F_ij² − 2⟨F, b⟩ over F ⪰ 0 by Nesterov's method for condition number max h / min h, min h = 1."""
     step = 1 / (2 * weight.max())
     root = np.sqrt(weight.max())
     momentum = (root - 1) / (root + 1)
     current = _positive_part(target / weight)
-    ahead, gap = current, np.inf
-    for iteration in range(limit):
-        gap = _duality_gap(current, weight, target)
+    ahead, gap = current, _duality_gap(current, weight, target)
+    for _ in range(limit):
         if gap <= tolerance:
-            return current, gap, iteration
+            break
         following = _positive_part(ahead - step * 2 * (weight * ahead - target))
         ahead = following + momentum * (following - current)
-        current = following
-    return current, gap, limit
+        current, gap = following, _duality_gap(following, weight, target)
+    return current, gap
 
 
 def _duality_gap(

@@ -11,6 +11,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TextIO
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -118,6 +119,10 @@ class Member:
             checkpoint = Checkpoint(step, weights, optimizer, self._history)
             save_checkpoint(self.folder.path, checkpoint, every=self.training.checkpoint_every)
 
+    def checkpoint_steps(self) -> list[int]:
+        """Steps of the checkpoints that are there."""
+        return checkpoint_steps(self.folder.path)
+
     @torch.no_grad()
     def restore(self, checkpoint: Checkpoint) -> None:
         """Weights and history as they were."""
@@ -210,10 +215,10 @@ def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Set
 class Trainer:
     """The state of training between steps: weights and optimiser of all members."""
 
-    def __init__(self, members: Sequence[Settings], topic_model: TopicModel) -> None:
+    def __init__(self, members: Sequence[Settings], topic_model: TopicModel, kind: type[Member] = Member) -> None:
         self.settings = members[0]
         self.training = self.settings.training
-        self.members = [Member(settings, topic_model) for settings in members]
+        self.members = [kind(settings, topic_model) for settings in members]
         self.weights = shared_weights(self.members)
         models = [member.model for member in self.members]
         self.engine = make_engine(self.settings, models[0].sizes, self.weights, models)
@@ -248,7 +253,7 @@ class Trainer:
             for member, folder in zip(self.members, folders, strict=True):
                 folder.cut_back(self.step)
                 member.begin(folder, stack.enter_context(folder.metrics_path.open("a", encoding="utf-8")))
-            self._steps(report, stop, saved=self.step if checkpoints else -1)
+            self.train(report, stop, saved=self.step if checkpoints else -1)
 
     def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint] | None:
         """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
@@ -259,7 +264,7 @@ class Trainer:
                 return None
         return checkpoints
 
-    def _steps(self, report: Report, stop: Stop, saved: int) -> None:
+    def train(self, report: Report, stop: Stop = never, saved: int = -1) -> None:
         """Train all members that have not diverged; the last step is observed but not trained.
 
         ``saved`` is the step of the checkpoints that are there, −1 if there are none.
@@ -358,7 +363,7 @@ class Trainer:
     def _take_out(self, member: Member, going: list[Member], what: str) -> str:
         going.remove(member)
         member.flush()
-        kept = checkpoint_steps(member.folder.path)
+        kept = member.checkpoint_steps()
         remedy = f"lower training.learning_rate (now {member.training.learning_rate:g})"
         if not self.step:
             remedy = "let the parts start smaller (model.*.scale)"
@@ -417,3 +422,50 @@ def train_ensemble(
     outs = [out / name for name in members]
     folders = train_together(list(members.values()), outs, resume=resume, report=report)
     return dict(zip(members, folders, strict=True))
+
+
+# The same in memory, for whoever keeps only what follows from it.
+
+
+class MemberInMemory(Member):
+    """A run that writes nothing: its rows, its snapshots, and its final weights unless it diverges."""
+
+    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
+        super().__init__(settings, topic_model)
+        self.rows: list[Row] = []
+        self.weights: dict[str, np.ndarray] | None = None
+
+    @property
+    def snapshots(self) -> dict[int, Snapshot]:
+        """Matrices kept for looking at, by step and name."""
+        return self._snapshots
+
+    def write(self, row: Row) -> None:
+        """Keep a row."""
+        self.rows.append(row)
+
+    def flush(self) -> None:
+        """Nothing has to be brought to disk."""
+
+    def save(self, step: int, optimizer: dict[str, Tensor]) -> None:
+        """Keep the weights of the last step, if they are finite."""
+        weights = {name: parameter.detach().numpy().copy() for name, parameter in self.model.named_parameters()}
+        if step == self.training.steps and all(np.isfinite(weight).all() for weight in weights.values()):
+            self.weights = weights
+
+    def checkpoint_steps(self) -> list[int]:
+        """None."""
+        return []
+
+
+def train_in_memory(members: Sequence[Settings], topic_model: TopicModel) -> list[MemberInMemory]:
+    """Train runs as ``train_together`` does, with the same numbers, and without folders.
+
+    One that diverges does not keep the others from finishing.
+    """
+    members[0].check_vocabulary(topic_model.vocabulary)
+    with torch_threads(members[0].training.threads):
+        trainer = Trainer(members, topic_model, MemberInMemory)
+        with contextlib.suppress(DivergedError):
+            trainer.train(lambda done, total, state: None)
+    return [member for member in trainer.members if isinstance(member, MemberInMemory)]

@@ -100,11 +100,21 @@ Matrix = Float[np.ndarray, "token token"]
 
 def write_reference_matrices(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
     """Write the matrices and the topic of each token; what each is, or why it is missing, for reference.json."""
+    arrays, said = reference_matrices(settings, topic_model)
+    write_atomically(folder / FILE, save(arrays))
+    return said
+
+
+def reference_matrices(
+    settings: Settings, topic_model: TopicModel
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, str]]]:
+    """The matrices and the topic of each token; and what each is, or why it is missing."""
     matrices: dict[str, Callable[[Settings, TopicModel], tuple[Matrix, str]]] = {
         "value": _value,
         "embedding_products": _embedding,
     }
-    arrays, said = {"word_topics": topic_model.word_topics.astype(np.int64)}, {}
+    arrays: dict[str, np.ndarray] = {"word_topics": topic_model.word_topics.astype(np.int64)}
+    said: dict[str, dict[str, str]] = {}
     for name, matrix in matrices.items():
         try:
             if topic_model.vocabulary > LARGEST_VOCABULARY:
@@ -117,8 +127,7 @@ def write_reference_matrices(folder: Path, settings: Settings, topic_model: Topi
     said["value_products"] = said["value"]
     if "value" in arrays:
         arrays["value_products"] = arrays["value"].copy()
-    write_atomically(folder / FILE, save(arrays))
-    return said
+    return arrays, said
 
 
 def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:

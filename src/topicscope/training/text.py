@@ -28,8 +28,17 @@ from topicscope.settings.toml import differences, dump_settings, load_any_settin
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.text.corpora import Corpus, Document, bytes_read, open_corpus
 from topicscope.text.formats import Progress, corpus_notes
-from topicscope.text.tokenizers import AFTER, BEFORE, MASK, PADDING, save_tokenizer, train_wordpiece
-from topicscope.text.tokens import Passages, Tokenizer, load_tokenizer, write_passages
+from topicscope.text.tokenizers import (
+    AFTER,
+    BEFORE,
+    MASK,
+    PADDING,
+    Tokenizer,
+    load_tokenizer,
+    save_tokenizer,
+    train_wordpiece,
+)
+from topicscope.text.tokens import Passages, write_passages
 from topicscope.training import record
 from topicscope.training.batches import PassageStream, Specials, Text
 from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoint, save_checkpoint

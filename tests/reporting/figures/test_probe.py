@@ -8,7 +8,6 @@ from matplotlib.lines import Line2D
 
 from topicscope.reporting.figures import save_figure
 from topicscope.reporting.figures.probe import (
-    Ratio,
     RatioRow,
     head_maps,
     over_checkpoints,
@@ -18,18 +17,23 @@ from topicscope.reporting.figures.probe import (
 )
 
 
+def ratio(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, float | None]:
+    """A comparison as in probe.json."""
+    return {"ratio": value, "low": low, "high": high}
+
+
 def row(model: str, fraction: float | None, cosine: float | None, attention: float) -> RatioRow:
     near = None if cosine is None else cosine - 0.1
     ratios = {
-        "cosine": Ratio(cosine, near, near and near + 0.2),
-        "dot": Ratio(cosine, near, near and near + 0.2),
-        "attention": Ratio(attention, attention - 0.05, attention + 0.05),
+        "cosine": ratio(cosine, near, near and near + 0.2),
+        "dot": ratio(cosine, near, near and near + 0.2),
+        "attention": ratio(attention, attention - 0.05, attention + 0.05),
     }
     return RatioRow(model, fraction, ratios)
 
 
 ROWS = (row("minilm", 0.0005, 4.9, 1.5), row("minilm", 0.001, 4.0, 1.4), row("random:minilm", 0.0005, None, 1.0))
-PAPER = (RatioRow("BERT (paper)", 0.0005, {name: Ratio(1.3) for name in ("cosine", "dot", "attention")}),)
+PAPER = (RatioRow("BERT (paper)", 0.0005, {name: ratio(1.3) for name in ("cosine", "dot", "attention")}),)
 
 
 def horizontal(line: Line2D) -> list[float]:
@@ -67,18 +71,18 @@ def test_the_table_of_table_1_has_ratios_and_their_ends_by_measure() -> None:
     assert len(table) == 3 * 4
     first, printed = table[0], table[3]
     assert (first["model"], first["threshold"], first["measure"]) == ("minilm", "0.0005", "cosine similarity")
-    assert (first["value"], first["low"], first["high"]) == pytest.approx((4.9, 4.8, 5.0))
-    assert (printed["model"], printed["source"], printed["value"]) == ("BERT (paper)", "paper", 1.3)
-    assert table[2]["value"] is None
+    assert (first["ratio"], first["low"], first["high"]) == pytest.approx((4.9, 4.8, 5.0))
+    assert (printed["model"], printed["source"], printed["ratio"]) == ("BERT (paper)", "paper", 1.3)
+    assert table[2]["ratio"] is None
 
 
 NO_RATIO = {"ratio": None, "low": None, "high": None}
-DIFFERENT = Ratio.of({**NO_RATIO, "difference": 0.112, "difference_low": 0.09, "difference_high": 0.134})
+DIFFERENT = {**NO_RATIO, "difference": 0.112, "difference_low": 0.09, "difference_high": 0.134}
 
 
 def test_where_there_is_no_ratio_table_1_shows_the_difference_and_says_what_its_sign_means() -> None:
-    def drawn(cosine: Ratio) -> tuple[str, list[str], str]:
-        row = RatioRow("tiny", None, {"cosine": cosine, "dot": Ratio(1.3, 1.2, 1.4), "attention": Ratio(1.3, 1.2, 1.4)})
+    def drawn(cosine: dict[str, float | None]) -> tuple[str, list[str], str]:
+        row = RatioRow("tiny", None, {"cosine": cosine, "dot": ratio(1.3, 1.2, 1.4), "attention": ratio(1.3, 1.2, 1.4)})
         figure = ratio_table([row], title="t").figure
         written = [text.get_text().strip() for text in figure.axes[0].texts]
         return ratio_text([row]), written, " ".join(text.get_text() for text in figure.legends[0].get_texts())
@@ -89,20 +93,20 @@ def test_where_there_is_no_ratio_table_1_shows_the_difference_and_says_what_its_
     assert "Δ: same − different topic [95 % interval]" in text.splitlines()[-1]
     assert written == ["Δ 0.112 [0.090, 0.134]"]
     assert "Δ: same − different topic" in legend
-    text, written, legend = drawn(Ratio(None))
+    text, written, legend = drawn(ratio(None))
     assert text.splitlines()[-1] == "–: no pair to average over."
     assert written == ["no pair"]
     # The control: a ratio needs no sign.
-    text, written, legend = drawn(Ratio.of({"ratio": 2.0, "low": 1.9, "high": 2.1, "difference": 0.5}))
+    text, written, legend = drawn({"ratio": 2.0, "low": 1.9, "high": 2.1, "difference": 0.5})
     assert "Δ" not in text + legend
     assert "–" not in text
     assert written == []
-    assert drawn(Ratio(-0.5, -0.6, -0.4))[1] == ["-0.50 [-0.60, -0.40], off this axis"]
+    assert drawn(ratio(-0.5, -0.6, -0.4))[1] == ["-0.50 [-0.60, -0.40], off this axis"]
 
 
 def test_what_is_written_beside_1_stays_within_its_panel() -> None:
     sides = []
-    for other in (Ratio(20.0, 19.0, 21.0), Ratio(0.05, 0.04, 0.06), Ratio(1.0, 0.9, 1.1)):
+    for other in (ratio(20.0, 19.0, 21.0), ratio(0.05, 0.04, 0.06), ratio(1.0, 0.9, 1.1)):
         rows = [
             RatioRow("tiny", None, dict.fromkeys(("cosine", "dot", "attention"), each)) for each in (DIFFERENT, other)
         ]
@@ -118,7 +122,7 @@ def test_what_is_written_beside_1_stays_within_its_panel() -> None:
 
 
 def test_a_ratio_without_an_interval_is_a_hollow_dot_that_the_legend_explains() -> None:
-    bare = RatioRow("bare", None, {name: Ratio(1.3) for name in ("cosine", "dot", "attention")})
+    bare = RatioRow("bare", None, {name: ratio(1.3) for name in ("cosine", "dot", "attention")})
 
     def drawn(*rows: RatioRow) -> tuple[list[bool], str]:
         figure = ratio_table(rows, title="t").figure
@@ -215,7 +219,7 @@ def test_a_similarity_as_good_as_0_is_written_without_a_sign() -> None:
 
 
 def test_checkpoints_are_in_order_with_gaps_where_nothing_is_defined() -> None:
-    ratios = [Ratio(1.0, 0.9, 1.1), Ratio(None), Ratio(2.0, 1.8, 2.2)]
+    ratios = [ratio(1.0, 0.9, 1.1), ratio(None), ratio(2.0, 1.8, 2.2)]
     figure = over_checkpoints(("step0", "step1", "step512"), {"attention": {"0.0005": ratios}}, title="t").figure
     line = figure.axes[0].lines[1]
     assert np.asarray(line.get_ydata(), dtype=float) == pytest.approx([1.0, np.nan, 2.0], nan_ok=True)
@@ -223,7 +227,7 @@ def test_checkpoints_are_in_order_with_gaps_where_nothing_is_defined() -> None:
 
 
 def test_checkpoints_of_a_measure_that_lacks_a_ratio_are_differences_on_an_axis_of_their_own() -> None:
-    known = Ratio(1.5, 1.4, 1.6, difference=0.5, difference_low=0.4, difference_high=0.6)
+    known = ratio(1.5, 1.4, 1.6) | {"difference": 0.5, "difference_low": 0.4, "difference_high": 0.6}
     lines = {"cosine": {"0.1": [DIFFERENT, known]}, "attention": {"0.1": [known, known]}}
     drawn = over_checkpoints(("step0", "step1"), lines, title="t")
     apart, plain = drawn.figure.axes
@@ -240,7 +244,7 @@ def test_checkpoints_of_a_measure_that_lacks_a_ratio_are_differences_on_an_axis_
 
 
 def test_a_measure_without_any_ratio_says_so_and_has_no_axis() -> None:
-    ratios = {"dot": {"0.0005": [Ratio(None), Ratio(None)]}, "attention": {"0.0005": [Ratio(1.0), Ratio(None)]}}
+    ratios = {"dot": {"0.0005": [ratio(None), ratio(None)]}, "attention": {"0.0005": [ratio(1.0), ratio(None)]}}
     empty, drawn = over_checkpoints(("step0", "step1"), ratios, title="t").figure.axes
     assert [text.get_text() for text in empty.texts] == ["not defined"]
     assert list(empty.get_yticks()) == []

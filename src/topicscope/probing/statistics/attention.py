@@ -6,11 +6,9 @@ or 0.01 n / (n + s) of n content and s special tokens. A causal query sees itsel
 length is the number of content tokens that it sees, and a pair counts once (the later word attends to the earlier)
 instead of twice.
 
-Sums are kept by article, because articles, not passages or pairs, are independent: the bootstrap draws articles. It
-streams: replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made of seed and
-article index. So shards can be added in any split and none needs to know the others. In the same pass, same-topic sums
-of every head are taken under permuted words, for its test. Memory depends on the labellings and on the articles of one
-shard, not on the corpus.
+Sums are kept by article, because articles, not passages or pairs, are independent: the bootstrap draws articles. In the
+same pass, same-topic sums of every head are taken under permuted words, for its test. Memory depends on the labellings
+and on the articles of one shard, not on the corpus.
 """
 
 from collections.abc import Sequence
@@ -26,8 +24,7 @@ from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SA
 from topicscope.probing.statistics.matching import Matched, Strata, cells_by_labelling, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
-from topicscope.probing.statistics.resampling import auc_of_histograms
-from topicscope.randomness import Purpose, generator
+from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_weights
 
 # Attention is × length / 100: without special tokens, uniform attention has this value.
 UNIFORM = 0.01
@@ -345,15 +342,6 @@ def _histograms(
     codes = (labelling * len(CLASSES) + classes[labelling, pair]) * size + bins[pair]
     counted = np.bincount(codes, minlength=len(classes) * len(CLASSES) * size)
     return counted.astype(np.float64).reshape(len(classes), len(CLASSES), size)
-
-
-def poisson_weights(
-    articles: Int[np.ndarray, " article"], replicates: int, seed: int
-) -> Float[np.ndarray, "replicate_plus_one article"]:
-    """How often each article counts; once in the first row, which is the sample itself."""
-    drawn = [generator(seed, Purpose.BOOTSTRAP, int(each)).poisson(1.0, replicates) for each in articles]
-    weights = np.array(drawn, dtype=np.float64).reshape(len(articles), replicates).T
-    return np.concatenate([np.ones((1, len(articles))), weights])
 
 
 @dataclass(eq=False)

@@ -1,5 +1,6 @@
 """Same against different topic: ratio, difference and AUC with intervals, from bootstrap replicates of the averages.
 
+Articles are drawn by weights of their own, LDA seeds anew in every replicate (topics and words: see ``labelling``).
 Wherever replicates are passed on, the first of them is the sample itself.
 """
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.measure.uncertainty import CONFIDENCE
+from topicscope.randomness import Purpose, generator
 
 # Replicates without pairs are left out. If less than this share remains, no interval is taken: with two topics, of
 # which only four replicates in ten draw both, it would hold the truth in 73 % of cases (with three topics in 95 %).
@@ -133,6 +135,19 @@ def _area(auc: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
     """AUC and its interval, cut at 0 and 1: it is a probability, which rounding and first-order replicates exceed."""
     found = {"auc": float(auc[0]), **_interval("auc", auc)}
     return {name: None if end is None else float(np.clip(end, 0, 1)) for name, end in found.items()}
+
+
+def poisson_weights(
+    articles: Int[np.ndarray, " article"], replicates: int, seed: int
+) -> Float[np.ndarray, "replicate_plus_one article"]:
+    """How often each article counts; once in the first row, which is the sample itself.
+
+    Replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made of seed and article
+    index. So shards can be added in any split, and none needs to know the others.
+    """
+    drawn = [generator(seed, Purpose.BOOTSTRAP, int(each)).poisson(1.0, replicates) for each in articles]
+    weights = np.array(drawn, dtype=np.float64).reshape(len(articles), replicates).T
+    return np.concatenate([np.ones((1, len(articles))), weights])
 
 
 @dataclass(frozen=True, eq=False)

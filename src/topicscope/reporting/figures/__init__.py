@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from topicscope.files import write_atomically
+from topicscope.files import Row, write_atomically
 
 # Diverging and readable with colour-blind eyes; white is zero.
 DIVERGING = "RdBu_r"
@@ -19,8 +19,6 @@ DIVERGING = "RdBu_r"
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 BLUE, ORANGE, GREEN, *_ = PALETTE
 GREY = "0.45"
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from topicscope.reporting.figures import ORANGE, Drawn, Row
+from topicscope.files import Row
+from topicscope.reporting.figures import ORANGE, Drawn
 
 SKY, BLACK, WHITE = "#56B4E9", "#000000", "#FFFFFF"
 

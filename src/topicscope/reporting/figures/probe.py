@@ -3,7 +3,7 @@
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from topicscope.files import Row
+from topicscope.records import SIGNIFICANT
 from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn
-from topicscope.reporting.rounding import with_interval
+from topicscope.reporting.rounding import comparison_text
 
-MEASURES = {"cosine": "cosine similarity", "dot": "dot product", "attention": "attention"}
+# Comparisons of a row of probe.json, and what a table calls them; figures have room for more.
+MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
+LABELS = {**MEASURES, "cosine": "cosine similarity"}
 
-
-SIGNIFICANT = "p < 0.05, for all heads of a model together"
+# A comparison's ratio and difference, each before the ends of its interval.
+NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
 
 # What the signs of a table mean.
 SIGNS = {
@@ -34,42 +38,6 @@ STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 
 # Panels of models in a row.
 COLUMNS = 4
 
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Ratio:
-    """A ratio with the ends of its interval; None where it is not defined, or was not measured with one."""
-
-    value: float | None
-    low: float | None = None
-    high: float | None = None
-    difference: float | None = None
-    """Same minus different: what is shown where there is no ratio."""
-    difference_low: float | None = None
-    difference_high: float | None = None
-
-    @classmethod
-    def of(cls, contrast: Mapping[str, Any]) -> "Ratio":
-        """That of a contrast in a row of probe.json."""
-        names = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
-        return cls(*(contrast.get(name) for name in names))
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether both ends are known."""
-        return self.low is not None and self.high is not None
-
-    @property
-    def text(self) -> str:
-        """Short, for a table."""
-        if self.value is None:
-            ends = (self.difference_low, self.difference_high)
-            return "–" if self.difference is None else f"Δ {with_interval(self.difference, *ends)}"
-        if self.low is None or self.high is None:
-            return f"{self.value:.3g}"
-        return with_interval(self.value, self.low, self.high)
-
 
 @dataclass(frozen=True)
 class RatioRow:
@@ -77,22 +45,42 @@ class RatioRow:
 
     model: str
     fraction: float | None
-    ratios: Mapping[str, Ratio]
-    """By "cosine", "dot", "attention"."""
+    ratios: Mapping[str, Mapping[str, Any]]
+    """By "cosine", "dot", "attention": comparisons as in probe.json; the paper's have a ratio alone."""
 
 
 def ratio_text(rows: Sequence[RatioRow]) -> str:
-    """Table 1's layout as text: a line a row, columns aligned; then what its signs mean."""
-    cells = [["model", "threshold", *(f"{name} (same/different)" for name in MEASURES.values())]]
+    """Table 1's layout as text: a line per row, columns aligned; then what its signs mean."""
+    cells = [["model", "threshold", *(f"{name} (same/different)" for name in LABELS.values())]]
     for before, row in zip([None, *rows], rows, strict=False):
         model = "" if before and before.model == row.model else row.model
-        cells.append([model, _threshold(row.fraction), *(row.ratios[name].text for name in MEASURES)])
+        cells.append([model, _threshold(row.fraction), *(_cell(row.ratios[name]) for name in MEASURES)])
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     signs = [f"{sign}: {meaning}." for sign, meaning in SIGNS.items() if sign in "".join(lines)]
     return "\n".join(
         [lines[0], "  ".join("-" * width for width in widths), *lines[1:], *([""] if signs else []), *signs]
     )
+
+
+def _cell(ratio: Mapping[str, Any]) -> str:
+    """Short, for a table: a ratio without a whole interval stands alone."""
+    bare = ratio["ratio"] is not None and not has_interval(ratio)
+    return f"{ratio['ratio']:.3g}" if bare else comparison_text(ratio)
+
+
+def has_interval(ratio: Mapping[str, Any]) -> bool:
+    """Whether a ratio and both ends of its interval are known."""
+    return all(ratio.get(name) is not None for name in ("ratio", "low", "high"))
+
+
+def is_difference(ratio: Mapping[str, Any]) -> bool:
+    """Whether a difference stands where there is no ratio."""
+    return ratio.get("ratio") is None and ratio.get("difference") is not None
+
+
+def _threshold(fraction: float | None) -> str:
+    return "own" if fraction is None else f"{fraction:g}"
 
 
 def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[RatioRow] = ()) -> Drawn:
@@ -104,7 +92,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     figure = Figure(figsize=(12.0, 0.3 * len(every) + 1.9), layout="constrained")
     figure.suptitle(title, fontsize=10)
     panels = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
-    for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
+    for panel, (measure, name) in zip(panels, LABELS.items(), strict=True):
         panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_xscale("log")
         _plain_ticks(panel, [row.ratios[measure] for row, _ in every])
@@ -118,11 +106,11 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
     panels[0].set_yticks(range(len(every)), labels, fontsize=8)
     panels[0].set_ylim(len(every) - 0.4, -0.6)
     handles = [Line2D([], [], marker="o", color=BLUE, linestyle="-", label="measured here, 95 % interval")]
-    if any(not each.has_interval for row in rows for each in row.ratios.values() if each.value is not None):
+    if any(not has_interval(each) for row in rows for each in row.ratios.values() if each["ratio"] is not None):
         hollow = Line2D([], [], marker="o", color=BLUE, markerfacecolor="none", linestyle="none")
         hollow.set_label("measured here, no interval: too few replicates have a pair")
         handles.append(hollow)
-    if any(each.value is None and each.difference is not None for row in rows for each in row.ratios.values()):
+    if any(is_difference(each) for row in rows for each in row.ratios.values()):
         handles.append(Line2D([], [], linestyle="none", label="Δ: same − different topic, where there is no ratio"))
     if reference:
         shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
@@ -134,33 +122,27 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
             "threshold": _threshold(row.fraction),
             "measure": name,
             "source": "paper" if printed else "measured",
-            **asdict(row.ratios[measure]),
+            **{name: row.ratios[measure].get(name) for name in NUMBERS},
         }
-        for measure, name in MEASURES.items()
+        for measure, name in LABELS.items()
         for row, printed in every
     ]
     return Drawn(figure, table)
 
 
-def _threshold(fraction: float | None) -> str:
-    return "own" if fraction is None else f"{fraction:g}"
-
-
-def _draw_ratio(panel: Axes, ratio: Ratio, place: int, printed: bool) -> None:
-    if ratio.value is None:
-        _write(panel, "no pair" if ratio.text == "–" else ratio.text, place)
-        return
-    if ratio.value <= 0:
-        _write(panel, f"{ratio.text}, off this axis", place)
-        return
-    if printed:
-        panel.plot([ratio.value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5)
-        return
-    if ratio.low is None or ratio.high is None:
-        panel.plot([ratio.value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5)
-        return
-    panel.plot([ratio.low, ratio.high], [place, place], "-", color=BLUE, linewidth=1.6)
-    panel.plot([ratio.value], [place], "o", color=BLUE, markersize=4.5)
+def _draw_ratio(panel: Axes, ratio: Mapping[str, Any], place: int, printed: bool) -> None:
+    value = ratio["ratio"]
+    if value is None:
+        _write(panel, comparison_text(ratio) if is_difference(ratio) else "no pair", place)
+    elif value <= 0:
+        _write(panel, f"{_cell(ratio)}, off this axis", place)
+    elif printed:
+        panel.plot([value], [place], "D", color=ORANGE, markerfacecolor="none", markersize=5)
+    elif not has_interval(ratio):
+        panel.plot([value], [place], "o", color=BLUE, markerfacecolor="none", markersize=4.5)
+    else:
+        panel.plot([ratio["low"], ratio["high"]], [place, place], "-", color=BLUE, linewidth=1.6)
+        panel.plot([value], [place], "o", color=BLUE, markersize=4.5)
 
 
 def _write(panel: Axes, text: str, place: int) -> None:
@@ -170,8 +152,8 @@ def _write(panel: Axes, text: str, place: int) -> None:
     panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
 
 
-def _plain_ticks(panel: Axes, ratios: Sequence[Ratio]) -> None:
-    ticks, ends = ratio_axis([end for each in ratios for end in (each.value, each.low, each.high)])
+def _plain_ticks(panel: Axes, ratios: Sequence[Mapping[str, Any]]) -> None:
+    ticks, ends = ratio_axis([each.get(end) for each in ratios for end in ("ratio", "low", "high")])
     panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
     panel.minorticks_off()
     panel.set_xlim(*ends)
@@ -229,7 +211,15 @@ def head_maps(
     figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall)).set_label(
         "log₂ (same / different topic)", fontsize=8
     )
-    dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none", label=SIGNIFICANT)
+    dot = Line2D(
+        [],
+        [],
+        marker="o",
+        color="black",
+        markersize=3,
+        linestyle="none",
+        label=f"p < {SIGNIFICANT}, for all heads of a model together",
+    )
     figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
     table = [
         {"model": name, "layer": layer + 1, "head": head + 1, "log2_ratio": float(value), "significant": found}
@@ -284,7 +274,7 @@ def _folded(name: str, inches: float) -> str:
 
 
 def over_checkpoints(
-    revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Ratio]]], *, title: str
+    revisions: Sequence[str], measures: Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]], *, title: str
 ) -> Drawn:
     """Ratios over the checkpoints of one model, a panel per measure, a line per threshold, intervals shaded.
 
@@ -294,11 +284,11 @@ def over_checkpoints(
     figure.suptitle(title, fontsize=10)
     axes = figure.subplots(1, len(measures), squeeze=False)[0]
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
-    table: list[dict[str, Any]] = []
+    table: list[Row] = []
     for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
         every = [each for ratios in lines.values() for each in ratios]
-        apart = any(each.value is None and each.difference is not None for each in every)
-        ends = ("difference", "difference_low", "difference_high") if apart else ("value", "low", "high")
+        apart = any(map(is_difference, every))
+        ends = NUMBERS[3:] if apart else NUMBERS[:3]
         panel.axhline(0 if apart else 1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_ylabel("same − different topic" if apart else "same / different topic")
         for number, (name, ratios) in enumerate(lines.items()):
@@ -307,16 +297,16 @@ def over_checkpoints(
             places = np.arange(len(ratios))
             panel.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
             panel.plot(places, value, marker=marker, color=colour, label=name)
-            shown = {"measure": MEASURES.get(measure, measure), "shown": ends[0].replace("value", "ratio")}
+            shown = {"measure": LABELS.get(measure, measure), "shown": ends[0]}
             table += [
                 {**shown, "threshold": name, "checkpoint": revision, "value": middle, "low": least, "high": most}
                 for revision, middle, least, most in zip(revisions, value, low, high, strict=False)
             ]
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
-        panel.set_title(MEASURES.get(measure, measure), fontsize=9)
+        panel.set_title(LABELS.get(measure, measure), fontsize=9)
         panel.grid(color="0.9", linewidth=0.5)
-        if all(each.value is None and each.difference is None for each in every):
+        if all(each.get(name) is None for each in every for name in ("ratio", "difference")):
             _nothing(panel)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
     return Drawn(figure, table)
@@ -328,58 +318,6 @@ def _nothing(panel: Axes) -> None:
     panel.set_yticks([])
 
 
-def _numbers(ratios: Sequence[Ratio], end: str) -> list[float]:
+def _numbers(ratios: Sequence[Mapping[str, Any]], end: str) -> list[float]:
     """Gaps in the line where a ratio is not defined."""
-    return [math.nan if (value := getattr(each, end)) is None else float(value) for each in ratios]
-
-
-# What should be known beside a probe's numbers: its corpus, what is left out, and its topics' quality.
-
-
-# Words that a note lists.
-LISTED = 20
-
-
-def probe_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
-    """Sentences from rows of corpus.json; with several tokenizers or lengths, each begins with the models it is for.
-
-    rows: of probe.json, which say what each model was measured on.
-    """
-    return [
-        (f"{_models(about, rows)}: " if len(corpora) > 1 else "") + sentence
-        for about in corpora
-        for sentence in _sentences(about)
-    ]
-
-
-def _sentences(about: Row) -> list[str]:
-    size = f"{about['articles']:,} articles, {about['passages']:,} passages; measured on {about['measured']:,}"
-    found = [f"{about['source']}: {size}.", *about["problems"]]
-    if left_out := about["words_left_out"]:
-        found.append(
-            f'own topics: the tokenizer of "{about["tokenizer_name"]}" splits these words, which are left out: '
-            f"{_listed(left_out)}."
-        )
-    if absent := about["words_without_attention"]:
-        found.append(
-            f"own topics: {len(absent):,} of {about['words']:,} words are in no passage that is measured, and have no "
-            f"attention: {_listed(absent)}."
-        )
-    known = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
-    if known:
-        found.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()) + ".")
-    return found
-
-
-def _listed(words: Sequence[str]) -> str:
-    more = len(words) - LISTED
-    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
-
-
-def _models(about: Row, rows: Sequence[Row]) -> str:
-    """``for bert and 2 more (tokenizer 0ca024b4, passages of 126 tokens)``."""
-    ground = (about["tokenizer"], about["length"])
-    alike = [row for row in rows if (row.get("tokenizer"), row.get("length")) == ground]
-    names = list(dict.fromkeys(f"{row['model']} {row['revision']}".strip() for row in alike))
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"for {names[0] if names else 'no model'}{more} (tokenizer {ground[0][:8]}, passages of {ground[1]} tokens)"
+    return [math.nan if (value := each.get(end)) is None else float(value) for each in ratios]

@@ -12,8 +12,9 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
+from topicscope.files import Row
 from topicscope.measure.uncertainty import Interval, student_interval
-from topicscope.reporting.figures import PALETTE, Drawn, Row
+from topicscope.reporting.figures import PALETTE, Drawn
 from topicscope.settings.sweep import brief
 
 # More curves than this in a panel cannot be told apart: then they are averaged.

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn, Row
+from topicscope.files import Row
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn
 
 NORM_NAMES = {"key": "‖W^K‖", "query": "‖W^Q‖", "value": "‖W^V‖"}
 ROTATION_NAME = "rotation of W^V\nin 10 steps"

@@ -17,12 +17,12 @@ from plotly.offline import get_plotlyjs
 
 import topicscope
 from topicscope.files import write_atomically
-from topicscope.reporting.page.claims import ClaimsSection, Image, claims_section
+from topicscope.reporting.page.claims import ClaimsSection, claims_section
 from topicscope.reporting.page.folders import Found, find
 from topicscope.reporting.page.landscapes import landscape_sections
 from topicscope.reporting.page.probes import ProbeSection, probe_section
 from topicscope.reporting.page.runs import FRAME_BYTES, run_sections, run_views
-from topicscope.reporting.page.store import Store, packed, script_json
+from topicscope.reporting.page.store import Image, Store, packed, script_json
 from topicscope.reporting.page.sweeps import SweepSection, four_digits, sweep_section
 from topicscope.reporting.page.texts import TextSection, text_section
 

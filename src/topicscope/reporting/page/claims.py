@@ -1,106 +1,23 @@
-"""Drawings of a folder that the page shows as they are, with the numbers that they show."""
+"""The claims table: rows of claims.json, with the command, the drawing and the place in the paper for each."""
 
 import re
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-from pyarrow import csv
-
-from topicscope.reporting.page.folders import Found, Row, read_json
-from topicscope.reporting.page.store import Reference, Store
-
-# Larger ones, drawn with thousands of marks, would fill the page; they stay in the folder.
-LARGEST = 1_500_000
-
-
-MOST_NUMBERS = 400_000
-
-
-# Points of a drawing that are kept to seven digits; of more there are four.
-MOST_EXACT, EXACT_DIGITS, DIGITS = 2_000, 7, 4
-
-
-@dataclass(frozen=True)
-class Image:
-    """An SVG file, under the name that links lead to."""
-
-    anchor: str
-    name: str
-    reference: Reference
-    numbers: dict[str, Any] | None
-    """For the script: the table of the drawing; None if it was not written beside it."""
-
-    @property
-    def rounded(self) -> bool:
-        """Whether the page has fewer digits of its points than the table beside the drawing."""
-        return self.numbers is not None and self.numbers["digits"] < EXACT_DIGITS
-
-
-def image_of(path: Path, anchor: str, store: Store, found: Found) -> Image | None:
-    """The drawing; None, with a note, if it is not there or too large."""
-    if not path.exists():
-        found.notes.append(f"{path} is not drawn yet.")
-        return None
-    if path.stat().st_size > LARGEST:
-        found.notes.append(f"{path} is too large for the page.")
-        return None
-    numbers = path.with_suffix(".csv")
-    points = _numbers(numbers, store, found) if store.points and numbers.exists() else None
-    return Image(anchor, path.stem, store.text(path.read_bytes()), points)
-
-
-def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) -> tuple[Image, ...]:
-    """Those of several drawings that can be shown."""
-    images = [image_of(path, f"{anchor}-image-{place}", store, found) for place, path in enumerate(paths)]
-    return tuple(image for image in images if image)
-
-
-def _numbers(path: Path, store: Store, found: Found) -> dict[str, Any] | None:
-    """A drawing's table, by column: numbers as an array; words, many of them alike, as a list and places in it."""
-    try:
-        texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
-        options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)
-        table = csv.read_csv(path, convert_options=options).combine_chunks()
-    except (OSError, ValueError, pa.ArrowInvalid) as error:
-        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); its numbers are left out.")
-        return None
-    if not 0 < len(table) <= MOST_NUMBERS:
-        found.notes.append(f"{path} has {len(table):,} points, which the page leaves out.")
-        return None
-    exact = len(table) <= MOST_EXACT
-    columns = [_column(table[name].combine_chunks(), store, exact) for name in table.column_names]
-    return {
-        "names": table.column_names,
-        "columns": columns,
-        "rows": len(table),
-        "digits": EXACT_DIGITS if exact else DIGITS,
-    }
-
-
-def _column(cells: pa.StringArray, store: Store, exact: bool) -> dict[str, Any]:
-    try:
-        return {"numbers": store.rounded(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), exact=exact)}
-    except pa.ArrowInvalid:
-        words = cells.fill_null("").dictionary_encode()
-        return {"words": words.dictionary.to_pylist(), "numbers": store.rounded(words.indices.to_numpy())}
-
-
-# The claims table: rows of claims.json as they are read, with the command and the place in the paper for each.
-
+from topicscope.files import Row
+from topicscope.records import read_claims, read_progress, read_reproduce_settings
+from topicscope.reporting.page.folders import Found
+from topicscope.reporting.page.store import Image, Store, image_of
+from topicscope.reporting.rounding import claim_interval, claim_number
 
 VERDICTS = ("holds", "fails", "undecided", "not run")
-
 
 # A sign beside the word, so that colour says nothing alone.
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not run": "–"}
 
-
 PAPER = "https://ar5iv.labs.arxiv.org/html/2303.04245"
-
 
 # Where the paper states each source, when its own name does not say.
 SECTIONS = {
@@ -185,17 +102,13 @@ class ClaimsSection:
 
 def claims_section(folder: Path, number: int, store: Store, found: Found) -> ClaimsSection | None:
     """The claims of a folder; None, with a note, if there are none."""
-    content = read_json(folder / "claims.json", found)
-    if content is None:
-        return None
-    if not isinstance(content, list) or not all(isinstance(row, dict) for row in content):
-        found.notes.append(f"{folder / 'claims.json'} is not a list of claims; it is left out.")
-        return None
+    content = found.read(read_claims, folder / "claims.json")
     if not content:
-        found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to go on.")
+        if content is not None:
+            found.notes.append(f"{folder}: no claim is measured yet; run topicscope reproduce --out {folder} to go on.")
         return None
-    settings = (read_json(folder / "settings.json", found) if (folder / "settings.json").exists() else None) or {}
-    _say_if_unfinished(folder, len(content), found)
+    settings = found.read(read_reproduce_settings, folder / "settings.json") or {}
+    _say_if_unfinished(folder, found)
     rows = tuple(_row(row, place, number, folder, settings) for place, row in enumerate(content))
     figures = _figures(folder, rows, number, store, found)
     return ClaimsSection(
@@ -208,13 +121,6 @@ def claims_section(folder: Path, number: int, store: Store, found: Found) -> Cla
     )
 
 
-def number_text(value: Any) -> str:
-    """A number with five digits, text as it is."""
-    if value is None:
-        return "–"
-    return value if isinstance(value, str) else f"{value:.5g}"
-
-
 def section_of(source: str) -> tuple[str, str]:
     """The paper's section that a source stands in, and the address of it."""
     section = SECTIONS.get(source, source.removeprefix("§"))
@@ -225,9 +131,9 @@ def section_of(source: str) -> tuple[str, str]:
     return f"§{section}", PAPER + "#" + ".".join([head, *(f"SS{part}" for part in rest[:1])])
 
 
-def _say_if_unfinished(folder: Path, measured: int, found: Found) -> None:
-    progress = read_json(folder / "progress.json", found) if (folder / "progress.json").exists() else None
-    if isinstance(progress, dict) and progress.get("measured", 0) < progress.get("asked", 0):
+def _say_if_unfinished(folder: Path, found: Found) -> None:
+    progress = found.read(read_progress, folder / "progress.json")
+    if progress and progress["measured"] < progress["asked"]:
         found.notes.append(
             f"{folder} is not finished: {progress['measured']} of {progress['asked']} claims are measured; "
             f"run topicscope reproduce --out {folder} again to go on."
@@ -235,29 +141,28 @@ def _say_if_unfinished(folder: Path, measured: int, found: Found) -> None:
 
 
 def _row(row: Row, place: int, number: int, folder: Path, settings: dict[str, Any]) -> ClaimRow:
-    section, link = section_of(str(row["source"]))
-    bounded = row.get("low") is not None and row.get("high") is not None
+    section, link = section_of(row["source"])
     return ClaimRow(
         place=place,
         anchor=f"claim-{number}-{place}",
-        id=str(row["id"]),
-        source=str(row["source"]),
+        id=row["id"],
+        source=row["source"],
         section=section,
         link=link,
-        statement=str(row["statement"]),
-        expected=number_text(row["expected"]),
-        measured=number_text(row["measured"]),
-        interval=f"[{row['low']:.5g}, {row['high']:.5g}]" if bounded else "",
-        unit=str(row.get("unit", "")),
-        verdict=str(row["verdict"]),
-        corrected=str(row.get("verdict_corrected", row["verdict"])),
-        sign=SIGNS.get(str(row["verdict"]), ""),
+        statement=row["statement"],
+        expected=claim_number(row["expected"]),
+        measured=claim_number(row["measured"]),
+        interval=claim_interval(row),
+        unit=row.get("unit", ""),
+        verdict=row["verdict"],
+        corrected=row.get("verdict_corrected") or row["verdict"],
+        sign=SIGNS.get(row["verdict"], ""),
         ours=bool(row.get("ours")),
-        rule=str(row.get("rule", "")),
-        seeds=int(row.get("seeds", 0)),
-        figure=str(row.get("figure", "")),
-        command=_command(str(row["id"]), folder, settings),
-        details=tuple((str(name), number_text(value)) for name, value in (row.get("details") or {}).items()),
+        rule=row.get("rule", ""),
+        seeds=row.get("seeds", 0),
+        figure=row.get("figure", ""),
+        command=_command(row["id"], folder, settings),
+        details=tuple((name, claim_number(value)) for name, value in (row.get("details") or {}).items()),
         order=row["measured"],
     )
 

@@ -2,22 +2,20 @@
 
 ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
 ``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep.
-A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is said on the page
-instead of failing.
+A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is left out, and said
+on the page.
 """
 
-import csv
-import json
-import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, UnreadableError
+from topicscope.files import read_toml
 from topicscope.settings.toml import names_a_corpus
 
-Row = dict[str, Any]
-
+T = TypeVar("T")
 
 # How deep run folders may lie inside a folder that is given: results/runs/figure2/squared-adam/seed-0.
 DEPTH = 4
@@ -37,8 +35,18 @@ class Found:
     seen: set[Path] = field(default_factory=set)
     """Folders that were looked at: one that is given twice, or lies in another, is shown once."""
 
-    def __bool__(self) -> bool:
-        return _count(self) > 0
+    def __len__(self) -> int:
+        return sum(map(len, (self.claims, self.runs, self.texts, self.landscapes, self.probes, self.sweeps)))
+
+    def read(self, reader: Callable[[Path], T], path: Path) -> T | None:
+        """What a reader of ``records`` finds; None if there is nothing, with a note if it cannot be read."""
+        if not path.exists():
+            return None
+        try:
+            return reader(path)
+        except UnreadableError as error:
+            self.notes.append(f"{error} It is left out.")
+            return None
 
 
 # A file's name → what the folder that holds it is.
@@ -63,16 +71,12 @@ def find(folders: list[Path]) -> Found:
             raise InputError(f"{folder} is a file: give the folder that it is in.")
         if folder.resolve() in found.seen:
             continue
-        before = _count(found)
+        before = len(found)
         _look(folder, found, DEPTH)
-        if _count(found) == before:
+        if len(found) == before:
             state = "is empty" if not any(folder.iterdir()) else "holds nothing that a page can show"
             found.notes.append(f"{folder} {state}.")
     return found
-
-
-def _count(found: Found) -> int:
-    return sum(map(len, (found.claims, found.runs, found.texts, found.landscapes, found.probes, found.sweeps)))
 
 
 def _look(folder: Path, found: Found, depth: int) -> None:
@@ -94,25 +98,6 @@ def _look(folder: Path, found: Found, depth: int) -> None:
 
 def _is_on_text(folder: Path) -> bool:
     try:
-        return names_a_corpus(tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        return names_a_corpus(read_toml(folder / "settings.toml", ""))
+    except UnreadableError:
         return False
-
-
-def read_json(path: Path, found: Found) -> Any:
-    """The file's content, or None and a note."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); it is left out.")
-        return None
-
-
-def read_table(path: Path, found: Found) -> list[dict[str, str]]:
-    """Rows of a CSV file, or none and a note."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return list(csv.DictReader(file))
-    except (OSError, ValueError, csv.Error) as error:
-        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); it is left out.")
-        return []

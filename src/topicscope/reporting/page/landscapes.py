@@ -1,12 +1,11 @@
 """Landscapes for the page's script: the loss over (α, β) at each T and τ that was computed."""
 
-import json
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from topicscope.files import Row
+from topicscope.records import read_landscape, read_landscapes
 from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.runs import evenly
 from topicscope.reporting.page.store import Store
@@ -15,27 +14,27 @@ from topicscope.reporting.page.store import Store
 POINTS = 61
 
 
-def landscape_sections(folders: list[Path], store: Store, found: Found) -> list[dict[str, Any]]:
-    """One entry a landscape, for whichever T, τ and W^V there are."""
+def landscape_sections(folders: list[Path], store: Store, found: Found) -> list[Row]:
+    """One entry per landscape, for whichever T, τ and W^V there are."""
     sections = []
     for folder in folders:
-        try:
-            if (folder / "landscapes.npz").exists():
-                sections += _grids(folder, store)
-            if (folder / "landscape.npz").exists():
-                sections.append(_one(folder, store))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            found.notes.append(f"{folder}: its landscape cannot be read ({str(error).splitlines()[0]}).")
+        # Many small ones in one file, as ``reproduce`` writes them, or one of ``landscape``.
+        if (folder / "landscapes.npz").exists() and (many := found.read(read_landscapes, folder)):
+            about, arrays = many
+            sections += [
+                _section(each, weights, loss, store)
+                for each, weights, loss in zip(about, arrays["weights"], arrays["loss"], strict=True)
+            ]
+        if (folder / "landscape.npz").exists() and (one := found.read(read_landscape, folder)):
+            sections.append(_one(*one, store))
     unique = {(each["value"], each["topics"], each["perDocument"], each["words"]): each for each in sections}
     return [unique[key] for key in sorted(unique)]
 
 
-def _one(folder: Path, store: Store) -> dict[str, Any]:
-    about = json.loads((folder / "landscape.json").read_text(encoding="utf-8"))
+def _one(about: Row, arrays: dict[str, np.ndarray], store: Store) -> Row:
     setting, theorem = about["setting"], about["theorem3"]
-    with np.load(folder / "landscape.npz", allow_pickle=False) as arrays:
-        kept = evenly(len(arrays["alpha"]), POINTS)
-        weights, loss = arrays["alpha"][kept], arrays["loss"][np.ix_(kept, kept)]
+    kept = evenly(len(arrays["alpha"]), POINTS)
+    weights, loss = arrays["alpha"][kept], arrays["loss"][np.ix_(kept, kept)]
     return _section(
         {
             "value": about["value"],
@@ -58,19 +57,11 @@ def _one(folder: Path, store: Store) -> dict[str, Any]:
     )
 
 
-def _grids(folder: Path, store: Store) -> list[dict[str, Any]]:
-    """Many small landscapes in one file, as ``reproduce`` writes them."""
-    about = json.loads((folder / "landscapes.json").read_text(encoding="utf-8"))
-    with np.load(folder / "landscapes.npz", allow_pickle=False) as arrays:
-        weights, loss = arrays["weights"], arrays["loss"]
-    return [_section(each, weights[place], loss[place], store) for place, each in enumerate(about)]
-
-
-def _section(about: dict[str, Any], weights: np.ndarray, loss: np.ndarray, store: Store) -> dict[str, Any]:
+def _section(about: Row, weights: np.ndarray, loss: np.ndarray, store: Store) -> Row:
     names = {"per_document": "perDocument"}
     return {
         **{names.get(name, name): value for name, value in about.items()},
         "weights": store.numbers(weights),
-        # A row a β, as a plot has it.
+        # A row per β, as a plot has it.
         "grid": store.halves(loss.T),
     }

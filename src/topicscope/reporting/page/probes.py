@@ -1,4 +1,4 @@
-"""Rows of a probe in words and numbers, as its figures and table need them."""
+"""A probe of language models: Table 1 with intervals, figures, topics, and what should be known beside the numbers."""
 
 import html
 import math
@@ -10,34 +10,31 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.reporting.figures.probe import probe_notes, ratio_axis
-from topicscope.reporting.page.claims import Image, images_of
-from topicscope.reporting.page.folders import Found, Row, read_json, read_table
-from topicscope.reporting.page.store import Store
-from topicscope.reporting.rounding import with_interval
-
-MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
-
+from topicscope.files import Row
+from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, read_topic_words, read_words
+from topicscope.reporting.figures.probe import MEASURES, has_interval, is_difference, ratio_axis
+from topicscope.reporting.page.folders import Found
+from topicscope.reporting.page.store import Image, Store, images_of
+from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
 
 ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
 
-
-# Below this a difference is told from chance.
-SIGNIFICANT = 0.05
-
-
 # Blue, white and red of ColorBrewer, as in the pictures.
 BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
-
-
 REDS = ("#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f")
-
-
 DIVERGING = (*BLUES, "#f7f7f7", *REDS)
-
-
 COLOURS = [[place / (len(DIVERGING) - 1), colour] for place, colour in enumerate(DIVERGING)]
 
+# The end of a map's scale is at least this, so that noise about 1 stays pale.
+LEAST_LIMIT = 0.1
+
+MOST_TOPICS = 300
+
+# Words that a note lists.
+LISTED = 20
+
+# Columns of the table that stand in it as they are in probe.json.
+PLAIN = ("assignment", "embedding", "words", "topics")
 
 Figure = dict[str, Any]
 
@@ -68,7 +65,7 @@ def number(value: Any) -> float:
     return np.nan if value is None else float(value)
 
 
-# Ratios of a probe for the page: Table 1 to look at, a figure a measure and embedding.
+# Table 1 to look at: a figure per measure and embedding.
 
 
 def ratio_figures(rows: Sequence[Row]) -> list[Figure]:
@@ -94,12 +91,12 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
     names = [plotted(_point_name(row)) for row in points]
     measures = [row[name] for row in points]
     ticks, ends = ratio_axis([each.get(end) for each in measures for end in ("ratio", "low", "high")])
-    bare = any(_drawn(each) and not _bounded(each) for each in measures)
+    bare = any(_drawn(each) and not has_interval(each) for each in measures)
     return {
         "title": f"{title}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure."
         + (" Open: no whole interval." if bare else "")
-        + (" Δ: same − different topic, where there is no ratio." if any(map(_is_difference, measures)) else ""),
+        + (" Δ: same − different topic, where there is no ratio." if any(map(is_difference, measures)) else ""),
         "traces": [_markers(names, measures, title), _words(names, measures, _beside_1(*ends))],
         "layout": {
             "xaxis": {
@@ -134,9 +131,9 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
 def _markers(names: Sequence[str], measures: Sequence[Row], title: str) -> dict[str, Any]:
     ratio = [each.get("ratio") for each in measures]
     above, below = (
-        [abs(each[end] - each["ratio"]) if _bounded(each) else None for each in measures] for end in ("high", "low")
+        [abs(each[end] - each["ratio"]) if has_interval(each) else None for each in measures] for end in ("high", "low")
     )
-    symbols = ["circle" if _bounded(each) else "circle-open" for each in measures]
+    symbols = ["circle" if has_interval(each) else "circle-open" for each in measures]
     error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
     marker = {"size": 9, "symbol": symbols}
     shape = {"type": "scatter", "mode": "markers", "name": title}
@@ -165,22 +162,13 @@ def _beside_1(low: float, high: float) -> float:
 
 
 def _written(measure: Row) -> str:
-    if _is_difference(measure):
-        ends = (measure.get("difference_low"), measure.get("difference_high"))
-        return f"Δ {with_interval(measure['difference'], *ends)}"
+    if is_difference(measure):
+        return comparison_text(measure)
     return "no pair" if measure.get("ratio") is None else f"{measure['ratio']:.3g}, off this axis"
-
-
-def _is_difference(measure: Row) -> bool:
-    return measure.get("ratio") is None and measure.get("difference") is not None
 
 
 def _drawn(measure: Row) -> bool:
     return measure.get("ratio") is not None and measure["ratio"] > 0
-
-
-def _bounded(measure: Row) -> bool:
-    return all(measure.get(name) is not None for name in ("ratio", "low", "high"))
 
 
 def _name_above(name: str) -> dict[str, Any]:
@@ -192,22 +180,17 @@ def _point_name(row: Row) -> str:
     return ", ".join([model_name(row), threshold_name(row), str(row.get("assignment"))])
 
 
-# Maps of heads for the page: attention to the same topic over other topics, on one scale for all models.
-
+# Maps of heads: attention to the same topic over other topics, on one scale for all models.
 
 Grid = Float[np.ndarray, "layer head"]
 
 
-# The end of a scale is at least this, so that noise about 1 stays pale.
-LEAST_LIMIT = 0.1
-
-
 def head_figures(rows: Sequence[Row]) -> list[Figure]:
-    """A map a model, with a view a threshold; colours of a view are the same for all models.
+    """A map per model, with a view per threshold; colours of a view are the same for all models.
 
     The view that is shown first is that of the largest threshold, which keeps the most words.
     """
-    known = [row for row in rows if head_grid(row.get("attention_by_layer_head"))]
+    known = [row for row in rows if any(row.get("attention_by_layer_head") or ())]
     # Attention does not depend on the embedding; a model's row is the first of its threshold.
     first = {
         (threshold_name(row), model_name(row)): row
@@ -232,12 +215,9 @@ def head_thresholds(rows: Sequence[Row]) -> list[str]:
     return sorted(known, key=lambda name: known[name])
 
 
-def head_grid(cells: Any) -> tuple[Grid, Grid] | None:
-    """Ratios and p-values of heads, from a list a layer of a list a head; NaN where there is none."""
-    if not isinstance(cells, list) or not cells or not cells[0]:
-        return None
-    ratio, p = ([[number(head.get(name)) for head in layer] for layer in cells] for name in ("ratio", "p"))
-    return np.array(ratio), np.array(p)
+def _grid(row: Row, name: str) -> Grid:
+    """A number of all heads, a row per layer; NaN where there is none."""
+    return np.array([[number(head.get(name)) for head in layer] for layer in row["attention_by_layer_head"]])
 
 
 def log_ratio(ratio: Grid) -> Grid:
@@ -245,18 +225,12 @@ def log_ratio(ratio: Grid) -> Grid:
     return np.log2(np.where(ratio > 0, ratio, np.nan))
 
 
-def _grids(row: Row) -> tuple[Grid, Grid]:
-    grids = head_grid(row["attention_by_layer_head"])
-    assert grids is not None
-    return grids
-
-
 def _limit(rows: Sequence[Row]) -> float:
-    return max(float(np.nanmax(np.abs(log_ratio(_grids(row)[0])), initial=LEAST_LIMIT)) for row in rows)
+    return max(float(np.nanmax(np.abs(log_ratio(_grid(row, "ratio"))), initial=LEAST_LIMIT)) for row in rows)
 
 
 def _view(model: str, row: Row, limit: float) -> dict[str, Any]:
-    ratio, p = _grids(row)
+    ratio, p = _grid(row, "ratio"), _grid(row, "p")
     layers, heads = ratio.shape
     hover = [
         [_head_text(layer, head, cell) for head, cell in enumerate(cells)]
@@ -309,7 +283,7 @@ def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
     )
 
 
-# Figures of a probe for the page: ratios with intervals, heads, words, and structure over checkpoints.
+# All figures: ratios with intervals, heads, words, and structure over checkpoints.
 
 
 def probe_figures(rows: Sequence[Row], maps: Sequence[dict[str, Any]], anchor: str) -> list[Figure]:
@@ -395,15 +369,6 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-# A probe of language models: Table 1 with intervals, its topics, and its figures.
-
-
-MOST_TOPICS = 300
-
-
-PLAIN = ("assignment", "embedding", "words", "topics")
-
-
 @dataclass(frozen=True)
 class ProbeSection:
     """One probe folder."""
@@ -426,18 +391,19 @@ class ProbeSection:
 
 def probe_section(folder: Path, number: int, store: Store, found: Found) -> ProbeSection | None:
     """The probe in a folder; None, with a note, if it has no rows yet."""
-    rows = read_json(folder / "probe.json", found)
-    if not isinstance(rows, list) or not rows:
-        found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to go on.")
+    rows = found.read(read_probe_rows, folder / "probe.json")
+    if not rows:
+        if rows is not None:
+            found.notes.append(f"{folder}: the probe has measured nothing yet; run it again to go on.")
         return None
     anchor = f"probe-{number}"
-    topics, kept = _topics(folder, found)
-    maps = _optional(folder / "words.json", found)
+    topics, kept = _topics(found.read(read_topic_words, folder / "topics.csv") or [])
+    maps = found.read(read_words, folder / "words.json") or []
     drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
     return ProbeSection(
         anchor=anchor,
         folder=str(folder),
-        notes=_notes(folder / "corpus.json", rows, found),
+        notes=tuple(probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows)),
         columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
         rows=tuple(table_row(row) for row in rows),
         topics=topics,
@@ -446,19 +412,6 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
         thresholds=tuple(head_thresholds(rows)),
         images=images_of(drawn, anchor, store, found),
     )
-
-
-def _notes(path: Path, rows: list[Row], found: Found) -> tuple[str, ...]:
-    try:
-        return tuple(probe_notes(_optional(path, found), rows))
-    except (KeyError, TypeError):
-        found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
-        return ()
-
-
-def _optional(path: Path, found: Found) -> list[Row]:
-    """What a file holds that earlier versions did not write."""
-    return (read_json(path, found) if path.exists() else None) or []
 
 
 def table_row(row: Row) -> dict[str, str]:
@@ -473,38 +426,72 @@ def table_row(row: Row) -> dict[str, str]:
     }
 
 
-def ratio_text(measure: Any) -> str:
+def ratio_text(measure: Row | None) -> str:
     """Same- over different-topic average with its interval; the difference where the ratio is not defined."""
-    if not isinstance(measure, dict):
-        return "–"
-    star = " *" if measure.get("p") is not None and measure["p"] < SIGNIFICANT else ""
-    if measure.get("ratio") is None:
-        difference = _with_interval(measure, "difference", "difference_low", "difference_high")
-        return f"no ratio; difference {difference}{star}" if difference else "–"
-    return _with_interval(measure, "ratio", "low", "high") + star
+    text = comparison_text(measure or {}, no_ratio="no ratio; difference")
+    return text + (" *" if measure and text != NOTHING and is_significant(measure) else "")
 
 
-def _with_interval(measure: Row, name: str, low: str, high: str) -> str:
-    """A number with its 95 % interval, or with the word that it has none; empty if there is no number."""
-    if measure.get(name) is None:
-        return ""
-    return with_interval(measure[name], measure.get(low), measure.get(high))
-
-
-def _topics(folder: Path, found: Found) -> tuple[tuple[tuple[str, str], ...], str]:
+def _topics(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[tuple[str, str], ...], str]:
     """Words of each topic at the widest threshold, those that the narrowest keeps too marked."""
-    path = folder / "topics.csv"
-    rows = read_table(path, found) if path.exists() else []
     if not rows:
         return (), ""
     first = [row for row in rows if all(row.get(name) == rows[0].get(name) for name in ("seed", "assignment"))]
-    fractions = sorted({row.get("fraction") or "" for row in first}, key=lambda text: float(text) if text else 0.0)
+    fractions = sorted({row["fraction"] for row in first}, key=lambda text: float(text) if text else 0.0)
     narrow, wide = fractions[0], fractions[-1]
-    kept = {(row.get("topic"), row.get("word")) for row in first if (row.get("fraction") or "") == narrow}
+    kept = {(row["topic"], row["word"]) for row in first if row["fraction"] == narrow}
     words: dict[str, list[str]] = {}
     for row in first:
-        if (row.get("fraction") or "") == wide:
-            sign = " ✓" if (row.get("topic"), row.get("word")) in kept else ""
-            words.setdefault(row.get("topic") or "", []).append((row.get("word") or "") + sign)
+        if row["fraction"] == wide:
+            sign = " ✓" if (row["topic"], row["word"]) in kept else ""
+            words.setdefault(row["topic"], []).append(row["word"] + sign)
     said = f"✓: kept at threshold {narrow} too; all at {wide}" if narrow != wide else "all kept"
     return tuple((topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]), said
+
+
+# What should be known beside a probe's numbers: its corpus, what is left out, and its topics' quality.
+
+
+def probe_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
+    """Sentences from rows of corpus.json; with several tokenizers or lengths, each begins with the models it is for.
+
+    rows: of probe.json, which say what each model was measured on.
+    """
+    return [
+        (f"{_models(about, rows)}: " if len(corpora) > 1 else "") + sentence
+        for about in corpora
+        for sentence in _sentences(about)
+    ]
+
+
+def _sentences(about: Row) -> list[str]:
+    size = f"{about['articles']:,} articles, {about['passages']:,} passages; measured on {about['measured']:,}"
+    found = [f"{about['source']}: {size}.", *about["problems"]]
+    if left_out := about["words_left_out"]:
+        found.append(
+            f'own topics: the tokenizer of "{about["tokenizer_name"]}" splits these words, which are left out: '
+            f"{_listed(left_out)}."
+        )
+    if absent := about["words_without_attention"]:
+        found.append(
+            f"own topics: {len(absent):,} of {about['words']:,} words are in no passage that is measured, and have no "
+            f"attention: {_listed(absent)}."
+        )
+    known = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
+    if known:
+        found.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()) + ".")
+    return found
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - LISTED
+    return ", ".join(words[:LISTED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _models(about: Row, rows: Sequence[Row]) -> str:
+    """``for bert and 2 more (tokenizer 0ca024b4, passages of 126 tokens)``."""
+    ground = (about["tokenizer"], about["length"])
+    alike = [row for row in rows if (row.get("tokenizer"), row.get("length")) == ground]
+    names = list(dict.fromkeys(f"{row['model']} {row['revision']}".strip() for row in alike))
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"for {names[0] if names else 'no model'}{more} (tokenizer {ground[0][:8]}, passages of {ground[1]} tokens)"

@@ -1,17 +1,28 @@
-"""Arrays of a page: packed into few bits, gzipped together, and unpacked in the browser."""
+"""Arrays and drawings of a page: packed into few bits, gzipped together, and unpacked in the browser."""
 
 import base64
 import gzip
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Float, Integer
+from pyarrow import csv
+
+from topicscope.reporting.page.folders import Found
 
 # Least loss of space for the time; the page is written once and sent often.
 COMPRESSION = 9
 
+# Larger drawings, of thousands of marks, would fill the page; they stay in the folder. So do tables of more rows.
+LARGEST, MOST_ROWS = 1_500_000, 400_000
+
+# Rows of a drawing's table that are kept to seven digits; of more there are four.
+MOST_EXACT, EXACT_DIGITS, DIGITS = 2_000, 7, 4
 
 Reference = dict[str, int]
 
@@ -102,3 +113,71 @@ def _range(array: Float[np.ndarray, "..."]) -> tuple[float, float]:
     if not finite.size:
         return 0.0, 1.0
     return float(finite.min()), float(finite.max() - finite.min()) or 1.0
+
+
+# Drawings of a folder that the page shows as they are, with the numbers that they show.
+
+
+@dataclass(frozen=True)
+class Image:
+    """An SVG file, under the name that links lead to."""
+
+    anchor: str
+    name: str
+    reference: Reference
+    numbers: dict[str, Any] | None
+    """For the script: the table of the drawing; None if it was not written beside it."""
+
+    @property
+    def rounded(self) -> bool:
+        """Whether the page has fewer digits of its points than the table beside the drawing."""
+        return self.numbers is not None and self.numbers["digits"] < EXACT_DIGITS
+
+
+def image_of(path: Path, anchor: str, store: Store, found: Found) -> Image | None:
+    """The drawing; None, with a note, if it is not there or too large."""
+    if not path.exists():
+        found.notes.append(f"{path} is not drawn yet.")
+        return None
+    if path.stat().st_size > LARGEST:
+        found.notes.append(f"{path} is too large for the page.")
+        return None
+    numbers = path.with_suffix(".csv")
+    points = _numbers(numbers, store, found) if store.points and numbers.exists() else None
+    return Image(anchor, path.stem, store.text(path.read_bytes()), points)
+
+
+def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) -> tuple[Image, ...]:
+    """Those of several drawings that can be shown."""
+    images = [image_of(path, f"{anchor}-image-{place}", store, found) for place, path in enumerate(paths)]
+    return tuple(image for image in images if image)
+
+
+def _numbers(path: Path, store: Store, found: Found) -> dict[str, Any] | None:
+    """A drawing's table, by column: numbers as an array; words, many of them alike, as a list and places in it."""
+    try:
+        texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
+        options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)
+        table = csv.read_csv(path, convert_options=options).combine_chunks()
+    except (OSError, ValueError, pa.ArrowInvalid) as error:
+        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); its numbers are left out.")
+        return None
+    if not 0 < len(table) <= MOST_ROWS:
+        found.notes.append(f"{path} has {len(table):,} points, which the page leaves out.")
+        return None
+    exact = len(table) <= MOST_EXACT
+    columns = [_column(table[name].combine_chunks(), store, exact) for name in table.column_names]
+    return {
+        "names": table.column_names,
+        "columns": columns,
+        "rows": len(table),
+        "digits": EXACT_DIGITS if exact else DIGITS,
+    }
+
+
+def _column(cells: pa.StringArray, store: Store, exact: bool) -> dict[str, Any]:
+    try:
+        return {"numbers": store.rounded(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), exact=exact)}
+    except pa.ArrowInvalid:
+        words = cells.fill_null("").dictionary_encode()
+        return {"words": words.dictionary.to_pylist(), "numbers": store.rounded(words.indices.to_numpy())}

@@ -1,28 +1,31 @@
-"""The rows of a sweep: its table, or, while it goes on, what its finished groups have left."""
+"""A sweep: its table, or, while it goes on, what its finished groups have left; any measure against any setting."""
 
 import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.reporting.page.claims import Image, images_of
-from topicscope.reporting.page.folders import Found, read_table
-from topicscope.reporting.page.store import Store
+from topicscope.files import read_toml
+from topicscope.records import read_sweep_rows
+from topicscope.reporting.page.folders import Found
+from topicscope.reporting.page.store import Image, Store, images_of
 from topicscope.scale import read_result
 from topicscope.settings.sweep import Sweep, load_sweep
 from topicscope.settings.toml import flat
+
+MOST_ROWS = 1_000
+MOST_IMAGES = 12
 
 Cells = dict[str, str]
 
 
 def sweep_rows(folder: Path, found: Found) -> list[Cells]:
-    """A row a run; none, with a note, if there is none to read."""
+    """A row per run; none, with a note, if there is none to read."""
     if (folder / "sweep.csv").exists():
-        return _table(folder, found)
+        return found.read(read_sweep_rows, folder / "sweep.csv") or []
     try:
         sweep = load_sweep(folder / "sweep.toml")
         total = len(sweep.points()) * len(sweep.groups())
@@ -30,28 +33,12 @@ def sweep_rows(folder: Path, found: Found) -> list[Cells]:
         found.notes.append(f"{folder}: sweep.toml cannot be read: {error}")
         return []
     groups = [rows for path in sorted((folder / "work").glob("*.json")) if (rows := _group(path, folder, sweep))]
-    found.notes.append(
-        f"{folder}: {len(groups)} of {total} groups of the sweep's runs are finished; {_again(folder)} goes on."
-    )
+    again = f"topicscope sweep --out {folder} --resume goes on."
+    found.notes.append(f"{folder}: {len(groups)} of {total} groups of the sweep's runs are finished; {again}")
     rows = [row for group in groups for row in group]
     # A run that diverged has fewer measures than the others.
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, "") for name in names} for row in rows]
-
-
-def _table(folder: Path, found: Found) -> list[Cells]:
-    path, before = folder / "sweep.csv", len(found.notes)
-    rows = read_table(path, found)
-    whole = bool(rows) and all("seed" in row and None not in row and None not in row.values() for row in rows)
-    if whole or len(found.notes) > before:
-        return rows
-    again = f"{_again(folder)} writes it again" if (folder / "sweep.toml").exists() else "it is left out"
-    found.notes.append(f"{path} cannot be read (it is not the whole table of a sweep); {again}.")
-    return []
-
-
-def _again(folder: Path) -> str:
-    return f"topicscope sweep --out {folder} --resume"
 
 
 def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
@@ -62,12 +49,12 @@ def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
         return [
             _varied(folder / row["run"], sweep) | {name: _cell(value) for name, value in row.items()} for row in rows
         ]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (InputError, ValueError, KeyError, TypeError):
         return []
 
 
 def _varied(run: Path, sweep: Sweep) -> Cells:
-    settings = flat(tomllib.loads((run / "settings.toml").read_text(encoding="utf-8")))
+    settings = flat(read_toml(run / "settings.toml", ""))
     return {name: _cell(settings[name]) for name in sweep.vary}
 
 
@@ -76,15 +63,6 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return json.dumps(value) if isinstance(value, list) else str(value)
-
-
-# A sweep: its table, and any measure against any setting.
-
-
-MOST_ROWS = 1_000
-
-
-MOST_IMAGES = 12
 
 
 @dataclass(frozen=True)

@@ -1,94 +1,26 @@
-"""Curves over steps of a run on text, and the panels that they are drawn in."""
+"""A training run on text: loss, norms, rotation and gradients by layer, and topic structure, over steps."""
 
 import math
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from topicscope.records import read_metrics
-from topicscope.reporting.page.folders import Found, Row, read_json
+from topicscope.files import Row
+from topicscope.records import read_metrics, read_passages_about, read_run_settings
+from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.probes import Figure
 from topicscope.reporting.page.runs import CURVE_POINTS, evenly
 from topicscope.text.formats import corpus_notes
 
+# Curves of so few points have them marked.
 FEW_POINTS = 30
-
 
 # Layers beyond the palette's colours have other dashes.
 PALETTE = 6
-
-
 DASHES = ("solid", "dash", "dot", "dashdot")
 
-
-Curve = dict[str, Any]
-
-
-Interval = tuple[float | None, float | None, float | None]
-
-
-def curve(name: str, rows: Sequence[Row], pick: Callable[[Row], float | None]) -> Curve:
-    """A number over the steps of these rows."""
-    kept = [rows[place] for place in evenly(len(rows), CURVE_POINTS)]
-    # Few points are marked: a line of one cannot be seen.
-    mode = "lines+markers" if len(kept) <= FEW_POINTS else "lines"
-    values = [pick(row) for row in kept]
-    return {"type": "scatter", "mode": mode, "name": name, "x": [row["step"] for row in kept], "y": values}
-
-
-def interval_curve(name: str, rows: Sequence[Row], pick: Callable[[Row], Interval], *, drawn: bool = True) -> Curve:
-    """A number with the ends of its interval; where these are not ``drawn``, they are in the table alone."""
-    found = curve(name, rows, lambda row: pick(row)[0]) | {"mode": "lines+markers"}
-    kept = [pick(rows[place]) for place in evenly(len(rows), CURVE_POINTS)]
-    below, above = (
-        [abs(each[end] - each[0]) if None not in each else None for each in kept]  # type: ignore[operator]
-        for end in (1, 2)
-    )
-    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
-    return found | {"error_y": error | {"visible": drawn}}
-
-
-def by_layer(rows: Sequence[Row], pick: Callable[[Row], Sequence[float | None] | None]) -> list[Curve]:
-    """A curve a layer, from rows that have a number for each."""
-    known = [(row, values) for row in rows if (values := pick(row))]
-    layers = min((len(values) for _, values in known), default=0)
-    return [
-        curve(f"layer {layer + 1}", points, lambda point: point["value"]) | {"line": dash_of(layer)}
-        for layer in range(layers)
-        for points in [[{"step": row["step"], "value": values[layer]} for row, values in known]]
-    ]
-
-
-def dash_of(layer: int) -> dict[str, str]:
-    """How a layer's line is drawn."""
-    return {"dash": DASHES[layer // PALETTE % len(DASHES)]}
-
-
-def panel(title: str, label: str, traces: Sequence[Curve], *, text: str = "", logarithmic: bool = False) -> Figure:
-    """A figure over steps, with room for its legend below it."""
-    scale = {"type": "log", "exponentformat": "power", "dtick": _ticks(traces)} if logarithmic else {}
-    axes = {"xaxis": {"title": {"text": "step", "standoff": 5}}, "yaxis": {"title": {"text": label}, **scale}}
-    wide, narrow = (_room(traces, width) for width in (430, 290))
-    return {"title": title, "text": text, "traces": list(traces), "layout": {**axes, **wide}, "narrow": narrow}
-
-
-def _ticks(traces: Sequence[Curve]) -> int | str:
-    """Of a logarithmic axis: powers of ten, and within few of them 2 and 5 times these too."""
-    values = [value for trace in traces for value in trace["y"] if value]
-    return "D2" if values and max(values) < 100 * min(values) else 1
-
-
-def _room(traces: Sequence[Curve], width: int) -> dict[str, Any]:
-    """Heights of a figure and of what is under its axis, for a legend in lines of this many pixels."""
-    longest = max((len(each["name"]) for each in traces), default=0)
-    lines = -(-len(traces) // max(width // (45 + 7 * longest), 1))
-    return {"showlegend": True, "margin": {"b": 60 + 20 * lines}, "height": 340 + 20 * lines}
-
-
-# Topic structure over the steps of a run on text: log-ratios with intervals, differences where there is no ratio.
-
+PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}
 
 # Names in the rows' ``topics``, and what a reader calls them.
 STRUCTURES = {
@@ -96,17 +28,120 @@ STRUCTURES = {
     "embedding_matrix": "embedding matrix (cosine)",
     "attention": "attention, mean of layers",
 }
-
-
 RATIO = "log (same topic / different topic)"
-
-
 DIFFERENCE = "same − different topic"
+
+Curve = dict[str, Any]
+Interval = tuple[float | None, float | None, float | None]
+
+
+@dataclass(frozen=True)
+class TextSection:
+    """One run folder."""
+
+    anchor: str
+    folder: str
+    described: str
+    notes: tuple[str, ...]
+    """What could not be read of the corpus."""
+
+    figures: tuple[Figure, ...]
+
+
+def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
+    """The run in a folder; None, with a note, if it has logged nothing yet or cannot be read."""
+    settings = found.read(read_run_settings, folder / "settings.toml")
+    if settings is None:
+        return None
+    total = settings["training"]["steps"]
+    rows = [row for row in read_metrics(folder / "metrics.jsonl") if "loss" in row and "norm" in row]
+    if not rows:
+        found.notes.append(f"{folder} holds a run on text that has logged nothing yet.")
+        return None
+    if rows[-1]["step"] < total:
+        found.notes.append(
+            f"{folder} is not finished: step {rows[-1]['step']:,} of {total:,}; "
+            f"topicscope train --out {folder} --resume goes on."
+        )
+    anchor = f"text-{number}"
+    figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
+    _on_one_axis(figures, rows[-1]["step"])
+    named = [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
+    return TextSection(anchor, str(folder), _described(settings), _notes(folder, found), tuple(named))
+
+
+def _notes(folder: Path, found: Found) -> tuple[str, ...]:
+    path = folder / "passages" / "passages.json"
+    about = found.read(read_passages_about, path)
+    try:
+        return tuple(corpus_notes(about)) if about else ()
+    except (KeyError, TypeError):
+        found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
+        return ()
+
+
+def _described(settings: Row) -> str:
+    model, training = settings["model"], settings["training"]
+    try:
+        return (
+            f"corpus {settings['data']['corpus']}, {model['layers']} layers of {model['heads']} heads, width "
+            f"{model['width']}, learning rate {training['learning_rate']:g}, {training['steps']:,} steps, "
+            f"seed {settings.get('seed', 0)}"
+        )
+    except KeyError as missing:
+        return f"its settings do not say {missing}"
+
+
+def _loss(rows: Sequence[Row]) -> Figure:
+    held_out = [row for row in rows if row.get("validation_loss") is not None]
+    traces = [curve("loss of the batch", rows, lambda row: row["loss"])]
+    if held_out:
+        traces.append(curve("held-out loss", held_out, lambda row: row["validation_loss"]))
+    return panel("Loss", "loss", traces)
+
+
+def _layers(rows: Sequence[Row]) -> list[Figure]:
+    """A curve per layer of the norms of W^K, W^Q and W^V, of their gradients' norms, and of the rotation of W^V."""
+    figures = [
+        *(
+            panel(f"Norm of {label} by layer", "Frobenius norm", by_layer(rows, _norm_of("norm", part)))
+            for part, label in PARTS.items()
+        ),
+        panel(
+            "Rotation of W^V by layer",
+            "(1 − cosine) / 2",
+            by_layer(rows, lambda row: row.get("rotation")),
+            text="Cosine distance between W^V and itself 10 steps before.",
+        ),
+        *(
+            panel(
+                f"Norm of the gradient of {label} by layer",
+                "Frobenius norm (logarithmic)",
+                by_layer(rows, _norm_of("gradient_norm", part)),
+                logarithmic=True,
+            )
+            for part, label in PARTS.items()
+        ),
+    ]
+    return [figure for figure in figures if figure["traces"]]
+
+
+def _norm_of(name: str, part: str) -> Callable[[Row], list[float] | None]:
+    return lambda row: (row.get(name) or {}).get(part)
+
+
+def _on_one_axis(figures: Sequence[Figure], last: int) -> None:
+    """All over the same steps, whenever they were measured."""
+    for figure in figures:
+        figure["layout"]["xaxis"]["range"] = [-0.03 * max(last, 1), 1.03 * max(last, 1)]
+
+
+# Log-ratios with intervals, and differences where there is no ratio.
 
 
 def structure_figures(rows: Sequence[Row]) -> list[Figure]:
     """Where it was measured: all ratios, the difference of each measure that lacks one somewhere, and layers."""
-    measured = [row for row in rows if isinstance(row.get("topics"), dict)]
+    measured = [row for row in rows if row.get("topics")]
     known = {
         name: [{"step": row["step"], **row["topics"][name]} for row in measured if row["topics"].get(name)]
         for name in STRUCTURES
@@ -166,109 +201,62 @@ def _has_points(trace: Curve) -> bool:
     return any(value is not None for value in trace["y"])
 
 
-# Training runs on text: loss, norms, rotation and gradients by layer, and topic structure, over steps.
+# Curves, and the panels that they are drawn in.
 
 
-PARTS = {"key": "W^K", "query": "W^Q", "value": "W^V"}
+def curve(name: str, rows: Sequence[Row], pick: Callable[[Row], float | None]) -> Curve:
+    """A number over the steps of these rows."""
+    kept = [rows[place] for place in evenly(len(rows), CURVE_POINTS)]
+    # Few points are marked: a line of one cannot be seen.
+    mode = "lines+markers" if len(kept) <= FEW_POINTS else "lines"
+    values = [pick(row) for row in kept]
+    return {"type": "scatter", "mode": mode, "name": name, "x": [row["step"] for row in kept], "y": values}
 
 
-@dataclass(frozen=True)
-class TextSection:
-    """One run folder."""
-
-    anchor: str
-    folder: str
-    described: str
-    notes: tuple[str, ...]
-    """What could not be read of the corpus."""
-
-    figures: tuple[Figure, ...]
-
-
-def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
-    """The run in a folder; None, with a note, if it has logged nothing yet or cannot be read."""
-    try:
-        settings = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
-        total, described = int(settings["training"]["steps"]), _described(settings)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        found.notes.append(f"{folder}: settings.toml cannot be read ({str(error).splitlines()[0]}); it is left out.")
-        return None
-    rows = [
-        row for row in read_metrics(folder / "metrics.jsonl") if "loss" in row and isinstance(row.get("norm"), dict)
-    ]
-    if not rows:
-        found.notes.append(f"{folder} holds a run on text that has logged nothing yet.")
-        return None
-    if rows[-1]["step"] < total:
-        found.notes.append(
-            f"{folder} is not finished: step {rows[-1]['step']:,} of {total:,}; "
-            f"topicscope train --out {folder} --resume goes on."
-        )
-    anchor = f"text-{number}"
-    figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
-    _on_one_axis(figures, rows[-1]["step"])
-    named = [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
-    return TextSection(anchor, str(folder), described, _notes(folder, found), tuple(named))
-
-
-def _notes(folder: Path, found: Found) -> tuple[str, ...]:
-    path = folder / "passages" / "passages.json"
-    about = read_json(path, found) if path.exists() else None
-    try:
-        return tuple(corpus_notes(about)) if about else ()
-    except (KeyError, TypeError):
-        found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
-        return ()
-
-
-def _described(settings: dict[str, Any]) -> str:
-    model, training = settings["model"], settings["training"]
-    return (
-        f"corpus {settings['data']['corpus']}, {model['layers']} layers of {model['heads']} heads, width "
-        f"{model['width']}, learning rate {training['learning_rate']:g}, {training['steps']:,} steps, "
-        f"seed {settings.get('seed', 0)}"
+def interval_curve(name: str, rows: Sequence[Row], pick: Callable[[Row], Interval], *, drawn: bool = True) -> Curve:
+    """A number with the ends of its interval; where these are not ``drawn``, they are in the table alone."""
+    found = curve(name, rows, lambda row: pick(row)[0]) | {"mode": "lines+markers"}
+    kept = [pick(rows[place]) for place in evenly(len(rows), CURVE_POINTS)]
+    below, above = (
+        [abs(each[end] - each[0]) if None not in each else None for each in kept]  # type: ignore[operator]
+        for end in (1, 2)
     )
+    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
+    return found | {"error_y": error | {"visible": drawn}}
 
 
-def _loss(rows: Sequence[Row]) -> Figure:
-    held_out = [row for row in rows if row.get("validation_loss") is not None]
-    traces = [curve("loss of the batch", rows, lambda row: row["loss"])]
-    if held_out:
-        traces.append(curve("held-out loss", held_out, lambda row: row["validation_loss"]))
-    return panel("Loss", "loss", traces)
-
-
-def _layers(rows: Sequence[Row]) -> list[Figure]:
-    """A curve a layer of the norms of W^K, W^Q and W^V, of their gradients' norms, and of the rotation of W^V."""
-    figures = [
-        *(
-            panel(f"Norm of {label} by layer", "Frobenius norm", by_layer(rows, _norm_of("norm", part)))
-            for part, label in PARTS.items()
-        ),
-        panel(
-            "Rotation of W^V by layer",
-            "(1 − cosine) / 2",
-            by_layer(rows, lambda row: row.get("rotation")),
-            text="Cosine distance between W^V and itself 10 steps before.",
-        ),
-        *(
-            panel(
-                f"Norm of the gradient of {label} by layer",
-                "Frobenius norm (logarithmic)",
-                by_layer(rows, _norm_of("gradient_norm", part)),
-                logarithmic=True,
-            )
-            for part, label in PARTS.items()
-        ),
+def by_layer(rows: Sequence[Row], pick: Callable[[Row], Sequence[float | None] | None]) -> list[Curve]:
+    """A curve per layer, from rows that have a number for each."""
+    known = [(row, values) for row in rows if (values := pick(row))]
+    layers = min((len(values) for _, values in known), default=0)
+    return [
+        curve(f"layer {layer + 1}", points, lambda point: point["value"]) | {"line": dash_of(layer)}
+        for layer in range(layers)
+        for points in [[{"step": row["step"], "value": values[layer]} for row, values in known]]
     ]
-    return [figure for figure in figures if figure["traces"]]
 
 
-def _norm_of(name: str, part: str) -> Callable[[Row], list[float] | None]:
-    return lambda row: (row.get(name) or {}).get(part)
+def dash_of(layer: int) -> dict[str, str]:
+    """How a layer's line is drawn."""
+    return {"dash": DASHES[layer // PALETTE % len(DASHES)]}
 
 
-def _on_one_axis(figures: Sequence[Figure], last: int) -> None:
-    """All over the same steps, whenever they were measured."""
-    for figure in figures:
-        figure["layout"]["xaxis"]["range"] = [-0.03 * max(last, 1), 1.03 * max(last, 1)]
+def panel(title: str, label: str, traces: Sequence[Curve], *, text: str = "", logarithmic: bool = False) -> Figure:
+    """A figure over steps, with room for its legend below it."""
+    scale = {"type": "log", "exponentformat": "power", "dtick": _ticks(traces)} if logarithmic else {}
+    axes = {"xaxis": {"title": {"text": "step", "standoff": 5}}, "yaxis": {"title": {"text": label}, **scale}}
+    wide, narrow = (_room(traces, width) for width in (430, 290))
+    return {"title": title, "text": text, "traces": list(traces), "layout": {**axes, **wide}, "narrow": narrow}
+
+
+def _ticks(traces: Sequence[Curve]) -> int | str:
+    """Of a logarithmic axis: powers of ten, and within few of them 2 and 5 times these too."""
+    values = [value for trace in traces for value in trace["y"] if value]
+    return "D2" if values and max(values) < 100 * min(values) else 1
+
+
+def _room(traces: Sequence[Curve], width: int) -> dict[str, Any]:
+    """Heights of a figure and of what is under its axis, for a legend in lines of this many pixels."""
+    longest = max((len(each["name"]) for each in traces), default=0)
+    lines = -(-len(traces) // max(width // (45 + 7 * longest), 1))
+    return {"showlegend": True, "margin": {"b": 60 + 20 * lines}, "height": 340 + 20 * lines}

@@ -1,0 +1,253 @@
+"""A training run to look at: its curves over steps, and its matrices at a few of them, of all its seeds.
+
+``reproduce`` keeps a view as arrays (``film``); the page makes one from a run folder, or takes up what was kept.
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.measure.blocks import class_averages
+
+# Classes of entries, in the order of ``Matrix.classes``; names of ``measure.blocks.ClassAverages``.
+CLASSES = ("same_word", "same_topic", "different_topic", "mask_column", "mask_row")
+
+
+# Names of matrices in snapshots, and what a reader calls them.
+LABELS = {"value": "W^V", "value_products": "W^E⊤W^V W^E", "embedding_products": "W^E⊤W^E"}
+
+Row = dict[str, Any]
+Snapshots = Mapping[int, Mapping[str, np.ndarray]]
+
+
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """A matrix over tokens: at a few steps for one seed, as averages by class of entry for all."""
+
+    label: str
+    frames: Float[np.ndarray, "frame token token"]
+    classes: Float[np.ndarray, "seed frame class"]
+    theory: Float[np.ndarray, "token token"] | None
+    what: str
+    """Which theory it is, or why there is none."""
+    layer: int | None = None
+    """Counted from 0; None if there is one layer only, or if it is of all."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunView:
+    """One setting; its first seed is the one with frames."""
+
+    name: str
+    settings: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    steps: Int[np.ndarray, " row"]
+    loss: Float[np.ndarray, "seed row"]
+    held_out: Float[np.ndarray, "seed row"]
+    norms: Mapping[str, Float[np.ndarray, "seed row"]]
+    frame_steps: Int[np.ndarray, " frame"]
+    matrices: tuple[Matrix, ...]
+    attention: Float[np.ndarray, "seed frame layer class"]
+    """To the same word, the same topic, other topics; heads averaged."""
+    word_topics: Int[np.ndarray, " token"]
+    levels: Mapping[str, Any]
+    """Losses to compare with: reference.json."""
+    total: int
+
+    @property
+    def done(self) -> int:
+        """The last step that was logged."""
+        return int(self.steps[-1]) if len(self.steps) else 0
+
+
+def film(view: RunView) -> dict[str, np.ndarray]:
+    """A view as arrays, to be kept and read again: one seed's frames, class averages of all."""
+    about = {
+        "name": view.name,
+        "settings": view.settings,
+        "seeds": view.seeds,
+        "levels": view.levels,
+        "labels": [matrix.label for matrix in view.matrices],
+        "theory": [matrix.what for matrix in view.matrices],
+        "layers": [matrix.layer for matrix in view.matrices],
+    }
+    text = json.dumps(about, default=str, ensure_ascii=False).encode()
+    arrays = {"about": np.frombuffer(text, dtype=np.uint8), "steps": view.steps, "loss": view.loss}
+    arrays |= {f"norms-{name}": values for name, values in view.norms.items()}
+    arrays |= {"frame_steps": view.frame_steps, "attention": view.attention, "word_topics": view.word_topics}
+    for place, matrix in enumerate(view.matrices):
+        arrays |= {f"frames-{place}": matrix.frames.astype(np.float32), f"classes-{place}": matrix.classes}
+        if matrix.theory is not None:
+            arrays[f"theory-{place}"] = matrix.theory
+    return arrays
+
+
+def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> RunView:
+    """What ``film`` was made of: what is said of it, and its arrays; held-out losses were not kept."""
+    said = zip(about["labels"], about["theory"], about.get("layers", [None] * len(about["labels"])), strict=True)
+    matrices = tuple(
+        Matrix(label, arrays[f"frames-{place}"], arrays[f"classes-{place}"], arrays.get(f"theory-{place}"), what, layer)
+        for place, (label, what, layer) in enumerate(said)
+    )
+    attention = arrays["attention"]
+    return RunView(
+        name=about["name"],
+        settings=about["settings"],
+        seeds=tuple(about["seeds"]),
+        steps=arrays["steps"],
+        loss=arrays["loss"],
+        held_out=np.full(arrays["loss"].shape, np.nan),
+        norms={name.removeprefix("norms-"): array for name, array in arrays.items() if name.startswith("norms-")},
+        frame_steps=arrays["frame_steps"],
+        matrices=matrices,
+        # Kept before layers were told apart: their average.
+        attention=attention if attention.ndim == 4 else attention[:, :, None],
+        word_topics=arrays["word_topics"],
+        levels=about["levels"],
+        total=int(about["settings"]["training"]["steps"]),
+    )
+
+
+def run_view(
+    name: str,
+    settings: Mapping[str, Any],
+    rows: Sequence[Row],
+    snapshots: Snapshots,
+    *,
+    levels: Mapping[str, Any],
+    theory: Mapping[str, np.ndarray],
+    word_topics: Int[np.ndarray, " token"],
+) -> RunView:
+    """One run: its settings as a table, its metrics and its snapshots, and theory's losses and matrices."""
+    rows = _whole(rows)
+    return RunView(
+        name=name,
+        settings=settings,
+        seeds=(int(settings.get("seed", 0)),),
+        steps=np.array([row["step"] for row in rows], dtype=np.int64),
+        loss=_column(rows, lambda row: row["loss"]),
+        held_out=_column(rows, lambda row: row.get("validation_loss")),
+        norms={
+            name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
+            for name in (rows[0]["norm"] if rows else ())
+        },
+        frame_steps=np.array(sorted(snapshots), dtype=np.int64),
+        matrices=_matrices(snapshots, theory, levels.get("matrices", {}), word_topics),
+        attention=_attention(snapshots),
+        word_topics=word_topics,
+        levels=levels,
+        total=int(settings["training"]["steps"]),
+    )
+
+
+def together(views: list[RunView]) -> RunView:
+    """Runs that differ in the seed alone; cut to the rows and frames that all of them have."""
+    first = min(views, key=lambda view: view.seeds)
+    if len(views) == 1:
+        return first
+    views = sorted(views, key=lambda view: view.seeds)
+    rows = min(len(view.steps) for view in views)
+    frames = min(len(view.frame_steps) for view in views)
+    matrices = tuple(
+        replace(
+            matrix,
+            frames=matrix.frames[:frames],
+            classes=np.concatenate([view.matrices[place].classes[:, :frames] for view in views]),
+        )
+        for place, matrix in enumerate(first.matrices)
+    )
+    return replace(
+        first,
+        name=_common_name([view.name for view in views]),
+        seeds=tuple(seed for view in views for seed in view.seeds),
+        steps=first.steps[:rows],
+        loss=np.concatenate([view.loss[:, :rows] for view in views]),
+        held_out=np.concatenate([view.held_out[:, :rows] for view in views]),
+        norms={name: np.concatenate([view.norms[name][:, :rows] for view in views]) for name in first.norms},
+        frame_steps=first.frame_steps[:frames],
+        matrices=matrices,
+        attention=np.concatenate([view.attention[:, :frames] for view in views]),
+    )
+
+
+def _common_name(names: list[str]) -> str:
+    parents = {str(Path(name).parent) for name in names}
+    return parents.pop() if len(parents) == 1 else ", ".join(names)
+
+
+def classes_of(
+    frames: Float[np.ndarray, "frame token token"], word_topics: Int[np.ndarray, " token"]
+) -> Float[np.ndarray, "frame class"]:
+    """Averages of each frame by class; NaN for a class without entries."""
+    averages = [class_averages(frame, word_topics) for frame in frames.astype(np.float64)]
+    rows = [[getattr(each, name) for name in CLASSES] for each in averages]
+    return np.array(rows, dtype=np.float64).reshape(len(averages), len(CLASSES))
+
+
+def _whole(rows: Sequence[Row]) -> list[Row]:
+    """Rows up to the first without a loss or with other norms than the first."""
+
+    def complete(row: Row) -> bool:
+        return "loss" in row and isinstance(row.get("norm"), dict) and row["norm"].keys() == rows[0]["norm"].keys()
+
+    return list(itertools.takewhile(complete, rows))
+
+
+def _column(rows: Sequence[Row], pick: Callable[[Row], Any]) -> Float[np.ndarray, "1 row"]:
+    values = [pick(row) for row in rows]
+    return np.array([[np.nan if value is None else float(value) for value in values]])
+
+
+def _matrices(
+    snapshots: Snapshots,
+    arrays: Mapping[str, np.ndarray],
+    said: Mapping[str, Any],
+    word_topics: Int[np.ndarray, " token"],
+) -> tuple[Matrix, ...]:
+    """Those over tokens: W^V of each layer is one where embeddings are one-hot; a frozen identity is not shown."""
+    ordered = [snapshots[step] for step in sorted(snapshots)]
+    found = []
+    for name, label in LABELS.items():
+        if not ordered or not all(name in snapshot for snapshot in ordered):
+            continue
+        layered = np.stack(
+            [np.atleast_3d(snapshot[name]).reshape(-1, *snapshot[name].shape[-2:]) for snapshot in ordered]
+        )
+        tokens = len(word_topics)
+        if layered.shape[-2:] != (tokens, tokens) or np.array_equal(layered[-1, 0], np.eye(tokens)):
+            continue
+        if name == "value" and "value_products" in ordered[0]:
+            continue
+        for layer in range(layered.shape[1]):
+            frames = layered[:, layer]
+            found.append(
+                Matrix(
+                    label=label if layered.shape[1] == 1 else f"{label}, layer {layer + 1}",
+                    frames=frames,
+                    classes=classes_of(frames, word_topics)[None],
+                    theory=arrays.get(name),
+                    what=_words(said.get(name)),
+                    layer=None if layered.shape[1] == 1 else layer,
+                )
+            )
+    return tuple(found)
+
+
+def _words(said: Any) -> str:
+    if not isinstance(said, dict):
+        return "The run recorded no matrix of theory."
+    return str(said.get("what") or said.get("reason"))
+
+
+def _attention(snapshots: Snapshots) -> Float[np.ndarray, "1 frame layer 3"]:
+    rows = [snapshots[step]["attention"] for step in sorted(snapshots) if "attention" in snapshots[step]]
+    if len(rows) != len(snapshots) or not rows:
+        return np.full((1, len(snapshots), 1, 3), np.nan)
+    # A snapshot has class × layer × head.
+    return np.stack([row.reshape(3, len(row[0]), -1).mean(axis=2).T for row in rows])[None].astype(np.float64)

@@ -1,0 +1,192 @@
+"""Probing a language model as work that claims need: which models there are, how they are probed, what comes out.
+
+By default ``minilm`` (all-MiniLM-L6-v2, trained contrastively; not the paper's BERT) and the same network untrained are
+probed on ``wiki-sample``, gensim's shortened Wikipedia; ``--models`` names others. Similarities are those of the
+embedding layer's output, which the paper's untrained BERT points to; the word-embedding matrix stands beside them.
+
+Each claim's own test corrects for nothing but itself: its p-value permutes words of the first LDA seed's topics within
+strata of frequency. Its number is the average over LDA seeds; its interval draws articles (attention) or topics and
+words (similarity) anew, and LDA seeds on top. Claims correct for each other in ``verdict_corrected`` (Holm).
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import InputError
+from topicscope.paper.claim import Claim, Detail, Measurement, Preset, Seeds, interval_given
+from topicscope.probing.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
+from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
+from topicscope.text.tokenizers import MINILM, UNTRAINED
+
+# The paper's thresholds: the share of a topic's probability that makes a word one of its own.
+FRACTIONS = (0.0005, 0.001, 0.002)
+DEFAULT_MODELS = (MINILM, f"{UNTRAINED}{MINILM}")
+INSTALLED = ("transformers", "tomotopy", "gensim")
+# Every fourth passage and two LDA seeds: two minutes on two cores. Else every passage and five.
+QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
+QUICK_SECONDS, FULL_SECONDS = 110.0, 600.0
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Probed:
+    """A model's rows of probe.json, and the cosines of Figure 3's words."""
+
+    rows: tuple[Row, ...]
+    words: tuple[str, ...]
+    """Those of Figure 3 that the tokenizer keeps whole."""
+
+    cosines: Float[np.ndarray, "word word"]
+    """On the word-embedding matrix."""
+
+    seconds: float
+
+    def row(self, fraction: float, assignment: str, embedding: str = "layer", *, centred: bool = False) -> Row:
+        """The row of these settings."""
+        wanted = {"fraction": fraction, "assignment": assignment, "embedding": embedding, "centred": centred}
+        [found] = [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing:
+    """A model probed on a corpus; the seeds choose LDA's seeds, the bootstrap and untrained weights."""
+
+    model: str
+    settings: ProbeSettings
+    cost: float
+    suffix: ClassVar[str] = ".json"
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"probe/{self.model}"
+
+    def key(self, seeds: Seeds) -> dict[str, Any]:
+        """Model, settings, code and libraries."""
+        from topicscope.probing.models import find_model
+
+        return {
+            "probe": find_model(self.model).digest,
+            "settings": self._settings(seeds).table(),
+            **_made_with(),
+        }
+
+    def compute(self, seeds: Seeds) -> bytes:
+        """Fit topics, or take those of another model with the same tokenizer, and measure, in this process alone.
+
+        Stopped, it goes on with the passages that are missing.
+        """
+        from topicscope.probing.study import measure_models
+
+        began = time.perf_counter()
+        machine, settings = Machine(device="cpu", workers=1), self._settings(seeds)
+        with scratch_folder() as own, shared_folder() as everybodys:
+            shared = everybodys / f"ground-{_ground_digest(settings)}"
+            [found] = measure_models([self.model], settings=settings, machine=machine, work=own, shared=shared)
+        content = {
+            "rows": found.rows,
+            "words": list(found.shown.words),
+            "cosines": found.shown.cosines.tolist(),
+            "seconds": time.perf_counter() - began,
+        }
+        return json.dumps(content, allow_nan=False).encode()
+
+    def restore(self, content: bytes) -> Probed:
+        """What ``compute`` wrote."""
+        found = json.loads(content)
+        cosines = np.array(found["cosines"], dtype=np.float64).reshape(len(found["words"]), len(found["words"]))
+        return Probed(tuple(found["rows"]), tuple(found["words"]), cosines, found["seconds"])
+
+    def _settings(self, seeds: Seeds) -> ProbeSettings:
+        fits = min(len(seeds), self.settings.topics.fits)
+        return replace(self.settings, seed=seeds[0], topics=replace(self.settings.topics, fits=fits))
+
+
+def _ground_digest(settings: ProbeSettings) -> str:
+    """What passages depend on beside the tokenizer; topics are named by theirs."""
+    return content_digest({"text": asdict(settings.text), **_made_with()})
+
+
+def _made_with() -> dict[str, Any]:
+    """The code and the packages that a probe's numbers depend on."""
+    return {"code": code_digest((*SOURCES, "paper/probe_experiment.py")), "packages": package_versions()}
+
+
+def probing(model: str, preset: Preset) -> Probing:
+    """How a preset probes a model: on wiki-sample, with the paper's 100 topics and thresholds."""
+    every, fits = (1, FULL_FITS) if preset.full else (QUICK_EVERY, QUICK_FITS)
+    settings = ProbeSettings(text=CorpusSettings(every=every), topics=TopicOptions(fits=fits))
+    return Probing(model=model, settings=settings, cost=FULL_SECONDS if preset.full else QUICK_SECONDS)
+
+
+def models_of(preset: Preset) -> tuple[str, ...]:
+    """Those named with ``--models``, else the ones that work without a network."""
+    return preset.models or DEFAULT_MODELS
+
+
+@cache
+def why_unavailable(model: str) -> str:
+    """Why a model cannot be probed here, in one sentence; nothing if it can."""
+    missing = [name for name in INSTALLED if find_spec(name) is None]
+    if missing:
+        return f'{missing[0]} is not installed: pip install "topicscope[language]".'
+    from topicscope.probing.models import find_model
+
+    try:
+        find_model(model)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def untrained(model: str) -> bool:
+    """Whether its weights are freshly drawn."""
+    return model.startswith(UNTRAINED)
+
+
+def probe_claim(need: Probing, measure: Callable[[Probed], Measurement], **claim: Any) -> Claim:
+    """A claim on one model's probe; not run, with the reason, where the model cannot be probed."""
+    reason = why_unavailable(need.model)
+    # One that is not there cannot even be named by its content.
+    needs = () if reason else (need,)
+    return Claim(needs=needs, measure=lambda results: measure(results[need.name]), unavailable=reason, **claim)
+
+
+def slug(model: str) -> str:
+    """A model's name within a claim's id."""
+    return re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-.")
+
+
+def described(model: str) -> str:
+    """A model's name in a sentence."""
+    known = {
+        "minilm": "minilm (all-MiniLM-L6-v2, trained contrastively)",
+        "random:minilm": "random:minilm (its architecture, untrained)",
+    }
+    return known.get(model, model)
+
+
+def tested(contrast: Row, **details: Detail) -> Measurement:
+    """The ratio of a contrast with its interval and its test; without the test nothing is decided by the interval."""
+    known = contrast | ({"ratio": None} if contrast["p"] is None else {})
+    return replace(measured(known, test=contrast["p"]), details=details)
+
+
+def measured(
+    contrast: Row, *, number: Literal["ratio", "difference"] = "ratio", test: float | None = None, **details: Detail
+) -> Measurement:
+    """The ratio (or difference) of a contrast with its interval and its test; NaN where a ratio is not defined."""
+    ends = ("low", "high") if number == "ratio" else ("difference_low", "difference_high")
+    value, low, high = (np.nan if contrast[name] is None else contrast[name] for name in (number, *ends))
+    return interval_given(value, low, high, p=test, null=1.0 if number == "ratio" else 0.0, **details)

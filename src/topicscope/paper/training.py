@@ -1,0 +1,316 @@
+"""What is trained together, what it costs to train less, and in which order it goes: §2, §4, §5.2 and §8.1.
+
+A part trained alone is held against all parts (§2, §4, §5.2); W^V and attention trained in stages or in turn against
+both at once (§8.1); and gradients at the start, measured and as a formula in the initial scale, say why training goes
+through two stages (§8.1).
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.paper import experiment as experiments
+from topicscope.paper import figure1, figure10, theorem1
+from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, claim_on, near, over_seeds
+from topicscope.paper.experiment import Experiment, Trained, held_out_documents, start_weights
+from topicscope.paper.figure2 import centred_contrast
+from topicscope.paper.figure4 import LOSSES, MORE_SCALES, SCALES, Cell
+from topicscope.paper.setups import (
+    LDA,
+    LOSS_WORDS,
+    MASKING,
+    MORE_ATTENTION,
+    ONE_HOT,
+    SETTLED,
+    SLIGHTLY,
+    extra_loss,
+    gain,
+    settings,
+    steps_of,
+)
+from topicscope.paper.table3 import same_topic_ratio
+from topicscope.settings import Settings
+from topicscope.settings.training import Loss, Schedule
+from topicscope.synthetic.documents import Bags
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.dynamics import gradient_ratio, key_gradient
+
+if TYPE_CHECKING:
+    from topicscope.reporting.figures import Drawn
+
+SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
+# The gradients' formula is to leading order in the scale.
+FORMULA_WITHIN = 0.1
+
+
+def part_claims(preset: Preset) -> tuple[Claim, ...]:
+    """What training a part alone costs, for both losses with Adam: SGD at 0.01 ends far from any optimum.
+
+    §2's two halves: attention in place of the embedding is here under §2; the embedding in place of attention is §4's
+    claim.
+    """
+    found = []
+    for loss in LOSSES:
+        models = _models(preset, loss)
+        whole, embedding = models["all parts"], models["embedding alone"]
+        words, uniform = models["attention, one-hot words"], models["W^V, uniform attention"]
+        found += [
+            _cost_claim("4/embedding-alone", loss, embedding, whole, "the embedding alone", "all parts"),
+            _cost_claim("2/attention-for-embedding", loss, words, whole, "attention on one-hot words", "all parts"),
+            _cost_claim("5.2/uniform-attention", loss, uniform, words, "W^V under uniform attention", "attention too"),
+        ]
+    return tuple(found)
+
+
+def part_drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Losses of all models that are compared, between the best constant prediction and the Bayes floor."""
+    models: dict[Loss, dict[str, Experiment]] = {loss: _models(preset, loss) for loss in LOSSES}
+    needs = tuple(experiment for each in models.values() for experiment in each.values())
+    return (Drawing(name="losses", needs=needs, draw=lambda trained: _draw_parts(trained, models)),)
+
+
+def attention(preset: Preset, loss: Loss) -> Experiment:
+    """Figure 10's one-hot words with W^V, W^K and W^Q trained, until the loss settles."""
+    return Experiment(
+        name=f"losses/attention/{loss.replace('_', '-')}",
+        reproduces="§5.2",
+        settings=settings(ONE_HOT, loss, "adam", steps=steps_of(SETTLED, preset.full)),
+    )
+
+
+def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
+    """What is compared, all for as many steps."""
+    return {
+        "all parts": figure1.experiment(preset, loss, "adam"),
+        "embedding alone": theorem1.squared(preset) if loss == "squared" else theorem1.cross_entropy(preset),
+        "attention, one-hot words": attention(preset, loss),
+        "W^V, uniform attention": figure10.without_l2(preset, loss, "adam"),
+    }
+
+
+def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experiment, part: str, other: str) -> Claim:
+    return Claim(
+        id=f"section{name}/{loss.replace('_', '-')}",
+        source=f"§{name.split('/')[0]}",
+        statement=f"Training {part} costs only slightly more than training {other} ({LOSS_WORDS[loss]}, Adam): less "
+        "than 10 % of the gain of the Bayes floor over the best constant prediction.",
+        unit="of the gain",
+        rule=SLIGHTLY,
+        needs=(handicapped, whole),
+        measure=lambda trained: extra_loss(trained[handicapped.name], trained[whole.name]),
+        figure="losses",
+    )
+
+
+def _draw_parts(trained: Results, models: Mapping[Loss, Mapping[str, Experiment]]) -> "Drawn":
+    from topicscope.reporting.figures.training import loss_levels
+
+    panels = {}
+    for loss, each in models.items():
+        found = {name: trained[experiment.name].held_out_loss for name, experiment in each.items()}
+        panels[f"held-out {LOSS_WORDS[loss]}"] = (found, _levels(loss))
+    return loss_levels(panels, title="§2, §4, §5.2: what training a part alone costs (Adam)")
+
+
+def _levels(loss: Loss) -> dict[str, float]:
+    unit = gain(LDA, MASKING, loss)
+    return {"Bayes floor": unit.floor, "best constant prediction": unit.constant}
+
+
+def staged(preset: Preset, schedule: Schedule) -> Experiment:
+    """W^V, then W^K and W^Q: once, or in turn; as many steps in all as joint training has."""
+    return Experiment(
+        name=f"section8.1/{SCHEDULES[schedule]}",
+        reproduces="§8.1",
+        settings=settings(ONE_HOT, "squared", "adam", steps=steps_of(figure10.STEPS, preset.full), schedule=schedule),
+    )
+
+
+def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
+    """Loss, W^V's blocks and same-topic attention of both schedules.
+
+    §8.1 says that no qualitative aspect of normal training is lost; that the loss is the same would be ours.
+    """
+    joint = figure10.joint(preset, "squared", "adam")
+    found = []
+    for schedule, words in SCHEDULES.items():
+        run = staged(preset, schedule)
+        found += [
+            Claim(
+                id=f"{run.name}/loss",
+                source="§8.1",
+                statement=f"{words.capitalize()} training comes within 10 % of the gain of joint training.",
+                unit="of the gain",
+                rule=SLIGHTLY,
+                needs=(run, joint),
+                measure=lambda trained, name=run.name: extra_loss(trained[name], trained[joint.name]),  # type: ignore[misc]
+                figure="schedules-loss",
+                ours=True,
+            ),
+            claim_on(
+                run,
+                centred_contrast,
+                id=f"{run.name}/value",
+                source="§8.1",
+                statement=f"After {words} training W^V is on average larger within topics than between them.",
+                rule=above(0.0),
+                figure="schedules",
+            ),
+            claim_on(
+                run,
+                same_topic_ratio,
+                id=f"{run.name}/attention",
+                source="§8.1",
+                statement=f"After {words} training words attend more to their own topic than to others.",
+                unit="ratio of average attention",
+                rule=MORE_ATTENTION,
+                figure="schedules",
+            ),
+        ]
+    return tuple(found)
+
+
+def schedule_drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """W^V after each schedule, and the losses."""
+    chosen = {"joint": figure10.joint(preset, "squared", "adam")}
+    chosen |= {words: staged(preset, schedule) for schedule, words in SCHEDULES.items()}
+    needs = tuple(chosen.values())
+    return (
+        Drawing(name="schedules", needs=needs, draw=lambda trained: _draw_schedules(trained, chosen)),
+        Drawing(name="schedules-loss", needs=needs, draw=lambda trained: _draw_schedule_losses(trained, chosen)),
+    )
+
+
+def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import heat_maps
+
+    panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
+    title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
+    return heat_maps(panels, words=10, columns=3, same_scale=[tuple(panels)], title=title)
+
+
+def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import loss_levels
+
+    losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}
+    steps = next(iter(chosen.values())).settings.training.steps
+    title = f"§8.1: attention on one-hot words by schedule\n({steps:,} steps, Adam)"
+    return loss_levels({"held-out squared loss": (losses, _levels("squared"))}, title=title)
+
+
+def gradient_cells(preset: Preset) -> dict[Loss, list[Cell]]:
+    """Settings of Figure 4's map that differ in loss and scale: the start does not depend on the learning rate."""
+    scales = MORE_SCALES if preset.full else SCALES
+    return {loss: [Cell(loss, "sgd", 3.0, scale) for scale in scales] for loss in LOSSES}
+
+
+def gradient_claims(preset: Preset) -> tuple[Claim, ...]:
+    """The ratio of gradients, and the formula, for each loss and scale; how the ratio depends on the scale."""
+    chosen = gradient_cells(preset)
+    found = [claim for each in chosen.values() for cell in each for claim in _first_gradient_claims(cell)]
+    return (*found, *(_scaling_claim(each[0], each[-1]) for each in chosen.values()))
+
+
+def gradient_drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Ratio against scale."""
+    chosen = gradient_cells(preset)
+    needs = tuple(cell.experiment() for each in chosen.values() for cell in each)
+    return (Drawing(name="first-gradients", needs=needs, draw=lambda trained: _draw_gradients(trained, chosen)),)
+
+
+def _first_gradient_claims(cell: Cell) -> list[Claim]:
+    experiment = cell.experiment()
+    words = f"{LOSS_WORDS[cell.loss]}, weights from N(0, {cell.scale:g}²)"
+    stem = f"figure4/first-gradients/{cell.loss.replace('_', '-')}/scale-{cell.scale:g}"
+    return [
+        claim_on(
+            experiment,
+            lambda trained: _ratio(trained, cell),
+            id=f"{stem}/ratio",
+            source="§8.1",
+            statement=f"At the start W^V's gradient is more than ten times larger than W^K's ({words}).",
+            unit="ratio of norms",
+            rule=above(10.0),
+            figure="first-gradients",
+        ),
+        claim_on(
+            experiment,
+            lambda trained: _formula(trained, cell),
+            id=f"{stem}/formula",
+            source="§8.1",
+            statement=f"W^K's gradient at the start is W^Q G⊤/√d_a, with G linear in W^V ({words}).",
+            expected=1.0,
+            unit="measured over formula",
+            rule=near(1.0, FORMULA_WITHIN),
+            figure="first-gradients",
+            ours=True,
+        ),
+    ]
+
+
+def _scaling_claim(small: Cell, large: Cell) -> Claim:
+    """Seeds draw the same normal numbers at every scale, so that the two are paired."""
+    first, second = small.experiment(), large.experiment()
+    return Claim(
+        id=f"figure4/first-gradients/{small.loss.replace('_', '-')}/exponent",
+        source="§8.1",
+        statement=f"The ratio of W^V's to W^K's gradient at the start grows as 1/s² in the initial scale s "
+        f"({LOSS_WORDS[small.loss]}, s from {small.scale:g} to {large.scale:g}).",
+        expected=2.0,
+        unit="exponent",
+        rule=near(2.0, FORMULA_WITHIN),
+        needs=(first, second),
+        measure=lambda trained: over_seeds(
+            np.log(_measured(trained[first.name]) / _measured(trained[second.name])) / np.log(large.scale / small.scale)
+        ),
+        figure="first-gradients",
+        ours=True,
+    )
+
+
+def _measured(trained: Trained) -> Float[np.ndarray, " seed"]:
+    return trained.first_gradients["value"] / trained.first_gradients["key"]
+
+
+def _ratio(trained: Trained, cell: Cell) -> Measurement:
+    """The measured ratio, and the formula's for mean squares over all draws of the weights."""
+    by_query = trained.first_gradients["value"] / trained.first_gradients["query"]
+    return over_seeds(
+        _measured(trained),
+        formula=gradient_ratio(gradient_bags(trained.settings), cell.loss, cell.scale),
+        measured_for_query=float(by_query.mean()),
+    )
+
+
+def _formula(trained: Trained, cell: Cell) -> Measurement:
+    """The norm of W^K's gradient over the formula's, for the weights that each seed draws."""
+    settings = trained.settings
+    model, bags = TopicModel.from_settings(settings.data), gradient_bags(settings)
+    factor = 2 if cell.loss == "squared" else 1
+    starts = [start_weights(settings, seed, model) for seed in trained.seeds]
+    predicted = [
+        factor * np.linalg.norm(key_gradient(bags, cell.loss, start["value"][0], start["query"][0])) for start in starts
+    ]
+    return over_seeds(trained.first_gradients["key"] / np.array(predicted))
+
+
+@cache
+def gradient_bags(chosen: Settings) -> Bags:
+    """The held-out documents that gradients at the start are taken on."""
+    model = TopicModel.from_settings(chosen.data)
+    return Bags.of(held_out_documents(chosen, model).span(0, experiments.GRADIENT_DOCUMENTS), model.vocabulary)
+
+
+def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> "Drawn":
+    from topicscope.reporting.figures.training import gradient_ratios
+
+    measured, formula = {}, {}
+    for loss, each in cells.items():
+        scales = np.geomspace(min(cell.scale for cell in each), max(cell.scale for cell in each), 20)
+        bags = gradient_bags(each[0].experiment().settings)
+        formula[LOSS_WORDS[loss]] = (scales, np.array([gradient_ratio(bags, loss, float(scale)) for scale in scales]))
+        measured[LOSS_WORDS[loss]] = {cell.scale: _measured(trained[cell.experiment().name]) for cell in each}
+    return gradient_ratios(measured, formula, title="§8.1: gradients at the start, measured and ‖E[r x̃⊤]‖/(κ s²)")

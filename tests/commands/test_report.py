@@ -1,0 +1,59 @@
+"""``topicscope report``, and report.html beside what other commands write."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.page_material import write_claims
+from topicscope.cli import main
+
+
+def test_report_writes_one_file_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_claims(tmp_path / "results")
+    out = tmp_path / "look.html"
+    assert main(["report", str(folder), "--out", str(out), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == {"file": str(out), "bytes": out.stat().st_size}
+    assert main(["report", str(folder), "--out", str(out)]) == 0
+    assert "open it in any browser" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "said"), [(["nowhere"], "does not exist"), ([], "no folder is given")])
+def test_bad_words_are_refused_in_one_sentence(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error.lower()
+    assert error.count("\n") == 1
+
+
+def test_what_the_page_says_is_missing_is_said_on_standard_error_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_claims(tmp_path / "results")
+    out = tmp_path / "look.html"
+    assert main(["report", str(folder), "--out", str(out)]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / "empty").mkdir()
+    (folder / "claims.json").write_text("[{")
+    assert main(["report", str(folder), str(tmp_path / "empty"), "--out", str(out), "--json"]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["file"] == str(out)
+    assert "claims.json cannot be read" in printed.err
+    assert f"{tmp_path / 'empty'} is empty." in printed.err
+
+
+def test_a_page_does_not_overwrite_what_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write_claims(tmp_path / "results")
+    assert main(["report", str(folder), "--out", str(folder / "claims.json")]) == 2
+    assert "give one that ends in .html" in capsys.readouterr().err
+    assert json.loads((folder / "claims.json").read_text())
+
+
+def test_a_finished_run_has_its_page(tmp_path: Path) -> None:
+    words = ["--data.topics", "3", "--data.words", "2", "--data.length", "4", "9", "--training.steps", "4", "--quiet"]
+    assert main(["train", "--out", str(tmp_path / "run"), *words]) == 0
+    assert "W^V" in (tmp_path / "run" / "report.html").read_text(encoding="utf-8")

@@ -1,0 +1,199 @@
+"""``topicscope theory``."""
+
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from topicscope.cli import main
+from topicscope.commands.setting import TheorySetting
+from topicscope.commands.theory import print_theory, theory
+
+
+def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    assert main(["theory", *words, "--json"]) == 0
+    out = capsys.readouterr().out
+    assert "NaN" not in out
+    assert "Infinity" not in out
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_theory_prints_the_papers_numbers_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = printed_json(["--samples", "200"], capsys)
+    assert found["theorem1"]["diagonal"] == pytest.approx(1 / 0.865)
+    assert found["theorem1"]["block_sum_gap"] == pytest.approx(1 / 0.865)
+    assert found["theorem1"]["bias"] == pytest.approx(-0.015 / 0.865 / 100)
+    block = found["theorem2"]
+    assert (block["mask_column"], block["same_topic"], block["different_topic"]) == pytest.approx(
+        (0.0541908, 0.1080202, -0.0075867), abs=5e-8
+    )
+    assert block["loss"] == pytest.approx(0.95)
+    assert {"c1", "c2", "c3"} <= block.keys()
+    assert found["theorem3"]["lambda2"] == pytest.approx(5866.67, abs=5e-3)
+    assert found["theorem3"]["violated"] == []
+    assert found["attention_optimum"]["loss"] == pytest.approx(0.94610274, abs=5e-9)
+    assert found["attention_optimum"]["loss_uniform"] == pytest.approx(0.95)
+    assert found["finite"]["same_word"] == pytest.approx(0.2152863, abs=5e-8)
+    assert found["finite"]["loss"] == pytest.approx(0.94532184, abs=5e-9)
+    assert found["finite"]["loss_of_theorem2"] == pytest.approx(0.94562537, abs=5e-9)
+    assert found["finite_topics"].keys() == found["finite"].keys()
+    assert found["finite_topics"]["loss"] != pytest.approx(found["finite"]["loss"], abs=1e-4)
+    bayes = found["bayes"]
+    for estimate in (bayes["cross_entropy"], bayes["squared"], bayes["mask_queries"], bayes["query_blind"]):
+        assert estimate["low"] < estimate["value"] < estimate["high"]
+    assert bayes["squared"]["value"] < bayes["query_blind"]["squared"]["value"]
+    assert "Monte-Carlo" in bayes["method"]
+
+
+def test_the_same_seed_gives_the_same_floor_and_another_seed_another(capsys: pytest.CaptureFixture[str]) -> None:
+    first, again, other = (
+        printed_json(["--samples", "50", "--length", "5", "9", "--seed", seed], capsys)["bayes"] for seed in "112"
+    )
+    assert first == again
+    assert first["squared"] != other["squared"]
+
+
+def test_theory_prints_tables_with_the_papers_symbols(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", "--samples", "50"]) == 0
+    out = capsys.readouterr().out
+    for text in ("λ₁(τ−1)", "0.10802023", "5.7629128", "0.94606882", "blind to the query", "0.94532184"):
+        assert text in out
+
+
+@pytest.mark.parametrize(
+    ("words", "empty", "reason"),
+    [
+        (["--topics", "2"], ["theorem1", "theorem2", "attention_optimum"], "only one set of topics"),
+        (["--keep", "0.5", "--random", "0.5"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
+        (["--keep", "0.7", "--random", "0.3"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
+        (["--keep", "0.58", "--random", "0.42"], ["theorem1", "theorem2", "attention_optimum"], "no position becomes"),
+        (["--topics", "5000"], ["bayes", "bayes_topics"], "too many to sample"),
+        (["--mask", "1e-7"], ["bayes", "bayes_topics"], "almost never has a masked position"),
+        (["--mask", "1", "--keep", "0", "--random", "0"], ["theorem2", "theorem3"], "no word of the document"),
+    ],
+)
+def test_a_part_that_is_not_defined_is_null_with_a_reason(
+    words: list[str], empty: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = printed_json([*words, "--samples", "20"], capsys)
+    for name in empty:
+        assert found[name] is None
+        assert reason in found[f"{name}_reason"]
+    defined = {name for name in found if name != "setting" and found[name] is not None}
+    assert defined, "something is always defined"
+    assert main(["theory", *words, "--samples", "20"]) == 0
+    assert "not defined" in capsys.readouterr().out or "bayes" in empty
+
+
+@pytest.mark.parametrize(
+    ("words", "part", "name"),
+    [
+        (["--random", "0"], "theorem3", "lambda2"),
+        (["--random", "0"], "theorem3", "high"),
+        (["--keep", "0"], "theorem3", "limit"),
+        (["--words", "1"], "finite", "same_topic"),
+        (["--topics", "1", "--per-document", "1"], "finite", "different_topic"),
+        (["--topics", "2"], "finite", "loss_of_theorem2"),
+        (["--keep", "0.7", "--random", "0.3"], "bayes", "mask_queries"),
+        (["--words", "1"], "theorem3", "limit_fixed"),
+    ],
+)
+def test_a_number_that_is_not_defined_is_null_with_a_reason(
+    words: list[str], part: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = printed_json([*words, "--samples", "20", "--length", "10", "12"], capsys)
+    assert found[part][name] is None
+    assert found[part][f"{name}_reason"]
+    assert main(["theory", *words, "--samples", "20", "--length", "10", "12"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--keep", "0.58", "--random", "0.42"], "since p_c + p_r = 1"),
+        # A [MASK] can occur, but rarely: 1 % of masked positions, and about one masked position a document.
+        (["--keep", "0.98", "--random", "0.01"], "of 200 sampled documents had a [MASK], and an interval needs 30"),
+    ],
+)
+def test_a_missing_floor_at_mask_queries_has_its_true_reason(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rare = ["--mask", "0.01", "--length", "10", "12", "--samples", "200"]
+    bayes = printed_json([*words, *rare], capsys)["bayes"]
+    assert bayes["mask_queries"] is None
+    assert reason in bayes["mask_queries_reason"]
+    assert main(["theory", *words, *rare]) == 0
+    assert "[MASK] queries not computed" in capsys.readouterr().out
+    often = printed_json(["--keep", "0.1", *rare], capsys)["bayes"]
+    assert often["mask_queries"] is not None
+    assert "mask_queries_reason" not in often
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topics", "0"], "topics = 0 is not allowed"),
+        (["--topics", "1"], "per_document = 2 is not allowed"),
+        (["--mask", "0"], "mask = 0.0 is not allowed"),
+        (["--keep", "0.7", "--random", "0.7"], "keep + random"),
+        (["--dirichlet", "0"], "dirichlet = 0.0 is not allowed"),
+        (["--length", "9", "5"], "length = [9, 5] is not allowed"),
+        (["--samples", "-1"], "samples = -1 is not allowed"),
+        (["--samples", "1"], "samples = 1 is not allowed"),
+        (["--seed", "-1"], "seed = -1 is not allowed"),
+        (["--topix", "3"], "--topix"),
+    ],
+)
+def test_bad_options_exit_with_2_and_one_sentence(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["theory", *words, "--json"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert said in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_unequal_dirichlet_parameters_agree_with_equal_ones_in_the_limit() -> None:
+    equal = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4,)), samples=0)["finite"]
+    dense = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 0.4 * (1 + 1e-12))), samples=0)["finite"]
+    far = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), samples=0)["finite"]
+    assert equal is not None
+    assert dense is not None
+    assert far is not None
+    for name, value in equal.items():
+        assert dense[name] == pytest.approx(value, rel=1e-7)
+    sets = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), samples=0)["finite_topics"]
+    assert sets is not None
+    assert sets == theory(TheorySetting(topics=3, words=2), samples=0)["finite_topics"]
+    assert far["same_topic"] != pytest.approx(equal["same_topic"], rel=1e-2)
+
+
+def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    found = theory(TheorySetting(), samples=0)
+    print_theory(found)
+    assert "not attained" not in capsys.readouterr().out
+    optimum = found["attention_optimum"]
+    assert optimum is not None
+    print_theory(replace(found, parts={**found.parts, "attention_optimum": {**optimum, "attained": False}}))
+    assert "not attained" in capsys.readouterr().out
+
+
+def test_theory_without_sampling_works_at_any_size() -> None:
+    found = theory(TheorySetting(topics=10**8, per_document=3000), samples=0)
+    optimum = found["attention_optimum"]
+    assert optimum is not None
+    assert math.isclose(optimum["weighted_average"] / 3000, 7.406, abs_tol=5e-4)
+
+
+def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["theory", "--help"])
+    assert not stop.value.code
+    out = capsys.readouterr().out
+    assert "topicscope theory --topics 100" in out
+    assert "--per-document" in out

@@ -1,0 +1,161 @@
+"""``topicscope train`` on documents of a topic model."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from support.helpers import small_settings
+from topicscope.cli import main
+from topicscope.settings.toml import dump_settings
+
+
+@pytest.fixture
+def settings_file(tmp_path: Path) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(dump_settings(small_settings()))
+    return path
+
+
+def test_train_writes_a_run_and_prints_its_last_row_as_json(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", str(settings_file), "--out", str(out), "--seed", "3", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["step"] == 12
+    assert printed == {"out": str(out)} | json.loads((out / "metrics.jsonl").read_text().splitlines()[-1])
+    assert "seed = 3" in (out / "settings.toml").read_text()
+
+
+def test_resume_needs_no_settings_and_refuses_others(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    assert main(["train", str(settings_file), "--out", out, "--quiet"]) == 0
+    assert main(["train", "--out", out, "--resume", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["train", "--out", out, "--resume", "--training.learning-rate", "0.5"]) == 2
+    assert "training.learning_rate (0.01 there, 0.5 here)" in capsys.readouterr().err
+
+
+BAD = [
+    (["--masking.keep", "0.6", "--masking.random", "0.5"], "masking.keep + masking.random = 1.1"),
+    (["--masking.mask", "nan"], "masking.mask = nan"),
+    (["--masking.mask", "-0.1"], "masking.mask = -0.1"),
+    (["--data.sampler", "topics", "--data.per-document", "11"], "data.per_document = 11"),
+    (["--data.topics", "0"], "data.topics = 0"),
+    (["--data.words", "0"], "data.words = 0"),
+    (["--data.length", "0", "5"], "data.length = [0, 5]"),
+    (["--data.length", "9", "5"], "data.length = [9, 5]"),
+    (["--model.embedding.start", "identity", "--model.dimension", "50"], "model.dimension = 50"),
+    (["--model.heads", "2"], "model.heads = 2"),
+    (["--data.topics", "many"], "--data.topics many is not allowed: give a whole number"),
+    (["--data.topics", "1.5"], "--data.topics 1.5 is not allowed: give a whole number"),
+    (["--masking.mask", "half"], "--masking.mask half is not allowed: give a number"),
+    (["--data.length", "9"], "--data.length"),
+    (["--data.topcs", "3"], "--data.topics"),
+    (["--training.loss", "hinge"], "--training.loss hinge is not allowed: give one of cross_entropy, squared"),
+    (["--data.topic-words", "{tmp}/empty.csv"], "empty.csv"),
+    (["--data.topic-words", "{tmp}/zip.npy"], "zip.npy"),
+    (["--data.topic-words", "{tmp}/complex.npy"], "complex.npy"),
+    (["--data.topic-words", "nowhere.npy"], "nowhere.npy"),
+    (["--data.topic-words", "{tmp}/negative.csv"], "-0.5 in row 1, column 2"),
+    (["--data.topic-words", "{tmp}/sums.csv"], "row 2 that sums to 0.5"),
+    (["--data.topic-words", "{tmp}/nan.csv"], "nan in row 1, column 1"),
+    (["--data.topic-words", "{tmp}/text.csv"], "is not a matrix of numbers"),
+    (["--data.topic-words", "{tmp}/fine.csv", "--model.heads", "2"], "model.heads = 2"),
+    (["--model.value.start", "theorem", "--model.dimension", "7"], "model.value.start"),
+    ([f"--model.{part}.no-train" for part in ("embedding", "value", "key", "query")], ""),
+]
+BIASES_FROZEN = [f"--model.{part}-bias.no-train" for part in ("key", "query", "value", "prediction")]
+
+
+@pytest.mark.parametrize(("words", "message"), BAD)
+def test_bad_input_is_one_sentence_exit_code_2_and_nothing_written(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    matrices = {
+        "negative": [[1.5, -0.5], [1, 0]],
+        "sums": [[1, 0], [0.5, 0]],
+        "nan": [[np.nan, 1]],
+        "fine": [[0.5, 0.5], [1, 0]],
+    }
+    for name, matrix in matrices.items():
+        np.savetxt(tmp_path / f"{name}.csv", np.array(matrix), delimiter=",")
+    (tmp_path / "text.csv").write_text("a,b\nc,d\n")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "zip.npy").write_bytes(b"PK\x03\x04 and more")
+    np.save(tmp_path / "complex.npy", np.array([[1j, 1]]))
+    out = tmp_path / "run"
+    more = BIASES_FROZEN if not message else []
+    assert main(["train", "--out", str(out), *(word.format(tmp=tmp_path) for word in words), *more]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("topicscope: ")
+    assert printed.err.count("\n") == 1, printed.err
+    assert message in printed.err
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("[data]\ntopcs = 3\n", "did you mean data.topics?"), ("[data]\ntopics = \n", "line 2")],
+)
+def test_bad_settings_files_are_one_sentence(
+    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.toml").write_text(text)
+    assert main(["train", str(tmp_path / "bad.toml"), "--out", str(tmp_path / "run")]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_output_folder_that_is_not_empty_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    assert main(["train", "--out", str(tmp_path)]) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_out_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train"]) == 2
+    assert "--out is missing" in capsys.readouterr().err
+
+
+def test_diverging_training_ends_with_exit_code_3(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rate = ["--training.learning-rate", "1e12", "--training.optimizer", "sgd", "--training.loss", "squared"]
+    out = tmp_path / "run"
+    assert main(["train", str(settings_file), "--out", str(out), "--quiet", *rate]) == 3
+    printed = capsys.readouterr().err
+    assert "lower training.learning_rate" in printed
+    assert printed.count("\n") == 1
+    assert list(out.glob("checkpoint-*.safetensors"))
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["train", "--out", str(tmp_path / "file" / "run")]) == 2
+    printed = capsys.readouterr().err
+    assert "file" in printed
+    assert printed.count("\n") == 1
+
+
+def test_the_settings_file_may_stand_anywhere_but_only_once(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "run")
+    assert main(["train", "--out", out, str(settings_file), "--quiet"]) == 0
+    assert main(["train", "--out", out, str(settings_file), "other.toml"]) == 2
+    assert "give one TOML file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[""], ["--out", "run.toml", "--data.topics", "0"]])
+def test_odd_words_are_no_tracebacks(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *words]) == 2
+    printed = capsys.readouterr().err
+    assert printed.count("\n") == 1
+    assert ("data.topics = 0" in printed) == (len(words) > 1)
