@@ -16,26 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from support.page_material import write_claims, write_landscapes, write_probe, write_sweep, write_text_run
+from support.page_material import CORPUS_ROW, write_claims, write_landscapes, write_probe, write_sweep, write_text_run
 from topicscope import files, records
 from topicscope.errors import InputError, UnreadableError
 
 Reader = Callable[[Path], Any]
 
-CORPUS_ROW = {
-    "tokenizer": "t",
-    "tokenizer_name": "bert",
-    "length": 126,
-    "source": "wiki",
-    "articles": 3,
-    "passages": 9,
-    "measured": 4,
-    "problems": [],
-    "words": 5,
-    "words_left_out": [],
-    "words_without_attention": ["frog"],
-    "topic_quality": {"c_v": 0.5, "stability": None},
-}
 REFERENCE = {
     "bayes_floor": {"loss": 0.5, "low": 0.4, "high": 0.6, "documents": 3},
     "theorem_2": {"loss": None, "reason": "not so"},
@@ -76,7 +62,7 @@ def film() -> dict[str, np.ndarray]:
 
 def fitted(seed: int) -> dict[str, np.ndarray]:
     arrays = {"tokens": np.arange(4), "topic_word": np.full((2, 4), 0.25), "counts": np.ones(4)}
-    return {f"seed{seed}/{name}": array for name, array in arrays.items()}
+    return {f"seed{seed}/{name}": array.astype(records.FITTED[name]) for name, array in arrays.items()}
 
 
 @pytest.fixture(scope="module")
@@ -204,15 +190,15 @@ def test_what_is_not_a_file_of_a_bearable_size_is_refused(tmp_path: Path, folder
     assert "cannot be read (Is a directory)" in str(outcome(name, path))
     path.rmdir()
     os.mkfifo(path)
-    assert "cannot be read (it is not a regular file)" in str(outcome(name, path))
+    assert " is not a regular file: " in str(outcome(name, path))
     path.unlink()
     path.symlink_to("/dev/zero")
-    assert "cannot be read (it is not a regular file)" in str(outcome(name, path))
+    assert " is not a regular file: " in str(outcome(name, path))
     path.unlink()
     path.touch()
     assert isinstance(outcome(name, path), UnreadableError)
     os.truncate(path, 2**36)
-    assert "cannot be read (it has 68,719,476,736 bytes, of which at most" in str(outcome(name, path))
+    assert " has 68,719,476,736 bytes, of which at most " in str(outcome(name, path))
 
 
 STRANGE = {
@@ -390,13 +376,19 @@ def test_arrays_that_unpack_to_too_much_are_refused(tmp_path: Path, monkeypatch:
 
 def test_arrays_are_of_numbers_and_the_wanted_ones(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", a=np.array(["text"]))
-    for names, reason in ((["b"], "it has no array b"), (["a"], '"a" holds <U4 values')):
+    for names, reason in ((["b"], "has no array b"), (["a"], '"a" holds <U4 values')):
         with pytest.raises(UnreadableError, match=reason):
             files.read_arrays(tmp_path / "a.npz", names, "do")
 
 
 def test_the_error_keeps_its_parts_on_the_way_from_a_worker() -> None:
-    error = UnreadableError(Path("a"), "it is so", "do that")
+    error = UnreadableError(Path("a"), "no such file", "do that")
     again = pickle.loads(pickle.dumps(error))
-    assert (again.path, again.reason, str(again)) == (Path("a"), "it is so", "a cannot be read (it is so): do that.")
+    assert (again.path, again.reason, str(again)) == (
+        Path("a"),
+        "no such file",
+        "a cannot be read (no such file): do that.",
+    )
     assert again.exit_code == 2
+    assert str(UnreadableError("a", "it is empty", "fill it")) == "a is empty: fill it."
+    assert str(UnreadableError("a", "it is wrong: b", "right it")) == "a is wrong: b; right it."

@@ -21,7 +21,9 @@ class UnreadableError(InputError):
         self.path, self.reason, self.remedy = path, reason, remedy
 
     def __str__(self) -> str:
-        return f"{self.path} cannot be read ({self.reason}): {self.remedy}."
+        if not self.reason.startswith("it "):
+            return f"{self.path} cannot be read ({self.reason}): {self.remedy}."
+        return f"{self.path} {self.reason.removeprefix('it ')}{';' if ': ' in self.reason else ':'} {self.remedy}."
 
 
 class DivergedError(Exception):

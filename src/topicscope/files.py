@@ -149,7 +149,10 @@ def read_toml(path: Path, remedy: str) -> Row:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UnreadableError(path, f"it is not valid TOML: {first_line(error)}", remedy) from None
+        # tomllib gives the line, but for what is missing at the end.
+        last = len(text.rstrip().splitlines())
+        where = str(error).replace("at end of document", f"at line {last}, the end of the document")
+        raise UnreadableError(path, f"it is not valid TOML: {where}", "correct that line") from None
     except (RecursionError, ValueError):
         # Numbers of more digits than Python converts are the other errors of values.
         raise UnreadableError(path, "it is nested too deeply, or has a number that is too large", remedy) from None

@@ -400,7 +400,7 @@ class ProbeRow(TypedDict, total=False):
     """Topic structure of a model at one threshold, assignment and embedding."""
 
     model: Required[str]
-    revision: str | None
+    revision: Required[str | None]
     fraction: Number
     assignment: Required[str]
     embedding: Required[str]
@@ -443,16 +443,24 @@ class WordMap(TypedDict):
     cosine: list[list[float]]
 
 
-class _FittedTopics(TypedDict):
-    seed: Count
-    tokenizer: str
-    tokenizer_name: str
+class _FittedTopics(TypedDict, total=False):
+    seed: Required[Count]
+    tokenizer: Required[str]
+    tokenizer_name: Required[str]
+    corpus: str
+    passages: str
+    c_npmi: float
+    c_v: float
+    diversity: float
+    log_likelihood_per_word: float
 
 
 class _Fits(TypedDict):
     fits: Annotated[list[_FittedTopics], Meta(min_length=1)]
 
 
+# Arrays of a fit: the tokenizer's numbers of words, P(word | topic), and how often each word occurs.
+FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
 PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
 
 
@@ -501,15 +509,14 @@ def read_fitted_topics(folder: Path) -> tuple[list[Row], Snapshot]:
     path = folder / "topics.safetensors"
     arrays = read_tensors(path, remedy)
     for one in descriptions:
-        tokens, topic_word, counts = (arrays.get(f"seed{one['seed']}/{name}") for name in FITTED)
-        if tokens is None or topic_word is None or counts is None:
-            raise UnreadableError(path, f"the arrays of seed {one['seed']} are missing", remedy)
-        if not tokens.shape == counts.shape == topic_word.shape[1:] or topic_word.ndim != 2 or not topic_word.size:
-            raise UnreadableError(path, f"the arrays of seed {one['seed']} have other shapes than each other", remedy)
+        found = {name: arrays.get(f"seed{one['seed']}/{name}") for name in FITTED}
+        shapes = [each.shape for name, each in found.items() if each is not None and each.dtype == FITTED[name]]
+        if len(shapes) < len(FITTED):
+            raise UnreadableError(path, f"it has not all numbers of seed {one['seed']}", remedy)
+        words, topics, counts = shapes
+        if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
+            raise UnreadableError(path, f"the arrays of seed {one['seed']} have different lengths", remedy)
     return descriptions, arrays
-
-
-FITTED = ("tokens", "topic_word", "counts")
 
 
 # What ``sweep`` writes.

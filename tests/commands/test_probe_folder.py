@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.page_material import CORPUS_ROW
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
 from support.tiny_models import save_tiny, save_tokenizer
 from topicscope import scale
@@ -42,13 +43,13 @@ def test_an_open_folder_is_closed_to_others_until_it_is_left(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("spoilt", ["{", "1", '"text"', "[1]", '[{"other": 1}]'])
 def test_what_is_spoilt_in_corpus_json_stops_no_study(tmp_path: Path, spoilt: str) -> None:
-    folder, row = ProbeFolder(tmp_path), {"tokenizer": "a", "length": 8}
+    folder, row = ProbeFolder(tmp_path), CORPUS_ROW | {"tokenizer": "a"}
     path = tmp_path / "corpus.json"
     path.write_text(spoilt)
     folder.write_corpora([row])
     assert row in json.loads(path.read_text())
     # The control: rows of another tokenizer stay.
-    folder.write_corpora([{"tokenizer": "b", "length": 8}])
+    folder.write_corpora([CORPUS_ROW | {"tokenizer": "b"}])
     assert row in json.loads(path.read_text())
 
 

@@ -76,7 +76,9 @@ def start_program(*words: str, **environment: str) -> subprocess.Popen[str]:
 
 def start_python(*words: str, **environment: str) -> subprocess.Popen[str]:
     """Python as a process of its own, on the code under test."""
-    variables = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])} | environment
+    # The tests' helpers too: workers import the functions that they are given from there.
+    paths = os.pathsep.join(map(str, (Path(topicscope.__file__).parents[1], Path(__file__).parents[1])))
+    variables = os.environ | {"PYTHONPATH": paths} | environment
     command = [sys.executable, *words]
     # Tests may run in a background job of a shell, which ignores Ctrl-C and would have its children do so.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -16,6 +16,22 @@ from topicscope.training.loop import Ensemble, train, train_ensemble
 
 NASTY = '<script>alert("x")</script>'
 
+# A row of corpus.json.
+CORPUS_ROW = {
+    "tokenizer": "t",
+    "tokenizer_name": "bert",
+    "length": 126,
+    "source": "wiki",
+    "articles": 3,
+    "passages": 9,
+    "measured": 4,
+    "problems": [],
+    "words": 5,
+    "words_left_out": [],
+    "words_without_attention": ["frog"],
+    "topic_quality": {"c_v": 0.5, "stability": None},
+}
+
 
 def write_runs(folder: Path, seeds: int = 2) -> Path:
     """W^V trained alone with one-hot embeddings, a few steps."""

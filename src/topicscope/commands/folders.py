@@ -10,6 +10,7 @@ from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.files import alone_in, write_atomically
+from topicscope.records import read_reproduce_settings
 
 Row = dict[str, Any]
 
@@ -52,7 +53,7 @@ class ResultsFolder:
     def _check(self, settings: dict[str, Any]) -> None:
         if not is_begun(self.path, self._settings.name, what="claims", command="reproduce"):
             return
-        stored = json.loads(self._settings.read_text(encoding="utf-8"))
+        stored = read_reproduce_settings(self._settings)
         found = [
             f"--{name} {_shown(stored.get(name))} there, {_shown(settings[name])} here"
             for name in settings

@@ -8,7 +8,7 @@ import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError
+from topicscope.errors import InputError, UnreadableError
 from topicscope.files import write_atomically
 from topicscope.probing.settings import (
     MEASURES,
@@ -34,7 +34,14 @@ from topicscope.probing.settings import (
     TopicOptions,
     check_names,
 )
-from topicscope.records import SIGNIFICANT
+from topicscope.records import (
+    SIGNIFICANT,
+    read_corpus_rows,
+    read_probe_rows,
+    read_probe_settings,
+    read_topic_words,
+    read_words,
+)
 from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
@@ -261,9 +268,9 @@ class ProbeFolder:
     def _is_measured(self) -> bool:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> Sequence[Row]:
         """What probe.json holds."""
-        return self._list("probe.json")
+        return self._read("probe.json", read_probe_rows)
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write probe.json and probe.csv with these rows, and those of other models that are there."""
@@ -277,24 +284,21 @@ class ProbeFolder:
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
         new = {(row["tokenizer"], str(row["length"])) for row in rows}
-        try:
-            with (self.path / "topics.csv").open(encoding="utf-8", newline="") as file:
-                found = [((row.get("tokenizer"), row.get("length")), row) for row in csv.DictReader(file)]
-            kept = [row for key, row in found if key not in new and None not in key]
-        except OSError:
-            kept = []
+        found = [((row.get("tokenizer"), row.get("length")), row) for row in self._read("topics.csv", read_topic_words)]
+        kept = [row for key, row in found if key not in new and None not in key]
         self._write_table("topics.csv", [*kept, *rows])
 
     def write_corpora(self, rows: Sequence[Row]) -> None:
         """Write corpus.json with these rows, and those of other tokenizers and passage lengths that are there."""
         new = {(row["tokenizer"], row["length"]) for row in rows}
-        kept = [row for row in self._list("corpus.json") if (row.get("tokenizer"), row.get("length")) not in new]
+        found = self._read("corpus.json", read_corpus_rows)
+        kept = [row for row in found if (row["tokenizer"], row["length"]) not in new]
         text = json.dumps([*kept, *rows], indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path / "corpus.json", text + "\n")
 
-    def words(self) -> list[Row]:
+    def words(self) -> Sequence[Row]:
         """What words.json holds."""
-        return self._list("words.json")
+        return self._read("words.json", read_words)
 
     def write_words(self, maps: Sequence[Row]) -> None:
         """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
@@ -302,11 +306,11 @@ class ProbeFolder:
         every = [each for each in self.words() if each["model"] not in new] + [each for each in maps if each["words"]]
         write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def _list(self, name: str) -> list[Row]:
+    def _read(self, name: str, reader: Callable[[Path], Sequence[Row]]) -> Sequence[Row]:
         """Rows that a file holds; nothing if there is none, or a broken one."""
         try:
-            return [row for row in json.loads((self.path / name).read_text(encoding="utf-8")) if isinstance(row, dict)]
-        except (OSError, ValueError, TypeError):
+            return reader(self.path / name)
+        except UnreadableError:
             return []
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
@@ -318,7 +322,7 @@ class ProbeFolder:
         write_atomically(self.path / name, table.getvalue())
 
     def _refuse_other(self, settings: dict[str, Any]) -> None:
-        stored = flat(json.loads(self._settings.read_text(encoding="utf-8")))
+        stored = flat(read_probe_settings(self._settings))
         here = flat(json.loads(json.dumps(settings)))
         found = [
             f"{name} {stored.get(name)} there, {here[name]} here" for name in here if stored.get(name) != here[name]

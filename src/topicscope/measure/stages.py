@@ -69,8 +69,9 @@ def turning(
 ) -> float:
     r"""How much more W^V turns than it grows in stage 2: angle over relative change of norm, both between rows.
 
-    ``rotation`` is (1 − cos)/2 between W^V and itself one row earlier (log every 10 steps). "Locally rotates with an
-    approximately constant norm" (§8.1) means well above 1. Both are medians over the rows of stage 2.
+    ``rotation`` is (1 − cos)/2 between W^V and itself one row earlier (log every 10 steps), as ``training.record``
+    computes it. "Locally rotates with an approximately constant norm" (§8.1) means well above 1. Both are medians over
+    the rows of stage 2.
     """
     after = np.flatnonzero(steps > end)
     angle = np.arccos(1 - 2 * rotation[after])

@@ -18,15 +18,15 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32, Int64
-from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, UnreadableError
 from topicscope.files import write_atomically
 from topicscope.probing.settings import Assignment
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
+from topicscope.records import FITTED, read_fitted_topics
 from topicscope.scale import Item, Report, code_digest, map_items, versions
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
@@ -36,8 +36,6 @@ BLOCK = 10_000
 # Words of each topic that are judged, as is common, and by what coherences.
 TOP = 10
 COHERENCES = ("c_npmi", "c_v")
-# What a fit has on disk.
-ARRAYS = ("tokens", "topic_word", "counts")
 # Part of a fit's key: code and packages that the same words may come to give other topics, or coherences, with.
 SOURCES = ("probing/topics.py",)
 PACKAGES = ("numpy", "tomotopy", "gensim")
@@ -319,7 +317,7 @@ def fit_lda(bags: Bags, settings: LdaSettings, seed: int) -> FittedTopics:
 
 def _fit(work: _Fit) -> bytes:
     fitted = fit_lda(load_bags(work.bags), work.settings, work.seed)
-    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in ARRAYS}
+    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
     return save(arrays, metadata={"description": json.dumps(fitted.description)})
 
 
@@ -450,7 +448,7 @@ def _check(path: Path, topics: list[str], membership: np.ndarray, tokenizer: Tok
 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
     """``topics.safetensors`` and ``topics.json``: for other models with the same tokenizer, and for people."""
-    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in ARRAYS}
+    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
     about = {"fits": [one.description for one in fits], "quality": quality(fits)}
     write_atomically(folder / "topics.safetensors", save(arrays))
     write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
@@ -459,17 +457,16 @@ def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
 def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
     """What ``save_topics`` wrote; refused if another tokenizer numbered the words."""
     try:
-        descriptions = json.loads((folder / "topics.json").read_text(encoding="utf-8"))["fits"]
-        arrays = load((folder / "topics.safetensors").read_bytes())
-        fits = [
-            FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in ARRAYS}, description=one)
-            for one in descriptions
-        ]
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        descriptions, arrays = read_fitted_topics(folder)
+    except UnreadableError as error:
         raise InputError(
-            f"{folder} has no fitted topics that can be read ({error}): give a folder with topics.safetensors and "
-            "topics.json, as probe writes them."
+            f"{folder} has no fitted topics that can be read ({Path(str(error.path)).name}: {error.reason}): "
+            f"{error.remedy}."
         ) from None
+    fits = [
+        FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in FITTED}, description=one)
+        for one in descriptions
+    ]
     other = next((one.description for one in fits if one.description["tokenizer"] != tokenizer.digest), None)
     if other:
         raise InputError(

@@ -5,12 +5,19 @@ atomically beside a checksum; what is there and whole is not computed again, whi
 interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
 """
 
-from topicscope.scale.engines import ENGINES, Report, check_engine, completed, map_items
-from topicscope.scale.items import Item, content_digest, read_result, scratch_folder, shared_folder, write_result
+from topicscope.scale.engines import Report, check_engine, completed, map_items
+from topicscope.scale.items import (
+    Item,
+    content_digest,
+    read_result,
+    result_paths,
+    scratch_folder,
+    shared_folder,
+    write_result,
+)
 from topicscope.scale.versions import available_cores, code_digest, package_versions, versions
 
 __all__ = [
-    "ENGINES",
     "Item",
     "Report",
     "available_cores",
@@ -21,6 +28,7 @@ __all__ = [
     "map_items",
     "package_versions",
     "read_result",
+    "result_paths",
     "scratch_folder",
     "shared_folder",
     "versions",

@@ -1,7 +1,11 @@
-"""The local engine: processes on this machine, each with one task at a time and a pipe to this process.
+"""A function mapped over items: what is there is taken, what is missing goes to an engine, results come as they are.
 
-A process that ends while it has a task (killed, out of memory, out of time) is replaced, and its task tried again.
-When this process ends, however it does, the pipes close and the workers exit.
+Engine ``local``: processes on this machine, each with one task at a time and a pipe to this process. One that ends
+while it has a task (killed, out of memory, out of time) is replaced, and its task tried again. When this process ends,
+however it does, the pipes close and the workers exit.
+
+Engine ``ray``: tasks on a Ray of our own on this machine, or on a cluster that is there. Ray only runs them. What is
+finished is known from the files, so nothing depends on Ray's own state.
 """
 
 import contextlib
@@ -27,17 +31,135 @@ from topicscope.files import remove_leftovers
 from topicscope.scale.items import Item, Task, read_result, remove_stale, result_paths
 from topicscope.scale.versions import available_cores, versions
 
+T = TypeVar("T")
+# Called with how many pieces of work are done, how many there are, and the name or state of the last.
+Report = Callable[[int, int, str], None]
+
+ENGINES = ("local", "ray")
+# Seconds that writing a result surely takes less than; workers of another process may be at it.
+LONGEST_WRITE = 3600.0
 # How often an item is tried if its worker is lost.
 ATTEMPTS = 3
 
-
 # What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
 # Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
 # probe's time.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
+
+# Results go to disk, so Ray's object store carries arguments only; this is close to the least that Ray accepts.
+OBJECT_STORE_BYTES = 100 * 2**20
+# Tasks that wait at Ray for each worker of ours, so that none is idle while the caller is busy.
+AHEAD = 4
+# How long a cluster may take to answer at all.
+KNOCK_SECONDS = 10.0
+
+
+def map_items(
+    function: Callable[[T], bytes],
+    items: Sequence[Item[T]],
+    *,
+    folder: Path,
+    workers: int | None = 1,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+    report: Report | None = None,
+) -> list[bytes]:
+    """The results of all items, in their order; options as of ``completed``."""
+    found: dict[int, bytes] = {}
+    work = completed(function, items, folder=folder, workers=workers, engine=engine, address=address, timeout=timeout)
+    for place, content in work:
+        found[place] = content
+        if report:
+            report(len(found), len(items), items[place].name)
+    return [found[place] for place in range(len(items))]
+
+
+def completed(
+    function: Callable[[T], bytes],
+    items: Sequence[Item[T]],
+    *,
+    folder: Path,
+    workers: int | None = 1,
+    engine: str = "local",
+    address: str | None = None,
+    timeout: float | None = None,
+) -> Iterator[tuple[int, bytes]]:
+    """(Place, result) pairs: first of the items already there, then of each as it is finished.
+
+    Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
+    ``ray`` on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on a disk
+    that all its machines share. ``workers``: how many items at once, None for as many as there are cores. ``timeout``:
+    seconds that an item may take. An item whose worker is lost (killed, out of memory, out of time) is tried again,
+    three times in all.
+
+    Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
+    iterator stops what is under way and keeps what is finished.
+    """
+    check_engine(engine, address=address, workers=workers, timeout=timeout)
+    folder = folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder, older_than=LONGEST_WRITE)
+    paths = result_paths(items, folder)
+    places: dict[Path, list[int]] = {}
+    for place, path in enumerate(paths):
+        places.setdefault(path, []).append(place)
+    tasks = []
+    for path, (first, *_) in places.items():
+        content = read_result(path)
+        if content is None:
+            item = items[first]
+            tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
+        else:
+            yield from ((place, content) for place in places[path])
+    remove_stale(folder, paths, [task.path for task in tasks])
+    for task in _computed(tasks, engine, workers, address):
+        content = read_result(task.path)
+        if content is None:
+            raise LostWorkError(
+                f'The result of "{task.name}" was written by its worker but is not at {task.path}: '
+                "use a folder on a disk that all workers share."
+            )
+        yield from ((place, content) for place in places[task.path])
+
+
+def check_engine(
+    engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
+) -> None:
+    """Refuse options that do not go together."""
+    if engine not in ENGINES:
+        raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
+    if address is not None and engine != "ray":
+        raise InputError(f'--address = "{address}" is not allowed with --engine {engine}: add --engine ray.')
+    if address is not None and address != "auto" and not re.fullmatch(r"[^/]+:\d+", address):
+        raise InputError(
+            f'--address = "{address}" is not allowed: on a machine of a running Ray cluster, give HOST:PORT of its '
+            'head, or "auto" (addresses of Ray\'s client, ray://, are not supported).'
+        )
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers = {workers} is not allowed: give a whole number, 1 or more.")
+    if timeout is not None and not 0 < timeout < float("inf"):
+        raise InputError(f"--timeout = {timeout} is not allowed: give seconds, above 0.")
+
+
+def _computed(tasks: Sequence[Task], engine: str, workers: int | None, address: str | None) -> Iterator[Task]:
+    """The tasks, each when it is finished."""
+    if not tasks:
+        return
+    if engine == "ray":
+        yield from run_on_ray(tasks, workers=workers, address=address)
+        return
+    count = min(len(tasks), workers or available_cores())
+    if count > 1 or tasks[0].timeout is not None:
+        yield from run_local(tasks, workers=count)
+        return
+    for task in tasks:
+        task.compute()
+        yield task
+
+
+# Processes on this machine.
 
 
 def run_local(tasks: Sequence[Task], *, workers: int) -> Iterator[Task]:
@@ -198,21 +320,7 @@ def _outcome(message: bytes) -> BaseException | None:
     return None
 
 
-# The Ray engine: tasks on a Ray of our own on this machine, or on a cluster that is there.
-#
-# Ray only runs them. What is finished is known from the files, so nothing depends on Ray's own state.
-
-
-# Results go to disk, so the object store carries arguments only; this is close to the least that Ray accepts.
-OBJECT_STORE_BYTES = 100 * 2**20
-
-
-# Tasks that wait at Ray for each worker of ours, so that none is idle while the caller is busy.
-AHEAD = 4
-
-
-# How long a cluster may take to answer at all.
-KNOCK_SECONDS = 10.0
+# Ray.
 
 
 def run_on_ray(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> Iterator[Task]:
@@ -360,124 +468,3 @@ def _ray() -> Any:
     except ImportError:
         raise InputError('--engine ray needs Ray: install it with `pip install "topicscope[scale]"`.') from None
     return ray
-
-
-# The map: what is there is taken, what is missing goes to an engine, results come in the items' order.
-
-
-T = TypeVar("T")
-
-
-ENGINES = ("local", "ray")
-
-
-# Seconds that writing a result surely takes less than; workers of another process may be at it.
-LONGEST_WRITE = 3600.0
-
-
-# Called with how many items are done, how many there are, and the name of the last.
-Report = Callable[[int, int, str], None]
-
-
-def map_items(
-    function: Callable[[T], bytes],
-    items: Sequence[Item[T]],
-    *,
-    folder: Path,
-    workers: int | None = 1,
-    engine: str = "local",
-    address: str | None = None,
-    timeout: float | None = None,
-    report: Report | None = None,
-) -> list[bytes]:
-    """The results of all items, in their order; options as of ``completed``."""
-    found: dict[int, bytes] = {}
-    options = {"workers": workers, "engine": engine, "address": address, "timeout": timeout}
-    for place, content in completed(function, items, folder=folder, **options):  # type: ignore[arg-type]
-        found[place] = content
-        if report:
-            report(len(found), len(items), items[place].name)
-    return [found[place] for place in range(len(items))]
-
-
-def completed(
-    function: Callable[[T], bytes],
-    items: Sequence[Item[T]],
-    *,
-    folder: Path,
-    workers: int | None = 1,
-    engine: str = "local",
-    address: str | None = None,
-    timeout: float | None = None,
-) -> Iterator[tuple[int, bytes]]:
-    """(Place, result) pairs: first of the items already there, then of each as it is finished.
-
-    Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
-    ``ray`` on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on a disk
-    that all its machines share. ``workers``: how many items at once, None for as many as there are cores. ``timeout``:
-    seconds that an item may take. An item whose worker is lost (killed, out of memory, out of time) is tried again,
-    three times in all.
-
-    Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
-    iterator stops what is under way and keeps what is finished.
-    """
-    check_engine(engine, address=address, workers=workers, timeout=timeout)
-    folder = folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder, older_than=LONGEST_WRITE)
-    paths = result_paths(items, folder)
-    places: dict[Path, list[int]] = {}
-    for place, path in enumerate(paths):
-        places.setdefault(path, []).append(place)
-    tasks = []
-    for path, (first, *_) in places.items():
-        content = read_result(path)
-        if content is None:
-            item = items[first]
-            tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
-        else:
-            yield from ((place, content) for place in places[path])
-    remove_stale(folder, paths, [task.path for task in tasks])
-    for task in _computed(tasks, engine, workers, address):
-        content = read_result(task.path)
-        if content is None:
-            raise LostWorkError(
-                f'The result of "{task.name}" was written by its worker but is not at {task.path}: '
-                "use a folder on a disk that all workers share."
-            )
-        yield from ((place, content) for place in places[task.path])
-
-
-def check_engine(
-    engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
-) -> None:
-    """Refuse options that do not go together."""
-    if engine not in ENGINES:
-        raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
-    if address is not None and engine != "ray":
-        raise InputError(f'--address = "{address}" is not allowed with --engine {engine}: add --engine ray.')
-    if address is not None and address != "auto" and not re.fullmatch(r"[^/]+:\d+", address):
-        raise InputError(
-            f'--address = "{address}" is not allowed: on a machine of a running Ray cluster, give HOST:PORT of its '
-            'head, or "auto" (addresses of Ray\'s client, ray://, are not supported).'
-        )
-    if workers is not None and workers < 1:
-        raise InputError(f"--workers = {workers} is not allowed: give a whole number, 1 or more.")
-    if timeout is not None and not 0 < timeout < float("inf"):
-        raise InputError(f"--timeout = {timeout} is not allowed: give seconds, above 0.")
-
-
-def _computed(tasks: Sequence[Task], engine: str, workers: int | None, address: str | None) -> Iterator[Task]:
-    """The tasks, each when it is finished."""
-    if not tasks:
-        return
-    if engine == "ray":
-        yield from run_on_ray(tasks, workers=workers, address=address)
-        return
-    count = min(len(tasks), workers or available_cores())
-    if count > 1 or tasks[0].timeout is not None:
-        yield from run_local(tasks, workers=count)
-        return
-    for task in tasks:
-        task.compute()
-        yield task

@@ -1,4 +1,4 @@
-"""How much of the machine there is for us."""
+"""What results depend on beside their keys: code, packages, and how many cores there are to use."""
 
 import hashlib
 import os
@@ -7,22 +7,16 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+# Whose versions can change a number.
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+ROOT = Path(__file__).parents[1]
+
 
 def available_cores() -> int:
     """The cores that this process may use; macOS does not say, and gives all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-# The code that a result depends on.
-
-
-# Whose versions can change a number.
-PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
-
-
-ROOT = Path(__file__).parents[1]
 
 
 @cache

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import difflib
-import tomllib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import tomli_w
 
 from topicscope.errors import InputError, shown
+from topicscope.files import read_toml
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.text import TextData, TextSettings, found_from
 
@@ -49,21 +49,7 @@ def load_any_settings(path: Path) -> Settings | TextSettings:
 
 def read_table(path: Path) -> dict[str, Any]:
     """A TOML file's content, or one sentence on why it cannot be read."""
-    text = ""
-    try:
-        text = path.read_text(encoding="utf-8")
-        return tomllib.loads(text)
-    except OSError as error:
-        raise InputError(
-            f"{path} cannot be read ({error.strerror}): give the path of a TOML file with settings."
-        ) from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text: give the path of a TOML file with settings.") from None
-    except tomllib.TOMLDecodeError as error:
-        # tomllib gives the line, but for what is missing at the end.
-        last = len(text.rstrip().splitlines())
-        where = str(error).replace("at end of document", f"at line {last}, the end of the document")
-        raise InputError(f"{path} is not valid TOML: {where}; correct that line.") from None
+    return read_toml(path, "give the path of a TOML file with settings")
 
 
 def with_files_relative_to(folder: Path, table: dict[str, Any]) -> dict[str, Any]:

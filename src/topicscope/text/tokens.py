@@ -10,8 +10,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64
 
-from topicscope.errors import InputError, check_at_least
+from topicscope.errors import InputError, UnreadableError, check_at_least
 from topicscope.files import write_atomically
+from topicscope.records import read_passages_about
 from topicscope.scale import code_digest, package_versions
 from topicscope.text.corpora import Corpus, Document
 from topicscope.text.formats import Progress
@@ -154,7 +155,8 @@ def write_passages(
 def open_passages(folder: Path) -> Passages:
     """Passages that were written to a folder."""
     try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        description = read_passages_about(folder / DESCRIPTION)
+        digest = description["digest"]
         sizes = {
             "tokens": description["tokens"],
             "whole": description["tokens"],
@@ -165,9 +167,10 @@ def open_passages(folder: Path) -> Passages:
             name: np.memmap(folder / f"{name}.bin", dtype=FILES[name], mode="r", shape=(size,))
             for name, size in sizes.items()
         }
-    except (OSError, ValueError, KeyError) as error:
-        raise InputError(f"{folder} has no whole set of passages ({error}): write them again.") from None
-    return Passages(digest=description["digest"], description=description, **arrays)
+    except (UnreadableError, OSError, ValueError, KeyError, OverflowError) as error:
+        reason = error.reason if isinstance(error, UnreadableError) else error
+        raise InputError(f"{folder} has no whole set of passages ({reason}): write them again.") from None
+    return Passages(digest=digest, description=description, **arrays)
 
 
 class _Writer:

@@ -94,7 +94,11 @@ def class_statistics(
 
 
 def residuals(
-    matrix: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking, per_document: int = 2
+    matrix: Float[np.ndarray, "row column"],
+    topics: int,
+    words: int,
+    masking: Masking = Masking(),
+    per_document: int = 2,
 ) -> Residuals:
     """A matrix W (of eq. A.8, or eq. 7 with uniform attention) beside Lemma 1 and Theorem 2.
 
@@ -113,7 +117,7 @@ def residuals(
 
 
 def embedding_residuals(
-    gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking, per_document: int = 2
+    gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking = Masking(), per_document: int = 2
 ) -> FamilyResiduals:
     """E = W^E⊤W^E beside Theorem 1: W^V = I and Theorem 1's bias, whatever the model's own are."""
     require_topic_sets(topics, per_document)

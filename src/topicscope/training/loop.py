@@ -20,6 +20,7 @@ from topicscope.errors import DivergedError, InputError
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes, initial_weights, part_of
 from topicscope.randomness import Purpose, generator
+from topicscope.records import Snapshot
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training import record
@@ -33,7 +34,6 @@ from topicscope.training.reference import reference_losses, write_reference_matr
 from topicscope.training.runs import (
     Row,
     RunFolder,
-    Snapshot,
     Stop,
     check_out,
     first_not_finite,

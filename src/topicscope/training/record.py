@@ -12,10 +12,10 @@ from topicscope.measure.attention import AttentionAverages, attention_averages, 
 from topicscope.measure.blocks import product_contrasts
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.randomness import Purpose
+from topicscope.records import Snapshot
 from topicscope.settings.model import MaskedKeys
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import BatchStream
-from topicscope.training.runs import Snapshot
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
 

@@ -16,13 +16,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save
+from safetensors.numpy import save
 
-from topicscope.errors import InputError, StoppedTraining
+from topicscope.errors import InputError, StoppedTraining, UnreadableError
 from topicscope.files import alone_in, remove_leftovers, write_atomically
-from topicscope.records import read_metrics
+from topicscope.records import Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.toml import differences, dump_settings, load_settings
@@ -85,9 +83,6 @@ LIBRARIES = ("torch", "numpy", "scipy")
 Row = dict[str, Any]
 
 
-Snapshot = dict[str, np.ndarray]
-
-
 logger = logging.getLogger(__name__)
 
 
@@ -119,16 +114,11 @@ class RunFolder:
         return read_metrics(self.metrics_path)
 
     def snapshots(self) -> dict[int, Snapshot]:
-        """Matrices kept for looking at, by step and name; none if the file is damaged."""
-        found: dict[int, Snapshot] = {}
+        """Matrices kept for looking at, by step and name; none if there is no file, or a damaged one."""
         try:
-            tensors = load_file(self.snapshots_path) if self.snapshots_path.exists() else {}
-        except SafetensorError:
-            return found
-        for path, array in tensors.items():
-            step, name = path.split("/")
-            found.setdefault(int(step), {})[name] = array
-        return dict(sorted(found.items()))
+            return read_snapshots(self.snapshots_path)
+        except UnreadableError:
+            return {}
 
     def missing_before(self, step: int, training: Training) -> str | None:
         """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
@@ -142,9 +132,7 @@ class RunFolder:
 
     def reference(self) -> dict[str, Any]:
         """Losses of the optimum and the floor to compare with."""
-        reference = json.loads(self.reference_path.read_text(encoding="utf-8"))
-        assert isinstance(reference, dict)
-        return reference
+        return read_reference(self.reference_path)
 
     def create(self, settings: Settings) -> None:
         """Lay out a new run; files that the settings name are copied in, so that the folder is complete."""
@@ -184,7 +172,7 @@ class RunFolder:
         """Say if the run was begun with other packages or on another machine: its bits may not repeat."""
         if not self.versions_path.exists():
             return
-        before, now = json.loads(self.versions_path.read_text(encoding="utf-8")), _versions(settings, ())
+        before, now = read_versions(self.versions_path), _versions(settings, ())
         for name in (*RECORDED_PACKAGES, "python", "machine"):
             if before.get(name) != now[name]:
                 logger.warning(
@@ -198,7 +186,7 @@ class RunFolder:
     def _check_company(self, company: list[Row]) -> None:
         if not self.versions_path.exists():
             return
-        before = json.loads(self.versions_path.read_text(encoding="utf-8")).get("together", [])
+        before = read_versions(self.versions_path).get("together", [])
         if before != company:
             raise InputError(
                 f"{self.path} holds a run that was trained {_company_text(before)}, not {_company_text(company)}: "

@@ -22,6 +22,7 @@ from topicscope.files import write_atomically
 from topicscope.model.bert import bert_config, require_bert, to_bert
 from topicscope.model.encoder import ATTENTION, Encoder, PackedBatch, encoder_weights, pack_parts
 from topicscope.randomness import Purpose, generator
+from topicscope.records import read_versions
 from topicscope.scale import Report, available_cores
 from topicscope.settings.text import Device, TextData, TextSettings, with_absolute_paths
 from topicscope.settings.toml import differences, dump_settings, load_any_settings
@@ -241,7 +242,7 @@ class TextRun(RunFolder):
         others = []
         found = differences(with_absolute_paths(settings), with_absolute_paths(self.text_settings()))
         if self.versions_path.exists():
-            before = json.loads(self.versions_path.read_text(encoding="utf-8"))
+            before = read_versions(self.versions_path)
             others = [
                 f"{name} ({before[name]} there, {value} here)"
                 for name, value in facts.items()
