@@ -2,7 +2,14 @@
 
 import pytest
 
-from topicscope.reporting.rounding import decimals, with_interval
+from topicscope.reporting.rounding import (
+    claim_number,
+    claim_text,
+    comparison_text,
+    decimals,
+    is_significant,
+    with_interval,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,3 +35,22 @@ def test_ends_that_differ_are_told_apart_where_three_digits_would_not() -> None:
     low, high = 1.0004, 1.0013
     assert f"{low:.3g}" == f"{high:.3g}"
     assert f"{low:.{decimals(high - low)}f}" != f"{high:.{decimals(high - low)}f}"
+
+
+def test_a_comparison_is_its_ratio_or_its_difference_or_nothing() -> None:
+    comparison = {"ratio": 1.5167, "low": 1.402, "high": 1.633, "difference": 0.112, "p": 0.01}
+    assert comparison_text(comparison, mark="*") == "1.52* [1.40, 1.63]"
+    no_ratio = {**comparison, "ratio": None, "difference_low": 0.09, "difference_high": 0.134}
+    assert comparison_text(no_ratio) == "Δ 0.112 [0.090, 0.134]"
+    assert comparison_text(no_ratio, no_ratio="no ratio; difference") == "no ratio; difference 0.112 [0.090, 0.134]"
+    assert comparison_text({**no_ratio, "difference": None}) == comparison_text({}) == "–"
+    assert is_significant(comparison)
+    assert not is_significant({**comparison, "p": 0.05})
+    assert not is_significant({**comparison, "p": None})
+
+
+def test_numbers_of_claims_have_five_digits() -> None:
+    assert claim_text({"measured": 1.234567, "low": 1.0, "high": 2.000004}) == "1.2346 [1, 2]"
+    assert claim_text({"measured": 1.234567, "low": None, "high": None}) == "1.2346"
+    assert claim_text({"measured": None}) == "–"
+    assert claim_number("> 0") == "> 0"

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.settings import Training
+from topicscope.settings.training import AnyTraining
 
 Gradients = dict[str, Float[Tensor, "seed ..."]]
 
@@ -18,7 +18,7 @@ Gradients = dict[str, Float[Tensor, "seed ..."]]
 class Optimizer:
     """The optimiser of the settings; a parameter without a gradient is left alone, and so is its state."""
 
-    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: Training, *, alike: bool) -> None:
+    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: AnyTraining, *, alike: bool) -> None:
         """Members that are ``alike`` have the same learning rate, and are updated in one go."""
         self.parameters = parameters
         self.training = training

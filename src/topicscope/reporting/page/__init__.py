@@ -15,7 +15,6 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-import topicscope
 from topicscope.files import write_atomically
 from topicscope.reporting.page.claims import ClaimsSection, claims_section
 from topicscope.reporting.page.folders import Found, find
@@ -25,6 +24,7 @@ from topicscope.reporting.page.runs import FRAME_BYTES, run_sections, run_views
 from topicscope.reporting.page.store import Image, Store, packed, script_json
 from topicscope.reporting.page.sweeps import SweepSection, four_digits, sweep_section
 from topicscope.reporting.page.texts import TextSection, text_section
+from topicscope.scale.versions import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -117,7 +117,7 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
     html = environment.get_template("page.html").render(
         title=_title(folders),
         folders=[str(folder) for folder in folders],
-        version=topicscope.__version__,
+        version=package_versions(("topicscope",))["topicscope"],
         contents=contents,
         policy=_policy(get_plotlyjs(), script),
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),

@@ -1,4 +1,4 @@
-"""A training run as the page shows it: one setting, its seeds, curves over steps and matrices at a few steps."""
+"""Training runs: settings with their seeds, curves over steps, and matrices at as many steps as there is room for."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,44 +17,19 @@ from topicscope.reporting.page.store import Store
 # What ``reproduce`` keeps of an experiment.
 KEPT = "trained.safetensors"
 
+# Most bytes of all frames of a page, before compression, which hardly helps noisy matrices.
+FRAME_BYTES = 2_400_000
 
-def kept(folder: Path, found: Found) -> RunView | None:
-    """An experiment that ``reproduce`` kept: all seeds in one file."""
-    kept = found.read(read_film, folder / KEPT)
-    return None if kept is None else from_film(*kept)
+FEWEST_FRAMES = 2
 
+# Points of a curve: more than a panel has pixels are not seen.
+CURVE_POINTS = 150
 
-# A run folder read for the page: what is there of it, and a note on what cannot be read.
-
-
-def read_run(folder: Path, found: Found) -> RunView | None:
-    """What a run folder has recorded so far; None, with a note, if its settings cannot be read."""
-    settings = found.read(read_run_settings, folder / "settings.toml")
-    if settings is None:
-        return None
-    theory = found.read(_theory, folder / "reference.safetensors") or {}
-    return run_view(
-        str(folder),
-        settings,
-        read_metrics(folder / "metrics.jsonl"),
-        found.read(read_snapshots, folder / "snapshots.safetensors") or {},
-        levels=found.read(read_reference, folder / "reference.json") or {},
-        theory=theory,
-        word_topics=theory.get("word_topics", _equal_topics(settings)),
-    )
-
-
-def _theory(path: Path) -> dict[str, np.ndarray]:
-    return read_tensors(path, "remove it, and train with --resume to have it written again")
-
-
-def _equal_topics(settings: Mapping[str, Any]) -> Int[np.ndarray, " token"]:
-    """Topics of equal size, as the settings say; none where they name a matrix."""
-    topics, words = settings["data"].get("topics", 0), settings["data"].get("words", 0)
-    return np.concatenate([[0], np.repeat(np.arange(1, topics + 1), words)]).astype(np.int64)
-
-
-# Run folders as the page shows them: those that differ in the seed alone are one.
+LEVELS = {
+    "bayes_floor": "Bayes floor",
+    "uniform_attention_optimum": "optimum, uniform attention",
+    "theorem_2": "Theorem 2's matrix",
+}
 
 
 def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
@@ -64,7 +39,7 @@ def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
     """
     groups: dict[str, list[RunView]] = {}
     for folder in folders:
-        view = (kept if (folder / KEPT).exists() else read_run)(folder, found)
+        view = _kept(folder, found) if (folder / KEPT).exists() else _recorded(folder, found)
         if view is not None:
             _say_how_far(view, found)
             key = json.dumps({**view.settings, "seed": None}, sort_keys=True, default=str)
@@ -108,25 +83,40 @@ def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunV
     return ordered
 
 
-# Training runs for the page's script: curves, and as many frames as there is room for.
+def _kept(folder: Path, found: Found) -> RunView | None:
+    """An experiment that ``reproduce`` kept: all seeds in one file."""
+    kept = found.read(read_film, folder / KEPT)
+    return kept and from_film(*kept)
 
 
-# Most bytes of all frames of a page, before compression, which hardly helps noisy matrices.
-FRAME_BYTES = 2_400_000
+def _recorded(folder: Path, found: Found) -> RunView | None:
+    """What a run folder has recorded so far; None, with a note, if its settings cannot be read."""
+    settings = found.read(read_run_settings, folder / "settings.toml")
+    if settings is None:
+        return None
+    theory = found.read(_theory, folder / "reference.safetensors") or {}
+    return run_view(
+        str(folder),
+        settings,
+        read_metrics(folder / "metrics.jsonl"),
+        found.read(read_snapshots, folder / "snapshots.safetensors") or {},
+        levels=found.read(read_reference, folder / "reference.json") or {},
+        theory=theory,
+        word_topics=theory.get("word_topics", _equal_topics(settings)),
+    )
 
 
-FEWEST_FRAMES = 2
+def _theory(path: Path) -> dict[str, np.ndarray]:
+    return read_tensors(path, "remove it, and train with --resume to have it written again")
 
 
-# Points of a curve: more than a panel has pixels are not seen.
-CURVE_POINTS = 150
+def _equal_topics(settings: Mapping[str, Any]) -> Int[np.ndarray, " token"]:
+    """Topics of equal size, as the settings say; none where they name a matrix."""
+    topics, words = settings["data"].get("topics", 0), settings["data"].get("words", 0)
+    return np.concatenate([[0], np.repeat(np.arange(1, topics + 1), words)]).astype(np.int64)
 
 
-LEVELS = {
-    "bayes_floor": "Bayes floor",
-    "uniform_attention_optimum": "optimum, uniform attention",
-    "theorem_2": "Theorem 2's matrix",
-}
+# For the page's script: curves, and as many frames as there is room for.
 
 
 def run_sections(views: Sequence[RunView], store: Store, frame_bytes: int = FRAME_BYTES) -> list[dict[str, Any]]:
@@ -139,6 +129,13 @@ def run_sections(views: Sequence[RunView], store: Store, frame_bytes: int = FRAM
 
 def described(settings: Mapping[str, Any]) -> str:
     """A run's settings in a few words."""
+    try:
+        return _described(settings)
+    except KeyError as missing:
+        return f"its settings do not say {missing}"
+
+
+def _described(settings: Mapping[str, Any]) -> str:
     training, model, data = settings["training"], settings["model"], settings["data"]
     loss = {"cross_entropy": "cross-entropy", "squared": "squared loss"}[training["loss"]]
     optimizer = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}[training["optimizer"]]
