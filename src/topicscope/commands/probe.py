@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import tyro
 from rich.table import Table
 
 from topicscope import scale
@@ -80,7 +79,7 @@ examples:
 class Options:
     """Options of the command."""
 
-    models: Annotated[tuple[str, ...], POSITIONAL, tyro.conf.arg(metavar="MODEL ...")]
+    models: Annotated[tuple[str, ...], POSITIONAL]
     """Models: minilm, a folder, a hub's name, or random: and one of these."""
 
     out: Path = Path("probe")
