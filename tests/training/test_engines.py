@@ -16,6 +16,7 @@ from torch import Tensor
 
 from support.helpers import build_model, small_settings
 from topicscope.errors import InputError
+from topicscope.model import one_hot
 from topicscope.model.bag import LARGEST_TABLE
 from topicscope.model.one_hot import is_equation_7
 from topicscope.model.weights import part_of
@@ -213,6 +214,15 @@ def test_losses_and_gradients_are_those_of_the_reference(case: Case) -> None:
 def test_the_gradient_of_equation_7_is_that_of_the_reference(case: Case) -> None:
     assert is_equation_7(case.settings.model)
     check_equal(case)
+
+
+@given(equation_7_cases())
+@examples(5)
+def test_the_gradient_of_equation_7_needs_no_private_function_of_torch(case: Case) -> None:
+    assert one_hot.SOFTMAX_BACKWARD is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(one_hot, "SOFTMAX_BACKWARD", None)
+        check_equal(case)
 
 
 @pytest.mark.slow

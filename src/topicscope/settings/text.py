@@ -17,6 +17,13 @@ from topicscope.settings.training import AnyTraining, Average
 
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
 PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
+# [CLS] before a passage and [SEP] after it.
+SPECIAL_POSITIONS = 2
+# A passage of one token has nothing beside it to be predicted from.
+SHORTEST_PASSAGE = 2
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
 def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,20 +40,6 @@ def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
                 # Links are not followed: what they are called tells the format.
                 found[setting] = os.path.abspath(path)  # noqa: PTH100
     return found
-
-
-# [CLS] before a passage and [SEP] after it.
-SPECIAL_POSITIONS = 2
-
-
-# A passage of one token has nothing beside it to be predicted from.
-SHORTEST_PASSAGE = 2
-
-
-Device = Literal["auto", "cpu", "cuda", "mps"]
-
-
-Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,14 @@ from topicscope.settings.text import Device, TextSettings
 # Multiply-adds of a step from which the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at 3.3
 # billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
 LARGE_STEP = 2_000_000_000
+# A group's files with its limit and its use, and the line of memory.stat with cached files, which the system lets go of
+# before a process goes short; of control groups of version 2, and of version 1.
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+# Bytes of a number; copies of every weight: itself, its gradient, and Adam's two averages.
+BYTES, WEIGHT_COPIES = 4, 4
+# Of the free memory, what a step may take; the rest is left to all else.
+SHARE = 0.9
 
 
 @contextlib.contextmanager
@@ -70,17 +78,6 @@ def step_size(settings: Settings, vocabulary: int) -> int:
     rows = min(longest, vocabulary) if settings.engine == "bag" else longest
     layer = rows * (4 * dimension**2 + 2 * rows * dimension)
     return settings.training.batch * (settings.model.layers * layer + rows * dimension * vocabulary)
-
-
-# How much memory a process may still take: what the machine has free, and what its control groups leave it.
-
-
-# A group's files with its limit and its use, and the line of memory.stat with cached files, which the system lets go of
-# before a process goes short; of control groups of version 2, and of version 1.
-VERSION_2 = ("memory.max", "memory.current", "inactive_file")
-
-
-VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -136,20 +133,6 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-
-
-# What a training step on text needs of memory, and what to say when there is too little.
-
-
-BYTES = 4
-
-
-# Copies of every weight: itself, its gradient, and Adam's two averages.
-WEIGHT_COPIES = 4
-
-
-# What is left to all else.
-SHARE = 0.9
 
 
 def weight_bytes(settings: TextSettings, vocabulary: int) -> int:

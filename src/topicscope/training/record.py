@@ -1,4 +1,7 @@
-"""What a training step records: norms of every part, W^V's rotation, contrast along topic blocks."""
+"""What a training step records: norms of every part, W^V's rotation, contrast along topic blocks; and snapshots.
+
+Snapshots are matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
+"""
 
 from typing import Any
 
@@ -19,7 +22,6 @@ from topicscope.training.runs import Row
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
 
-
 COLUMNS = (
     "step",
     "loss",
@@ -35,8 +37,10 @@ COLUMNS = (
 )
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
-
-
+# V × V matrices are for looking at entry by entry; larger vocabularies are not.
+LARGEST_VOCABULARY = 512
+# Documents that attention is averaged over.
+DOCUMENTS = 32
 # Matrices that the model has once, not once a layer.
 UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
@@ -98,17 +102,6 @@ def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[
         {"value": of_layers, "embedding": of_embedding}
         for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
     ]
-
-
-# Matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
-
-
-# V × V matrices are for looking at entry by entry; larger vocabularies are not.
-LARGEST_VOCABULARY = 512
-
-
-# Documents that attention is averaged over.
-DOCUMENTS = 32
 
 
 class SnapshotTaker:
