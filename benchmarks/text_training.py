@@ -21,8 +21,9 @@ from topicscope.model.bert import bert_config, to_bert
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import Text
+from topicscope.training.loop import Trainer
 from topicscope.training.machine import torch_threads
-from topicscope.training.text import TextTrainer, prepare_text
+from topicscope.training.text import TextEngine, prepare_text
 
 SIZES = {
     "4 layers, width 128": Encoder(width=128, feed_forward=512),
@@ -35,15 +36,15 @@ THREADS = 1
 class HuggingFace:
     """``BertForMaskedLM`` with the encoder's weights, and a training loop as its documentation has it."""
 
-    def __init__(self, trainer: TextTrainer) -> None:
+    def __init__(self, engine: TextEngine) -> None:
         from transformers import BertConfig, BertForMaskedLM
 
-        settings, specials = trainer.settings, trainer.text.specials
+        settings, specials = engine.settings, engine.text.specials
         fields = bert_config(
             settings.model, vocabulary=specials.vocabulary, longest=settings.positions, padding=specials.padding
         )
         self.model: Any = BertForMaskedLM(BertConfig(**fields)).train()
-        self.model.load_state_dict(to_bert({name: weight.detach() for name, weight in trainer.weights.items()}))
+        self.model.load_state_dict(to_bert({name: weight[0] for name, weight in engine.weights.items()}))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=settings.training.learning_rate)
         self.specials = specials
 
@@ -69,24 +70,24 @@ class HuggingFace:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def our_step(trainer: TextTrainer, passages: MaskedDocuments) -> float:
+def our_step(trainer: Trainer, passages: MaskedDocuments) -> float:
     """As the training loop does it, without what it records."""
-    loss, gradients = trainer.gradients(passages)
-    trainer.update(gradients)
+    losses = trainer.engine.losses(trainer.engine.prepare([passages])[0])
+    trainer.update(losses)
     trainer.step += 1
-    return loss
+    return float(losses)
 
 
 def compare(model: Encoder, text: Text, rounds: int) -> tuple[float, float, float]:
     """Tokens a second of processor time, ours and theirs, and the largest difference between their losses."""
     # One mean over all masked positions of a batch, as Hugging Face takes it.
     training = TextTraining(batch=16, threads=THREADS, average="batch", learning_rate=1e-4, validate_every=0)
-    trainer = TextTrainer(TextSettings(data=DATA, model=model, training=training), text)
-    theirs = HuggingFace(trainer)
+    engine = TextEngine(TextSettings(data=DATA, model=model, training=training), text)
+    trainer, theirs = Trainer(engine), HuggingFace(engine)
     speeds: tuple[list[float], list[float]] = ([], [])
     apart = 0.0
     for number in range(rounds + 1):
-        passages, losses = trainer.stream.batch(number), []
+        passages, losses = engine.streams[0].batch(number), []
         for which, step in enumerate((lambda each: our_step(trainer, each), theirs.step)):
             began = time.process_time()
             losses.append(step(passages))

@@ -10,7 +10,6 @@ from support.helpers import start_program
 from support.small_sweeps import small_sweep
 from topicscope import __version__
 from topicscope.cli import COMMANDS, KEPT, main
-from topicscope.commands.options import one_sentence
 from topicscope.errors import StoppedTraining
 from topicscope.settings.sweep import dump_sweep
 
@@ -68,12 +67,6 @@ def test_the_program_ends_with_the_exit_code() -> None:
     assert process.returncode == 2
     assert errors.startswith("topicscope: ")
     assert "Traceback" not in errors
-
-
-def test_tyros_boxes_become_one_sentence() -> None:
-    box = "╭─ Value error ──────╮\n│ Error parsing --a: bad │\n│ ────────── │\n│ For full helptext │\n╰────────╯\n"
-    plain = " Value error\n --------\n Error parsing --a: bad\n --------\n For full helptext\n"
-    assert one_sentence(box) == one_sentence(plain) == "Error parsing --a: bad; see --help for what is allowed."
 
 
 @pytest.mark.parametrize("words", [["--only", "figure1", "--only", "figure2"], ["--only=figure1", "--only", "figure2"]])

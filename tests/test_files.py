@@ -1,13 +1,18 @@
-"""Files whole or not at all, and folders that one process has to itself."""
+"""Files whole or not at all, what killed writers leave of them, and folders that one process has to itself."""
 
+import os
+import time
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
-from support.helpers import start_python
+from support.helpers import run_files, small_settings, start_python
 from topicscope.errors import InputError
-from topicscope.files import alone_in, write_atomically
+from topicscope.files import LEFTOVER, alone_in, remove_leftovers, write_atomically
+from topicscope.scale import Item, map_items
+from topicscope.scale.engines import LONGEST_WRITE
+from topicscope.training.loop import train
 
 WITHOUT_LOCKS = """
 import sys, warnings
@@ -96,3 +101,92 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
     monkeypatch.undo()
     write_atomically(tmp_path / "file", "new")
     assert (tmp_path / "file").read_text() == "new"
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from topicscope.files import write_atomically
+os.fsync = lambda handle: os._exit(9)
+write_atomically(Path(sys.argv[1]), "half of it")
+"""
+
+
+def killed_while_writing(path: Path) -> Path:
+    """What a process leaves that ends in the middle of writing this file."""
+    before = set(path.parent.iterdir())
+    process = start_python("-c", KILLED, str(path))
+    process.communicate(timeout=60)
+    assert process.returncode == 9
+    [left] = set(path.parent.iterdir()) - before
+    return left
+
+
+def test_two_that_write_one_file_at_once_leave_it_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, sync = tmp_path / "file", os.fsync
+    contents = ["second", "third, which is longer"]
+
+    def meanwhile(handle: int) -> None:
+        sync(handle)
+        if contents:
+            # Another writer comes while the first is at it, and ends before.
+            write_atomically(path, contents.pop())
+            assert path.read_text() in ("second", "third, which is longer")
+
+    monkeypatch.setattr("topicscope.files.os.fsync", meanwhile)
+    write_atomically(path, "first")
+    assert contents == []
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("file", "first")]
+    # Readable by whom the user lets read files.
+    (tmp_path / "usual").touch()
+    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_writer_that_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(handle: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("topicscope.files.os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomically(tmp_path / "file", "content")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    for name in (".user.tmp", "notes.tmp", ".hidden"):
+        (tmp_path / name).touch()
+    left = killed_while_writing(tmp_path / "file")
+    assert LEFTOVER.fullmatch(left.name)
+    # The control: one that may still be at it is left alone.
+    remove_leftovers(tmp_path, older_than=60.0)
+    assert left.read_text() == "half of it"
+    remove_leftovers(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", ".user.tmp", "notes.tmp", ".hidden"}
+    assert (tmp_path / "file").read_text() == "old"
+
+
+def test_a_run_that_goes_on_is_rid_of_them(tmp_path: Path) -> None:
+    whole = run_files(train(small_settings(), tmp_path / "whole").path)
+    (tmp_path / "run").mkdir()
+    killed_while_writing(tmp_path / "run" / "settings.toml")
+    killed_while_writing(tmp_path / "run" / "checkpoint-3.safetensors")
+    assert run_files(train(small_settings(), tmp_path / "run", resume=True).path) == whole
+
+
+def length(word: str) -> bytes:
+    return str(len(word)).encode()
+
+
+def test_results_are_found_beside_them_and_old_ones_go(tmp_path: Path) -> None:
+    item = Item("a word", {"word": "frog"}, "frog")
+    left = killed_while_writing(item.path(tmp_path))
+    assert map_items(length, [item], folder=tmp_path) == [b"4"]
+    assert left.exists()
+    an_hour_ago = time.time() - LONGEST_WRITE - 1
+    os.utime(left, (an_hour_ago, an_hour_ago))
+    assert map_items(length, [item], folder=tmp_path) == [b"4"]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        item.path(tmp_path).name,
+        item.path(tmp_path).name + ".sha256",
+    }

@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import random
+import shutil
 import struct
 import warnings
 from collections.abc import Callable
@@ -16,9 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
+from support.helpers import small_settings
 from support.page_material import CORPUS_ROW, write_claims, write_landscapes, write_probe, write_sweep, write_text_run
 from topicscope import files, records
+from topicscope.commands.folders import ResultsFolder
+from topicscope.commands.probe import ProbeFolder
 from topicscope.errors import InputError, UnreadableError
+from topicscope.training.loop import train
 
 Reader = Callable[[Path], Any]
 
@@ -392,3 +397,48 @@ def test_the_error_keeps_its_parts_on_the_way_from_a_worker() -> None:
     assert again.exit_code == 2
     assert str(UnreadableError("a", "it is empty", "fill it")) == "a is empty: fill it."
     assert str(UnreadableError("a", "it is wrong: b", "right it")) == "a is wrong: b; right it."
+
+
+SPOILT = ("NaN", "list", "nested", "not UTF-8", "a large int")
+
+
+def test_a_run_with_a_spoilt_file_goes_on_or_says_why_not(tmp_path: Path) -> None:
+    whole = train(small_settings(), tmp_path / "whole").path
+    said: dict[str, set[bool]] = {}
+    for name in ("versions.json", "reference.json", "metrics.jsonl", "snapshots.safetensors", "settings.toml"):
+        for place, strange in enumerate(SPOILT):
+            copy = tmp_path / f"{name}-{place}"
+            shutil.copytree(whole, copy)
+            (copy / name).write_bytes(STRANGE[strange])
+            sentence = ""
+            try:
+                train(small_settings(), copy, resume=True)
+            except InputError as error:
+                sentence = str(error)
+            said.setdefault(name, set()).add(sentence.startswith(str(copy / name)))
+    # Rows and snapshots are made again, and a reference is only for looking at.
+    assert [name for name, so in said.items() if so == {True}] == ["versions.json", "settings.toml"]
+    assert [name for name, so in said.items() if so != {False}] == ["versions.json", "settings.toml"]
+
+
+@pytest.mark.parametrize("strange", SPOILT)
+def test_a_study_with_a_spoilt_file_goes_on_or_says_why_not(spoil: Any, folder: Path, strange: str) -> None:
+    study = ProbeFolder(folder / "probe")
+    assert len(study.rows()) == 2
+    assert len(study.words()) == 1
+    for name in ("probe.json", "words.json"):
+        spoil(f"probe/{name}", STRANGE[strange])
+    assert study.rows() == study.words() == []
+    spoil("probe/probe-settings.json", STRANGE[strange])
+    with pytest.raises(UnreadableError, match=r"probe-settings\.json "), study.opened({"seed": 0}):
+        pass
+
+
+@pytest.mark.parametrize("strange", SPOILT)
+def test_claims_with_spoilt_settings_say_so(spoil: Any, folder: Path, strange: str) -> None:
+    asked = {"preset": "quick", "seeds": 3, "seed": 0}
+    with ResultsFolder(folder / "claims").opened(asked):
+        pass
+    spoil("claims/settings.json", STRANGE[strange])
+    with pytest.raises(UnreadableError, match=r"settings\.json "), ResultsFolder(folder / "claims").opened(asked):
+        pass

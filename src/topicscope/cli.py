@@ -1,4 +1,4 @@
-"""Choose the sub-command, parse its options with tyro, and turn every error into one line and an exit code."""
+"""Choose the sub-command, run it, and turn every error into one line and an exit code."""
 
 import difflib
 import importlib
@@ -91,7 +91,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _refuse_twice(words: list[str]) -> None:
-    """Of an option that is given twice tyro would take the last, without a word."""
+    """An option is given once: of two, one might be lost without a word."""
     options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
     twice = next((option for option in options if options.count(option) > 1), None)
     if twice:

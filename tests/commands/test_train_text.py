@@ -99,7 +99,7 @@ def test_a_run_killed_while_its_corpus_is_read_goes_on_without_its_settings_bein
         raise KeyError
 
     with monkeypatch.context() as patch:
-        patch.setattr("topicscope.training.text.prepare_text", killed)
+        patch.setattr("topicscope.training.loop.prepare_text", killed)
         with pytest.raises(KeyError):
             main(["train", str(settings_file), "--out", str(out), "--device", "cpu", "--training.measures", "0"])
     assert [path.name for path in out.iterdir()] == ["settings.toml"]

@@ -24,7 +24,7 @@ from topicscope.paper.figure5 import (
 )
 from topicscope.paper.text_experiment import LAYERS, TextExperiment, TextRuns, joined
 from topicscope.scale import map_items
-from topicscope.training.text import TextTrainer
+from topicscope.training.loop import Trainer
 
 
 def named(ending: str) -> Claim:
@@ -140,15 +140,15 @@ def test_a_stopped_experiment_goes_on_with_the_seed_and_the_step_it_was_at(
     settings = small_text_settings(write_corpus(tmp_path), training={"measures": 0})
     experiment = TextExperiment(name="small", settings=settings, seeds=2)
     updates: list[tuple[int, int]] = []
-    update = TextTrainer.update
+    update = Trainer.update
 
-    def noted(trainer: TextTrainer, gradients: Any) -> None:
-        updates.append((trainer.settings.seed, trainer.step))
+    def noted(trainer: Trainer, losses: Any) -> None:
+        updates.append((trainer.engine.members[0].seed, trainer.step))
         if len(updates) == 24:
             raise KeyboardInterrupt
-        update(trainer, gradients)
+        update(trainer, losses)
 
-    monkeypatch.setattr(TextTrainer, "update", noted)
+    monkeypatch.setattr(Trainer, "update", noted)
     item, work = need_item(experiment, (0, 1)), tmp_path / "work"
     with pytest.raises(KeyboardInterrupt):
         map_items(compute_need, [item], folder=work)

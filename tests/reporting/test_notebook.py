@@ -12,7 +12,6 @@ from topicscope.commands.report import report, show
 from topicscope.errors import InputError
 from topicscope.reporting.notebook import claims_html, curve_svg, probe_html, run_html
 from topicscope.training.runs import RunFolder
-from topicscope.training.text import Speed, TextRun, TrainedText
 
 
 def test_a_run_shows_its_last_numbers_and_its_loss(tmp_path: Path) -> None:
@@ -25,11 +24,9 @@ def test_a_run_shows_its_last_numbers_and_its_loss(tmp_path: Path) -> None:
 
 
 def test_a_run_on_text_is_shown_like_any_other(tmp_path: Path) -> None:
-    run = TextRun(write_text_run(tmp_path / "text"))
-    trained = TrainedText(run, Speed(2, 10, 1.0))
+    run = RunFolder(write_text_run(tmp_path / "text"))
     assert "2 of 14" in run._repr_html_()
-    assert trained._repr_html_() == run._repr_html_()
-    assert "Norm of W^K by layer" in show(trained).page
+    assert "Norm of W^K by layer" in show(run).page
 
 
 def test_claims_show_verdicts_and_escape_words() -> None:

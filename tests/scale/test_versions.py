@@ -1,9 +1,10 @@
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from topicscope.scale import code_digest, versions
+from topicscope.scale import available_cores, code_digest, versions
 
 
 def test_a_digest_of_the_code_changes_with_what_it_is_of_and_with_nothing_else(
@@ -28,3 +29,11 @@ def test_versions_name_what_is_not_installed(monkeypatch: pytest.MonkeyPatch) ->
     assert found["no-such-package"] == "not installed"
     assert found["numpy"] != "not installed"
     assert found["topicscope"] == code_digest((".",))
+
+
+def test_cores_are_those_of_this_process_or_all_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
+    assert available_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert available_cores() == 7

@@ -49,16 +49,16 @@ def test_a_run_on_a_corpus_by_its_relative_name_is_resumed_from_another_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")
-    from topicscope.training.text import train_text
+    from topicscope.training.loop import train
 
     corpus, out = write_corpus(tmp_path), tmp_path / "run"
     monkeypatch.chdir(tmp_path)
     settings = small_text_settings("corpus.txt", training={"steps": 1, "measures": 0})
-    train_text(settings, out)
-    assert train_text(settings, out, resume=True).run.text_settings().data.corpus == str(corpus)
+    train(settings, out)
+    assert loaded(train(settings, out, resume=True).settings_path).data.corpus == str(corpus)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert train_text(loaded(out / "settings.toml"), out, resume=True).run.metrics()[-1]["step"] == 1
+    assert train(loaded(out / "settings.toml"), out, resume=True).metrics()[-1]["step"] == 1
     with pytest.raises(InputError, match=r"data\.corpus"):
-        train_text(settings, out, resume=True)
+        train(settings, out, resume=True)
     assert with_absolute_paths(settings) == settings

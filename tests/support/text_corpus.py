@@ -11,7 +11,8 @@ from topicscope.model.encoder import Encoder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import text_settings_from_table
 from topicscope.training.batches import Specials, Text
-from topicscope.training.text import TextRun, train_text
+from topicscope.training.loop import train
+from topicscope.training.runs import RunFolder
 
 TOPICS = (
     ("frog", "toad", "lizard", "pond", "newt", "snake"),
@@ -75,6 +76,6 @@ def counting(encoder: Encoder) -> dict[str, Any]:
     return {"embedding": float(encoder.parameter("embedding").detach().square().sum())}
 
 
-def trained(settings: TextSettings, out: Path, **options: Any) -> TextRun:
+def trained(settings: TextSettings, out: Path, **options: Any) -> RunFolder:
     """A run with measures."""
-    return train_text(settings, out, measuring=lambda text, settings: counting, **options).run
+    return train(settings, out, measuring=lambda text, settings: counting, **options)

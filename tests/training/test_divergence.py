@@ -9,6 +9,7 @@ from support.helpers import ONE_HOT_UNIFORM, small_settings
 from topicscope.errors import DivergedError
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint
+from topicscope.training.engines import make_engine
 from topicscope.training.loop import Trainer, train
 
 
@@ -26,12 +27,12 @@ def test_divergence_stops_at_the_first_non_finite_loss_and_keeps_the_last_good_c
     diverged, kept = int(numbers[1]), int(numbers[2])
     assert kept < diverged
     # The kept checkpoint is good: its loss is a number.
-    trainer = Trainer([settings], TopicModel.from_settings(settings.data))
+    trainer = Trainer(make_engine([settings], TopicModel.from_settings(settings.data)))
     checkpoint = newest_checkpoint(tmp_path / "run")
     assert checkpoint is not None
     assert checkpoint.step == kept
-    trainer.members[0].restore(checkpoint)
-    batch = trainer.engine.prepare([trainer.members[0].stream.batch(kept)])[0]
+    trainer.restore([checkpoint])
+    batch = trainer.engine.prepare([trainer.engine.streams[0].batch(kept)])[0]
     assert math.isfinite(float(trainer.engine.losses(batch).detach()))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(math.isfinite(row["loss"]) for row in rows)

@@ -12,8 +12,9 @@ import torch
 from support.helpers import run_files, small_settings
 from topicscope.errors import DivergedError, InputError
 from topicscope.settings import Settings
+from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import checkpoint_steps, newest_checkpoint
-from topicscope.training.loop import Ensemble, train, train_ensemble
+from topicscope.training.loop import Ensemble, train, train_ensemble, train_in_memory
 
 EQUATION_7 = {
     "embedding": {"start": "identity", "train": False},
@@ -147,6 +148,34 @@ def test_a_member_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None
     assert kept is not None
     assert kept.step < 60
     assert all(bool(torch.isfinite(weight).all()) for weight in kept.weights.values())
+
+
+def test_an_ensemble_in_memory_is_that_of_the_folders(tmp_path: Path) -> None:
+    topic_model = TopicModel.from_settings(ENSEMBLE.settings.data)
+    runs = train_in_memory(list(ENSEMBLE.members().values()), topic_model)
+    folders = list(train_ensemble(ENSEMBLE, tmp_path / "run").values())
+    for run, folder in zip(runs, folders, strict=True):
+        assert run.settings() == folder.settings()
+        assert run.metrics() == folder.metrics()
+        assert list(run.snapshots()) == list(folder.snapshots())
+        for step, snapshot in folder.snapshots().items():
+            assert all((run.snapshots()[step][name] == matrix).all() for name, matrix in snapshot.items())
+        weights, kept = run.weights, newest_checkpoint(folder.path)
+        assert weights is not None
+        assert kept is not None
+        assert all((weights[name] == weight.numpy()).all() for name, weight in kept.weights.items())
+    # The control: members are not each other.
+    assert runs[0].metrics() != runs[1].metrics()
+
+
+def test_a_member_in_memory_that_diverges_has_no_weights() -> None:
+    changes = {"optimizer": "sgd", "loss": "squared", "steps": 60, "precision": "float64"}
+    settings = small_settings(model=EQUATION_7, training=changes)
+    members = Ensemble(settings=settings, seeds=(0,), learning_rates=(0.01, 1e12)).members()
+    good, bad = train_in_memory(list(members.values()), TopicModel.from_settings(settings.data))
+    assert good.weights is not None
+    assert bad.weights is None
+    assert len(good.metrics()) > len(bad.metrics()) > 0
 
 
 def test_seeds_given_twice_or_not_at_all_are_refused() -> None:

@@ -15,8 +15,7 @@ from support.text_corpus import small_text_settings, write_corpus
 from topicscope.errors import InputError, StoppedTraining
 from topicscope.settings.toml import dump_settings
 from topicscope.training.checkpoints import checkpoint_steps
-from topicscope.training.loop import train
-from topicscope.training.runs import never, stop_on_interrupt
+from topicscope.training.loop import never, stop_on_interrupt, train
 
 SANDBOX = small_settings(training={"steps": 14, "checkpoint_every": 4, "snapshots": 5})
 LONGEST_WAIT = 60.0
@@ -57,15 +56,13 @@ def test_an_interrupted_sandbox_run_saves_at_once_and_ends_with_the_same_files(s
 def test_an_interrupted_run_on_text_saves_at_once_and_ends_with_the_same_files(step: int, tmp_path: Path) -> None:
     pytest.importorskip("tokenizers")
     pytest.importorskip("transformers")
-    from topicscope.training.text import train_text
-
     settings = small_text_settings(write_corpus(tmp_path), training={"measures": 0})
-    whole = all_files(train_text(settings, tmp_path / "whole", device="cpu").path)
+    whole = all_files(train(settings, tmp_path / "whole", device="cpu").path)
     out = tmp_path / "stopped"
     with pytest.raises(StoppedTraining, match=f"stopped at step {step + 1}, which is saved"):
-        train_text(settings, out, device="cpu", report=press_at(step))
+        train(settings, out, device="cpu", report=press_at(step))
     assert checkpoint_steps(out)[-1] == step + 1
-    assert all_files(train_text(settings, out, resume=True, device="cpu").path) == whole
+    assert all_files(train(settings, out, resume=True, device="cpu").path) == whole
 
 
 def all_files(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,8 @@ from support.helpers import ONE_HOT_UNIFORM, final_weights, run_files, small_set
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import checkpoint_path
-from topicscope.training.loop import Trainer, train
+from topicscope.training.engines import make_engine
+from topicscope.training.loop import train
 from topicscope.training.schedule import snapshot_steps
 
 
@@ -19,7 +20,7 @@ def test_recorded_norms_and_rotation_are_those_of_the_weights(tmp_path: Path) ->
     row = folder.metrics()[-1]
     assert row["norm"]["value"][0] == pytest.approx(float(last["value"].norm()), rel=1e-6)
     # Ten steps before the last one is the start.
-    start = Trainer([settings], TopicModel.from_settings(settings.data)).members[0].model.parameter("value").detach()
+    start = make_engine([settings], TopicModel.from_settings(settings.data)).models[0].parameter("value").detach()
     cosine = float((start * last["value"]).sum() / (start.norm() * last["value"].norm()))
     assert row["rotation"][0] == pytest.approx((1 - cosine) / 2, rel=1e-4)
     assert row["rotation"][0] > 1e-3
@@ -37,7 +38,7 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(tmp_path: Pa
 def test_two_stage_training_leaves_frozen_parts_bit_identical(tmp_path: Path) -> None:
     changes = {"schedule": "two_stage", "stage_steps": 6, "optimizer": "momentum", "checkpoint_every": 6, "l2": 0.1}
     settings = small_settings(training=changes)
-    start = Trainer([settings], TopicModel.from_settings(settings.data)).members[0].model
+    start = make_engine([settings], TopicModel.from_settings(settings.data)).models[0]
     initial = {name: parameter.detach().clone() for name, parameter in start.named_parameters()}
     folder = train(settings, tmp_path / "run")
     middle = safe_weights(checkpoint_path(folder.path, 6))
@@ -66,11 +67,11 @@ def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
 
 def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
     settings = small_settings(training={"precision": "float64"})
-    trainer = Trainer([settings], TopicModel.from_settings(settings.data))
-    batch = trainer.members[0].stream.batch(0)
+    engine = make_engine([settings], TopicModel.from_settings(settings.data))
+    batch = engine.streams[0].batch(0)
 
     def loss(documents: MaskedDocuments) -> float:
-        return float(trainer.engine.losses(trainer.engine.prepare([documents])[0]).detach())
+        return float(engine.losses(engine.prepare([documents])[0]).detach())
 
     assert loss(batch.select(np.array([4, 2, 0, 1, 3]))) == pytest.approx(loss(batch), rel=1e-12)
     assert loss(batch.select(np.array([4, 2, 0, 1, 1]))) != pytest.approx(loss(batch), rel=1e-6)

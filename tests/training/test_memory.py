@@ -19,7 +19,7 @@ from topicscope.training.machine import (
     step_bytes,
     weight_bytes,
 )
-from topicscope.training.text import TextTrainer
+from topicscope.training.text import TextEngine
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -77,7 +77,7 @@ def test_what_is_advised_is_enough_and_less_is_not(
 def test_weights_that_do_not_fit_are_refused_before_they_are_drawn() -> None:
     huge = small_text_settings(model={"width": 2**20, "feed_forward": 2**20})
     with pytest.raises(InputError, match=r"free: (lower model\.width from 1048576 to \d+|no model\.width)"):
-        TextTrainer(huge, small_text())
+        TextEngine(huge, small_text())
 
 
 def test_memory_that_runs_out_is_said_with_what_to_lower() -> None:
@@ -119,17 +119,17 @@ def test_estimated_memory_is_about_what_a_step_keeps() -> None:
     settings = small_text_settings(
         model={"width": 64, "feed_forward": 256}, training={"batch": 48}, masking={"mask": 0.15}
     )
-    trainer = TextTrainer(settings, small_text(passages=300, vocabulary=400))
+    engine = TextEngine(settings, small_text(passages=300, vocabulary=400))
     saved: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
         saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    passages = trainer.stream.batch(0)
-    weights = sum(weight.untyped_storage().nbytes() for weight in trainer.weights.values())
+    passages = engine.streams[0].batch(0)
+    weights = sum(weight.untyped_storage().nbytes() for weight in engine.weights.values())
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        trainer._loss(trainer._packed(passages)[0])
+        engine.part_loss(engine.prepare([passages])[0][0])
     held = sum(saved.values()) - weights
     positions = len(passages.tokens) + 2 * len(passages)
     longest = settings.training.batch * settings.positions

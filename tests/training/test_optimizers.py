@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from topicscope.settings import Training
+from topicscope.training import optimizers
 from topicscope.training.optimizers import Optimizer
 
 RATES = (0.01, 0.2)
@@ -32,16 +33,21 @@ def torch_optimizer(training: Training, parameters: list[torch.Tensor], rate: fl
     return optimizer
 
 
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("alike", [True, False])
 @pytest.mark.parametrize("kind", ["sgd", "momentum", "adam", "adamw"])
-def test_updates_are_those_of_torch(kind: Any, alike: bool) -> None:
+def test_updates_are_those_of_torch(kind: Any, alike: bool, fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the fused update that PyTorch does not promise to keep, and without."""
+    assert optimizers.FUSED_ADAM is not None
+    if not fused:
+        monkeypatch.setattr(optimizers, "FUSED_ADAM", None)
     training = Training(optimizer=kind, weight_decay=0.3)
     draw = torch.Generator().manual_seed(1)
     shapes = {"value": (2, 1, 3, 5), "bias": (2, 4)}
     ours = {name: torch.randn(shape, generator=draw, dtype=torch.float64) for name, shape in shapes.items()}
     rates = (RATES[0],) * 2 if alike else RATES
     theirs = [{name: weight[seed].clone() for name, weight in ours.items()} for seed in range(2)]
-    optimizers = [torch_optimizer(training, list(theirs[seed].values()), rates[seed]) for seed in range(2)]
+    theirs_of_torch = [torch_optimizer(training, list(theirs[seed].values()), rates[seed]) for seed in range(2)]
     start = {name: weight.clone() for name, weight in ours.items()}
     optimizer = Optimizer(ours, training, alike=alike)
     for step in range(6):
@@ -53,7 +59,7 @@ def test_updates_are_those_of_torch(kind: Any, alike: bool) -> None:
         for seed in range(2):
             for name, weight in theirs[seed].items():
                 weight.grad = gradients[name][seed].clone() if name in gradients else None
-            optimizers[seed].step()
+            theirs_of_torch[seed].step()
         optimizer.step(gradients, rates)
     for name, weight in ours.items():
         expected = torch.stack([theirs[seed][name] for seed in range(2)])

@@ -52,8 +52,8 @@ def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_els
     stream = PassageStream(settings, text)
     counted = [int((tokens[first:last] >= 5).sum()) for first, last in pairwise(text.offsets)]
     assert text.word_counts().tolist() == counted
-    assert 7 not in {*stream.passages, *stream._held_out}
-    assert 7 in {*PassageStream(settings, plain).passages, *PassageStream(settings, plain)._held_out}
+    assert 7 not in {*stream.passages, *stream.held_out}
+    assert 7 in {*PassageStream(settings, plain).passages, *PassageStream(settings, plain).held_out}
     seen = [stream.batch(step) for step in range(40)]
     assert all(each.targets.min() >= 5 for each in seen)
     assert all(each.masked_counts.min() >= 1 for each in seen)
@@ -67,7 +67,7 @@ def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_els
 
 def unrestricted(settings: TextSettings, text: Text, step: int) -> MaskedDocuments:
     """The step's passages masked anywhere."""
-    chosen = PassageStream(settings, text).passages[PassageStream(settings, text)._chosen(step * 6, 6)]
+    chosen = PassageStream(settings, text).passages[PassageStream(settings, text).passes.span(step * 6, 6)]
     draw = generator(settings.seed, Purpose.MASKS, step)
     return mask_documents(text.select(chosen), settings.masking, 30, mask_token=3, generator=draw)
 
@@ -77,11 +77,11 @@ def test_each_pass_sees_every_passage_once_and_no_held_out_one() -> None:
     stream = PassageStream(small_text_settings(), text)
     assert len(stream.passages) == 54
     steps = len(stream.passages) // 6
-    seen = sorted(place for step in range(steps) for place in stream._chosen(step * 6, 6).tolist())
+    seen = sorted(place for step in range(steps) for place in stream.passes.span(step * 6, 6).tolist())
     assert seen == list(range(54))
-    held_out = stream.held_out()
+    held_out = stream.validation()
     assert held_out is not None
     assert len(held_out) == 6
     trained_on = set(text.articles[stream.passages].tolist())
     assert len(trained_on) == 18
-    assert not trained_on & set(text.articles[stream._held_out].tolist())
+    assert not trained_on & set(text.articles[stream.held_out].tolist())

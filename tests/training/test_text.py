@@ -12,7 +12,8 @@ from support.text_corpus import contents, small_text, small_text_settings, train
 from topicscope.errors import DivergedError
 from topicscope.model.encoder import Encoder
 from topicscope.training.checkpoints import newest_checkpoint
-from topicscope.training.text import TextTrainer
+from topicscope.training.loop import Trainer
+from topicscope.training.text import TextEngine
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -43,24 +44,24 @@ def test_a_run_records_norms_rotation_gradients_and_measures_on_one_time_axis(co
 
 def test_recorded_gradients_are_those_of_the_loss() -> None:
     settings = small_text_settings(model={"scale": 0.3, "attention_scale": 0.3})
-    trainer = TextTrainer(settings, small_text())
-    passages = trainer.stream.batch(0)
-    _, gradients = trainer.gradients(passages)
-    trainer.encoder.double()
+    engine = TextEngine(settings, small_text())
+    [batch] = engine.prepare([engine.streams[0].batch(0)])
+    gradients = {name: gradient[0].clone() for name, gradient in engine.gradients(engine.losses(batch)).items()}
+    engine.encoder.double()
     draw, step = torch.Generator().manual_seed(0), 1e-5
     for name in ("query", "value", "embedding", "positions", "feed_forward_in"):
-        weight = trainer.weights[name]
+        weight = engine.encoder.parameter(name)
         direction = torch.randn(weight.shape, generator=draw, dtype=torch.float64)
         ends = []
         for sign in (1, -1):
             with torch.no_grad():
                 weight.add_(direction, alpha=sign * step)
-                batch = [dataclasses.replace(each, weights=each.weights.double()) for each in trainer._packed(passages)]
-                ends.append(sum(float(trainer._loss(each)) for each in batch))
+                exact = [dataclasses.replace(each, weights=each.weights.double()) for each in batch]
+                ends.append(float(engine.losses(exact)))
                 weight.sub_(direction, alpha=sign * step)
         slope = (ends[0] - ends[1]) / (2 * step)
-        exact = float((gradients[name].double() * direction).sum())
-        assert exact == pytest.approx(slope, rel=2e-3, abs=1e-6), name
+        expected = float((gradients[name].double() * direction).sum())
+        assert expected == pytest.approx(slope, rel=2e-3, abs=1e-6), name
         assert abs(slope) > 1e-5, name
 
 
@@ -76,12 +77,13 @@ def test_the_same_seed_gives_the_same_files_and_another_seed_others(corpus: Path
 def test_a_step_in_parts_trains_like_the_whole() -> None:
     losses = []
     for changes in ({}, {"accumulate": 3}, {"accumulate": 3, "learning_rate": 0.002}):
-        trainer = TextTrainer(small_text_settings(training=changes), small_text())
+        engine = TextEngine(small_text_settings(training=changes), small_text())
+        trainer = Trainer(engine)
         for step in range(3):
-            loss, gradients = trainer.gradients(trainer.stream.batch(step))
-            trainer.update(gradients)
+            loss = engine.losses(engine.prepare([engine.streams[0].batch(step)])[0])
+            trainer.update(loss)
             trainer.step += 1
-        losses.append(loss)
+        losses.append(float(loss))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
     assert losses[0] != pytest.approx(losses[2], rel=1e-4)
 

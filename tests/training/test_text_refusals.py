@@ -8,7 +8,7 @@ import pytest
 
 from support.text_corpus import contents, small_text_settings, trained
 from topicscope.errors import InputError
-from topicscope.training.text import train_text
+from topicscope.training.loop import train
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -35,7 +35,7 @@ def test_bad_settings_are_refused_in_one_sentence(
     changes: dict[str, Any], message: str, corpus: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=message):
-        train_text(small_text_settings(corpus, **changes), tmp_path / "run")
+        train(small_text_settings(corpus, **changes), tmp_path / "run")
     assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
 
 
@@ -61,7 +61,7 @@ def test_a_corpus_of_single_words_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "words.txt"
     path.write_text("a\nb\nc\n")
     with pytest.raises(InputError, match="has no passage of 2 tokens or more"):
-        train_text(small_text_settings(path, data={"vocabulary": 11}), tmp_path / "run")
+        train(small_text_settings(path, data={"vocabulary": 11}), tmp_path / "run")
 
 
 @pytest.mark.parametrize("missing", ["mask", "cls"])
@@ -77,7 +77,7 @@ def test_a_tokenizer_without_a_special_token_is_refused(missing: str, corpus: Pa
     path.write_text(json.dumps(config))
     table = {"tokenizer": str(tmp_path / "without"), "vocabulary": 8_000}
     with pytest.raises(InputError, match=f"has no {missing} token"):
-        train_text(small_text_settings(corpus, data=table), tmp_path / "other")
+        train(small_text_settings(corpus, data=table), tmp_path / "other")
     whole = {"tokenizer": str(run.tokenizer_path), "vocabulary": 8_000}
-    again = train_text(small_text_settings(corpus, data=whole, training={"steps": 1}), tmp_path / "given")
-    assert again.run.metrics()[-1]["loss"] == run.metrics()[-1]["loss"]
+    again = train(small_text_settings(corpus, data=whole, training={"steps": 1}), tmp_path / "given")
+    assert again.metrics()[-1]["loss"] == run.metrics()[-1]["loss"]

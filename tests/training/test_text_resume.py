@@ -15,7 +15,8 @@ from support.text_corpus import contents, small_text_settings, trained
 from topicscope.errors import InputError
 from topicscope.settings.toml import dump_settings
 from topicscope.training.checkpoints import checkpoint_steps
-from topicscope.training.text import TextRun, check_text_out, train_text
+from topicscope.training.loop import train
+from topicscope.training.runs import RunFolder
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -56,7 +57,7 @@ def test_a_damaged_row_or_checkpoint_is_made_again(corpus: Path, tmp_path: Path)
 
 def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
     settings = small_text_settings(corpus, training={"steps": 150, "checkpoint_every": 3, "measures": 0})
-    whole = contents(train_text(settings, folder / "whole").run.path)
+    whole = contents(train(settings, folder / "whole").path)
     toml, draw = folder / "settings.toml", np.random.default_rng(0)
     toml.write_text(dump_settings(settings))
     for number in range(kills):
@@ -72,7 +73,7 @@ def check_killed_runs_end_alike(corpus: Path, folder: Path, kills: int) -> None:
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert max(checkpoint_steps(out)) < 150
-        ended = contents(train_text(settings, out, resume=True, device="cpu").run.path)
+        ended = contents(train(settings, out, resume=True, device="cpu").path)
         assert ended == whole
 
 
@@ -101,15 +102,15 @@ def test_a_tokenizer_of_a_run_without_settings_is_made_again(corpus: Path, tmp_p
 
 
 def test_a_run_killed_while_it_wrote_its_first_file_goes_on(tmp_path: Path) -> None:
-    run = TextRun(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
     run.path.mkdir()
     (run.path / ".settings.toml.tmp").touch()
-    check_text_out(run, resume=True)
+    run.check_is_free(resume=True)
     with pytest.raises(InputError, match="is not empty"):
-        check_text_out(run, resume=False)
+        run.check_is_free(resume=False)
     (run.path / "notes.txt").touch()
     with pytest.raises(InputError, match="holds no run to resume"):
-        check_text_out(run, resume=True)
+        run.check_is_free(resume=True)
 
 
 def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, tmp_path: Path) -> None:
@@ -129,17 +130,17 @@ def test_other_settings_and_another_corpus_are_refused_on_resume(corpus: Path, t
     with pytest.raises(
         InputError, match=r"device \(cpu there, cuda here\); go on with the same corpus, tokenizer, device"
     ):
-        run.check_same_settings(settings, device="cuda")
-    run.check_same_settings(settings, device="cpu")
+        run.check_can_resume(settings, facts={"device": "cuda"})
+    run.check_can_resume(settings, facts={"device": "cpu"})
     with pytest.raises(InputError, match=r"seed \(0 there, 1 here\), device .*; leave the settings out to go on"):
-        run.check_same_settings(small_text_settings(corpus, seed=1), device="cuda")
+        run.check_can_resume(small_text_settings(corpus, seed=1), facts={"device": "cuda"})
 
 
 def test_bad_input_does_not_empty_a_folder_that_another_process_began_to_fill(
     corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the first look at the folder and the lock, another process may train there."""
-    moved, out, locked = tmp_path / "moved.txt", tmp_path / "run", TextRun.locked
+    moved, out, locked = tmp_path / "moved.txt", tmp_path / "run", RunFolder.locked
     moved.write_text(corpus.read_text())
     settings = small_text_settings(moved)
     before: dict[str, bytes] = {}
@@ -148,14 +149,14 @@ def test_bad_input_does_not_empty_a_folder_that_another_process_began_to_fill(
         """All but passages, which are cut anew from whatever corpus there is."""
         return {name: content for name, content in contents(out).items() if not name.startswith("passages/")}
 
-    def begin_first(run: TextRun) -> AbstractContextManager[None]:
-        monkeypatch.setattr(TextRun, "locked", locked)
+    def begin_first(run: RunFolder) -> AbstractContextManager[None]:
+        monkeypatch.setattr(RunFolder, "locked", locked)
         trained(settings, out)
         before.update(kept())
         moved.write_text(corpus.read_text() + "the frog and the toad in the pond\n" * 9)
         return locked(run)
 
-    monkeypatch.setattr(TextRun, "locked", begin_first)
+    monkeypatch.setattr(RunFolder, "locked", begin_first)
     with pytest.raises(InputError, match=r"passages \(\w+ there, \w+ here\)"):
         trained(settings, out, resume=True)
     assert "checkpoint-14.safetensors" in before

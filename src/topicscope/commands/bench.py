@@ -88,12 +88,13 @@ class Ours:
     """One of our engines, for one or more seeds in one tensor."""
 
     def __init__(self, settings: Settings, seeds: int = 1) -> None:
+        from topicscope.training.engines import make_engine
         from topicscope.training.loop import Trainer
 
-        self.seeds = seeds
+        self.settings, self.seeds = settings, seeds
         members = [dataclasses.replace(settings, seed=settings.seed + seed) for seed in range(seeds)]
-        self.trainer = Trainer(members, TopicModel.from_settings(settings.data))
-        self.trainer.enter_phase()
+        self.trainer = Trainer(make_engine(members, TopicModel.from_settings(settings.data)))
+        self.trainer.engine.enter(0)
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
         """Count or pad the documents."""
@@ -300,7 +301,7 @@ def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
         batches = one.prepare((stream.chunk(chunk) for stream in streams[: one.seeds]), streams[0].steps)
         prepared = time.process_time()
         # The slow ones need not take all the steps that they were given documents for.
-        few = batches if isinstance(one, Ours) and one.trainer.settings.engine == "bag" else batches[:1]
+        few = batches if isinstance(one, Ours) and one.settings.engine == "bag" else batches[:1]
         timed_steps(one, few)
         training = (time.process_time() - prepared) * len(batches) / len(few)
         fractions.append((prepared - start) / (prepared - start + training))

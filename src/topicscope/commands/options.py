@@ -1,24 +1,69 @@
-"""Options of the commands: a dataclass, parsed from the words of a command line and handed to a verb by name."""
+"""Options of the commands: a dataclass, parsed from the words of a command line and handed to a verb by name.
 
-import contextlib
+The fields of a dataclass within it are options with its name before theirs (``--data.topics``), or without if it is
+marked ``INLINE``; what is marked ``POSITIONAL`` is given by its place. A field's docstring is its help.
+"""
+
 import dataclasses
+import difflib
 import inspect
-import io
 import re
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-import tyro
+from cyclopts import (
+    App,
+    CoercionError,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    Token,
+    UnknownOptionError,
+    convert,
+)
+from cyclopts.exceptions import UnusedCliTokensError
+from docstring_parser import parse_from_object
 
 from topicscope.errors import InputError
 
 T = TypeVar("T")
 
-# ``Annotated[Settings, INLINE]``: the fields of an option that is a dataclass are options without its name before them.
-INLINE: Any = tyro.conf.arg(name="")
+INLINE, POSITIONAL = "inline", "positional"
 
-# ``Annotated[Path, POSITIONAL]``: given by its place, without a name.
-POSITIONAL: Any = tyro.conf.Positional
+
+@dataclass(frozen=True)
+class Option:
+    """One option: the fields that lead to it, its name on the command line, what it takes and what it says."""
+
+    path: tuple[str, ...]
+    name: str
+    kind: Any
+    default: Any
+    help: str
+    group: Group
+    positional: bool
+
+    @property
+    def key(self) -> str:
+        """Its name in Python."""
+        return "__".join(self.path)
+
+    @property
+    def parameter(self) -> inspect.Parameter:
+        """What the parser is told of it."""
+        told = Parameter(
+            name=None if self.positional else self.name,
+            help=self.help,
+            group=self.group,
+            # As many values behind one option as there are, and no --empty-… beside it.
+            consume_multiple=True,
+            negative_iterable=(),
+            converter=_converter(self.kind),
+        )
+        place = inspect.Parameter.POSITIONAL_ONLY if self.positional else inspect.Parameter.KEYWORD_ONLY
+        return inspect.Parameter(self.key, place, default=self.default, annotation=Annotated[self.kind, told])
 
 
 def parse(options: type[T], words: Sequence[str], *, command: str, description: str, default: T | None = None) -> T:
@@ -26,15 +71,35 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
 
     What cannot be read is refused in one sentence.
     """
-    boxes = io.StringIO()
-    more: Any = {} if default is None else {"default": default}
+    found = list(_options(options, default))
+    app = App(
+        name=f"topicscope {command}",
+        # Lines of a paragraph are joined; a terminal breaks them where it ends.
+        help=re.sub(r"(?<=\S)\n(?=\S)", " ", description),
+        help_format="plaintext",
+        group_commands=Group("help"),
+        version_flags=(),
+        result_action="return_value",
+        print_error=False,
+        exit_on_error=False,
+    )
+
+    def given(*places: Any, **names: Any) -> dict[str, Any]:
+        positional = [option.key for option in found if option.positional]
+        return dict(zip(positional, places, strict=False)) | names
+
+    parameters = sorted((option.parameter for option in found), key=lambda parameter: parameter.kind)
+    given.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    app.default(given)
+    if "--help" in words or "-h" in words:
+        app.help_print([])
+        raise SystemExit
+    _refuse_values_of_flags(words, found)
     try:
-        with contextlib.redirect_stderr(boxes):
-            return tyro.cli(options, args=words, prog=f"topicscope {command}", description=description, **more)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise InputError(one_sentence(boxes.getvalue())) from None
+        values: dict[str, Any] = app([_hyphens(word) for word in words])
+    except CycloptsError as error:
+        _refuse(error, found)
+    return _made(options, default, {option.path: values.get(option.key, option.default) for option in found})
 
 
 def call(verb: Callable[..., T], options: Any, **more: Any) -> T:
@@ -60,34 +125,120 @@ def check_out_is_given(words: Sequence[str], what: str) -> None:
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
-def _plainly(message: str) -> str:
-    """Tyro's words for a value that cannot be read, in ours."""
-    number = re.match(
-        r"Error parsing (--[\w.-]+): (?:invalid literal for int|could not convert string to float).*: '(.*)'", message
-    )
-    if number:
-        kind = "a whole number" if "int()" in message else "a number"
-        return f"{number[1]} {number[2]} is not allowed: give {kind}"
-    optional = re.match(
-        r"Error parsing (--[\w.-]+): no type matching \{None\}\|(INT|FLOAT) .* from \['(.*?)'\]", message
-    )
-    if optional:
-        kind = "a whole number" if optional[2] == "INT" else "a number"
-        return f"{optional[1]} {optional[3]} is not allowed: give {kind}"
-    choice = re.match(r"[Ii]nvalid choice '(.*)' for argument '(--[\w.-]+)'\. Expected one of \((.*)\)", message)
-    if choice:
-        return f"{choice[2]} {choice[1]} is not allowed: give one of {choice[3].replace(chr(39), '').rstrip(',')}"
-    return message
+def _options(kind: Any, default: Any, prefix: str = "", path: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Every option of a dataclass and of those within it, with the default's values."""
+    hints, helps = get_type_hints(kind, include_extras=True), _field_helps(kind)
+    title = f"{prefix.rstrip('.')} options".lstrip()
+    for field in dataclasses.fields(kind):
+        hint: Any = hints[field.name]
+        marks = getattr(hint, "__metadata__", ())
+        hint = get_args(hint)[0] if marks else hint
+        value = _default(field) if default is None else getattr(default, field.name)
+        place, name = (*path, field.name), prefix + field.name.replace("_", "-")
+        if dataclasses.is_dataclass(hint):
+            inner = None if value is inspect.Parameter.empty else value
+            yield from _options(hint, inner, prefix if INLINE in marks else f"{name}.", place)
+        else:
+            positional = POSITIONAL in marks
+            # None given are no values; a command says itself what it needs.
+            value = () if positional and value is inspect.Parameter.empty else value
+            group = Group(title, sort_key=len(prefix) and 1)
+            yield Option(place, f"--{name}", hint, value, helps.get(field.name, ""), group, positional)
 
 
-def one_sentence(box: str) -> str:
-    """Flatten a tyro error box: its first part, then the option it suggests, if any."""
-    lines = [re.sub(r"[│╭╮╰╯]", " ", line).strip() for line in box.splitlines()]
-    # Rules between parts are drawn with ─, or with - where standard output is not UTF-8.
-    parts = [" ".join(part.split()) for part in re.split(r"[─-]{5,}", "\n".join(lines))]
-    message = next((part for part in parts[1:] if part), "the options cannot be read")
-    message = _plainly(message)
-    suggestion = next((part for part in parts if part.startswith("Perhaps you meant")), "")
-    option = re.search(r"--[\w.-]+", suggestion)
-    hint = f"; did you mean {option.group()}?" if option else "; see --help for what is allowed."
-    return message.rstrip(".") + hint
+def _default(field: "dataclasses.Field[Any]") -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+
+
+def _field_helps(kind: type) -> dict[str, str]:
+    """The docstrings under a dataclass's fields, on one line each."""
+    parents = [each for each in reversed(kind.__mro__) if dataclasses.is_dataclass(each)]
+    found = [field for each in parents for field in parse_from_object(each).params]
+    return {field.arg_name: " ".join((field.description or "").split()) for field in found}
+
+
+def _made(kind: type[T], default: Any, values: dict[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> T:
+    """The dataclass with these values, which checks itself."""
+    given = {}
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        place = (*path, field.name)
+        if place in values:
+            given[field.name] = values[place]
+        else:
+            inner = _default(field) if default is None else getattr(default, field.name)
+            given[field.name] = _made(type(inner), inner, values, place)
+    return kind(**given)
+
+
+def _hyphens(word: str) -> str:
+    """Options may be written with underscores as well."""
+    name, equals, value = word.partition("=")
+    return name.replace("_", "-") + equals + value if word.startswith("--") else word
+
+
+def _converter(kind: Any) -> Callable[..., Any] | None:
+    """How whole numbers are read: as the parser reads them, but 1.5 is refused where it would be rounded."""
+    if _scalar(kind) is not int:
+        return None
+
+    def whole_numbers(asked: Any, tokens: Sequence[Token]) -> Any:
+        if type(None) in get_args(kind) and tokens[0].value == "None":
+            return None
+        for token in tokens:
+            try:
+                int(token.value)
+            except ValueError:
+                raise CoercionError(token=token, target_type=int) from None
+        return convert(asked, tokens)
+
+    return whole_numbers
+
+
+def _refuse_values_of_flags(words: Sequence[str], options: Sequence[Option]) -> None:
+    """A flag is given or not; the parser would take --flag=no as well, and we look for the flag's own word."""
+    flags = {option.name for option in options if option.kind is bool}
+    for word in map(_hyphens, words):
+        name, equals, value = word.partition("=")
+        if equals and name in flags:
+            raise InputError(f"Unrecognized options: {value}; see --help for what is allowed.")
+
+
+def _refuse(error: CycloptsError, options: Sequence[Option]) -> NoReturn:
+    """What is wrong with the words, in one sentence."""
+    said, hint = str(error).rstrip("."), "see --help for what is allowed."
+    option = next((each for each in options if error.argument and each.name in error.argument.names), None)
+    if isinstance(error, UnknownOptionError):
+        unknown = error.token.keyword or error.token.value
+        said = f"Unrecognized options: {unknown}"
+        names = [each.name for each in options if not each.positional]
+        if nearest := difflib.get_close_matches(unknown, names, n=1):
+            hint = f"did you mean {nearest[0]}?"
+    elif isinstance(error, UnusedCliTokensError):
+        said = f"Unrecognized options: {', '.join(error.unused_tokens or ())}"
+    elif isinstance(error, CoercionError) and error.token and option:
+        said = f"{option.name} {error.token.value} is not allowed: give {_allowed(option.kind)}"
+    elif isinstance(error, MissingArgumentError) and option:
+        values = len(get_args(option.kind)) if get_origin(option.kind) is tuple else 1
+        said = (
+            f"Missing value for argument '{option.name}'. Expected {values} values"
+            if error.keyword
+            else f"{option.name} is missing"
+        )
+    raise InputError(f"{said}; {hint}") from None
+
+
+def _allowed(kind: Any) -> str:
+    """What an option takes, in words."""
+    scalar = _scalar(kind)
+    if get_origin(scalar) is Literal:
+        return f"one of {', '.join(get_args(scalar))}"
+    return {int: "a whole number", float: "a number"}.get(scalar, "another value")
+
+
+def _scalar(kind: Any) -> Any:
+    """What one value of an option is: ``int`` of ``tuple[int, ...]`` and of ``int | None``."""
+    if get_origin(kind) is Literal or not get_args(kind):
+        return kind
+    return _scalar(next(each for each in get_args(kind) if each is not type(None)))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, overload
+from typing import TYPE_CHECKING, Annotated, Any
 
 from topicscope.commands.options import INLINE, call, check_out_is_given, parse, value_of
 from topicscope.commands.terminal import Report, console, log_to_terminal, print_json, progress_bar
@@ -13,7 +13,6 @@ from topicscope.settings.toml import load_any_settings
 
 if TYPE_CHECKING:
     from topicscope.training.runs import RunFolder
-    from topicscope.training.text import TrainedText
 
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
@@ -46,21 +45,6 @@ examples:
 """
 
 
-@overload
-def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> "RunFolder": ...
-
-
-@overload
-def train(
-    settings: TextSettings,
-    out: Path,
-    *,
-    resume: bool = False,
-    device: Device = "auto",
-    report: Report | None = None,
-) -> "TrainedText": ...
-
-
 def train(
     settings: Settings | TextSettings,
     out: Path,
@@ -68,36 +52,21 @@ def train(
     resume: bool = False,
     device: Device = "auto",
     report: Report | None = None,
-) -> "RunFolder | TrainedText":
+) -> "RunFolder":
     """Train a model into a new folder, or go on with the run that is in it; report.html shows it.
 
     With ``TextSettings`` it is an encoder on a corpus, on the device that is named; its topic structure is measured on
     the way (``training.measures`` steps).
     """
+    from topicscope.paper.text_experiment import measuring
     from topicscope.reporting.page import write_report
+    from topicscope.training import loop
 
     if isinstance(settings, Settings) and device not in ("auto", "cpu"):
         raise refuse("device", device, "topic models are trained on the processor; leave it out")
-    trained = (
-        _train_on_text(settings, Path(out), resume=resume, device=device, report=report)
-        if isinstance(settings, TextSettings)
-        else _train_on_topics(settings, Path(out), resume=resume, report=report)
-    )
-    write_report([trained.path], trained.path / "report.html")
-    return trained
-
-
-def _train_on_topics(settings: Settings, out: Path, **how: Any) -> "RunFolder":
-    from topicscope.training import loop
-
-    return loop.train(settings, out, **how)
-
-
-def _train_on_text(settings: TextSettings, out: Path, **how: Any) -> "TrainedText":
-    from topicscope.paper.text_experiment import measuring
-    from topicscope.training import text
-
-    return text.train_text(settings, out, measuring=measuring(out), **how)
+    folder = loop.train(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)
+    write_report([folder.path], folder.path / "report.html")
+    return folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +115,9 @@ def main(words: list[str]) -> None:
         console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}")
 
 
-def _print_text_run(trained: "TrainedText", options: TextOptions) -> None:
-    row, speed = trained.run.metrics()[-1], trained.speed
+def _print_text_run(trained: "RunFolder", options: TextOptions) -> None:
+    row, speed = trained.metrics()[-1], trained.speed
+    assert speed is not None
     if options.json:
         speeds = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
         print_json({"out": str(trained.path), **speeds, **row})

@@ -1,4 +1,9 @@
-"""What a batch of bags is to predict, for all members of an ensemble side by side.
+"""Masked documents as bags: tokens with their counts, and what is to be predicted from which of them.
+
+Without positions, equal tokens of a document have equal states at every depth. So a document needs each token's count,
+and one prediction for each distinct token among its masked positions. For one layer with a table of all scores, counts
+are over the whole vocabulary (``TableBatch``); for any depth and any vocabulary, they are of the distinct tokens alone
+(``SlotBatch``).
 
 Some steps' documents are counted at once, but member after member: one member's positions fit into the processor's
 cache. Then each step's batch is put together from slices. Where members have different numbers of rows or targets,
@@ -150,10 +155,7 @@ def slices(bounds: Int[np.ndarray, " bound"]) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(bounds.tolist())]
 
 
-# Masked documents as lists of distinct tokens with counts, for any depth and any vocabulary.
-#
-# Without positions, equal tokens of a document have equal states at every depth. So a document needs one row (a *slot*)
-# for each distinct token, with the token's count; those that are predicted come first.
+# Distinct tokens alone: a document has one row (a *slot*) for each, those that are predicted first.
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,11 +276,7 @@ def _slots(
     return np.where(is_query, rank, others)
 
 
-# Masked documents as counts over the whole vocabulary, for one layer with a table of all scores.
-#
-# Without positions, equal tokens of a document have equal states at every depth. So a document needs each token's
-# count,
-# and one prediction for each distinct token among its masked positions.
+# The whole vocabulary.
 
 
 @dataclass(frozen=True, eq=False)

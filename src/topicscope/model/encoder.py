@@ -1,4 +1,9 @@
-"""Passages packed end to end, without padding: what the encoder computes on."""
+"""A transformer encoder for real text: BERT exactly with everything switched on, and fast.
+
+Passages are packed end to end without padding, only masked positions are predicted, and the last layer is computed only
+there from its output projection on. The parameters have the names and shapes of ``Transformer``, which is the reference
+for the parts that both have.
+"""
 
 import itertools
 from dataclasses import dataclass
@@ -14,6 +19,15 @@ from topicscope.model.weights import Sizes, Weights, shapes
 from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
+
+# BERT knows two kinds of sentences; ours are all of the first.
+TOKEN_TYPES = 2
+ATTENTION = ("key", "query", "value")
+MATRICES = (*ATTENTION, "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm")
+LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
+
+# One layer's parameters by name.
+Layer = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,30 +109,6 @@ def pack_parts(
         part.weights.mul_(float(share))
         found.append(part)
     return found
-
-
-# A transformer encoder for real text: BERT exactly with everything switched on, and fast.
-#
-# Passages are packed without padding, only masked positions are predicted, and the last layer is computed only there
-# from its output projection on. The parameters have the names and shapes of the sandbox's ``Transformer``, which is the
-# reference for the parts that both have.
-
-
-# BERT knows two kinds of sentences; ours are all of the first.
-TOKEN_TYPES = 2
-
-
-ATTENTION = ("key", "query", "value")
-
-
-MATRICES = (*ATTENTION, "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm")
-
-
-LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
-
-
-# One layer's parameters by name.
-Layer = dict[str, Tensor]
 
 
 def encoder_shapes(settings: EncoderSettings, vocabulary: int, longest: int) -> dict[str, tuple[int, ...]]:

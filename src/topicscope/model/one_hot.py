@@ -5,7 +5,7 @@ nothing is computed twice, nothing is kept but what the gradient needs, and a st
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import torch
 from jaxtyping import Float
@@ -15,6 +15,10 @@ from torch.linalg import vecdot
 from topicscope.model.counts import TableBatch, Targets
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
+
+# What autograd calls for softmax. PyTorch does not promise to keep it: None where it is gone, and then the product of
+# Jacobian and vector is written out.
+SOFTMAX_BACKWARD: Callable[..., Tensor] | None = getattr(torch, "_softmax_backward_data", None)
 
 Matrices = Float[Tensor, "seed _ token"]
 
@@ -72,7 +76,7 @@ class OneHotPass:
         if rows is None or not ("key" in names or "query" in names):
             return found
         attention, shape = self._attention, self._value.shape
-        through = torch._softmax_backward_data(torch.bmm(gradient, self._value), attention, 2, attention.dtype)
+        through = _through_softmax(torch.bmm(gradient, self._value), attention)
         table = attention.new_zeros(shape[0] * shape[1], shape[2])
         table = table.index_add_(0, rows.query, through.view(-1, shape[2])).view(shape)
         for_key, for_query = torch.empty_like(self._key), torch.empty_like(self._query)
@@ -80,6 +84,15 @@ class OneHotPass:
         torch.baddbmm(for_query, self._key, table.mT, beta=0, alpha=self._scale, out=for_query)
         both = {"key": for_key[:, None], "query": for_query[:, None]}
         return found | {name: matrix for name, matrix in both.items() if name in names}
+
+
+def _through_softmax(
+    gradient: Float[Tensor, "seed row token"], softmax: Float[Tensor, "seed row token"]
+) -> Float[Tensor, "seed row token"]:
+    """A_r ∘ (H_r − ⟨H_r, A_r⟩) for each row H_r of the gradient."""
+    if SOFTMAX_BACKWARD is not None:
+        return SOFTMAX_BACKWARD(gradient, softmax, 2, softmax.dtype)
+    return softmax * (gradient - vecdot(gradient, softmax)[:, :, None])
 
 
 def _losses(scores: Tensor, targets: Targets, kind: Loss) -> tuple[Tensor, Tensor]:

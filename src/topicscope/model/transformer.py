@@ -1,4 +1,9 @@
-"""Masked documents as tensors, padded to the longest of the batch."""
+"""The paper's transformer, position by position: eq. 6 and 7 by default, and the switches beyond them.
+
+This is the reference: it computes attention between all positions, as the equations are written, on documents padded
+to the longest of the batch. States are rows here (a row a position) where the paper has columns, so the paper's W z is
+written ``state @ W.T``.
+"""
 
 import math
 from dataclasses import dataclass
@@ -61,12 +66,6 @@ def target_weights(documents: MaskedDocuments, average: Average, *, batches: int
         counts = counts.reshape(batches, -1).sum(axis=1)
         return np.repeat(1.0 / counts, counts)
     return np.repeat(batches / (len(documents) * counts), counts)
-
-
-# The paper's transformer, position by position: eq. 6 and 7 by default, and the switches beyond them.
-#
-# This is the reference: it computes attention between all positions, as the equations are written. States are rows
-# here (a row a position) where the paper has columns, so the paper's W z is written ``state @ W.T``.
 
 
 class Transformer(nn.Module):

@@ -26,7 +26,7 @@ from topicscope.training.batches import BatchStream
 from topicscope.training.runs import Row, made_with
 
 if TYPE_CHECKING:
-    from topicscope.training.loop import MemberInMemory
+    from topicscope.training.runs import MemoryRun
 
 # Seconds that a document of a step takes on one core for five seeds, one-hot embeddings and uniform attention; and by
 # how much more attention and trained embeddings take.
@@ -194,7 +194,7 @@ def run_experiment(experiment: Experiment, seeds: Seeds) -> Trained:
         gradients = evaluator.gradient_norms(starts, documents.span(0, GRADIENT_DOCUMENTS))
         losses = evaluator.losses(final, documents, CHUNK)
         attention = [evaluator.attention(weights, documents.span(0, ATTENTION_DOCUMENTS)) for weights in final]
-    rows = [member.rows for member in members]
+    rows = [member.metrics() for member in members]
     return Trained(
         settings=experiment.settings,
         seeds=tuple(seeds),
@@ -262,22 +262,22 @@ def _nothing(shapes: Mapping[str, tuple[int, ...]]) -> Weights:
     return {name: np.full(shape, np.nan, dtype=np.float32) for name, shape in shapes.items()}
 
 
-def _film(experiment: Experiment, members: "Sequence[MemberInMemory]") -> Mapping[str, np.ndarray]:
+def _film(experiment: Experiment, members: "Sequence[MemoryRun]") -> Mapping[str, np.ndarray]:
     """Matrices over training as the page shows them, beside theory's for these settings; none if a run diverged."""
     from topicscope.training.reference import reference_losses, reference_matrices
 
     diverged = any(member.weights is None for member in members)
     if diverged or experiment.topic_words or not experiment.settings.training.snapshots:
         return {}
-    settings, topic_model = members[0].settings, experiment.topic_model
+    settings, topic_model = members[0].settings(), experiment.topic_model
     theory, said = reference_matrices(settings, topic_model)
     levels = {**reference_losses(settings, topic_model), "matrices": said}
     views = [
         run_view(
             experiment.name,
-            to_table(member.settings),
-            member.rows,
-            member.snapshots,
+            to_table(member.settings()),
+            member.metrics(),
+            member.snapshots(),
             levels=levels,
             theory=theory,
             word_topics=theory["word_topics"],

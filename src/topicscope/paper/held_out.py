@@ -12,7 +12,7 @@ from topicscope.model.weights import Sizes, Weights, part_of
 from topicscope.settings import Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.engines import Engine, make_engine
+from topicscope.training.engines import TopicModelEngine, make_engine
 
 
 class Evaluator:
@@ -38,7 +38,7 @@ class Evaluator:
         for name in names:
             weights[name].requires_grad_()
         batch = engine.prepare([documents] * len(members))[0]
-        found = engine.gradients(engine.losses(batch), names)
+        found = engine.loss_gradients(engine.losses(batch), names)
         zero = torch.zeros(len(members))
         return {
             name: (found[name].flatten(1).norm(dim=1) if name in found else zero).double().numpy() for name in names
@@ -68,11 +68,7 @@ class Evaluator:
         masks = {name: pair & seen for name, pair in pairs.items()}
         return {name: float(attention[mask].mean()) if mask.any() else np.nan for name, mask in masks.items()}
 
-    def _engine(self, members: Sequence[Weights]) -> tuple[Engine, dict[str, torch.Tensor]]:
+    def _engine(self, members: Sequence[Weights]) -> tuple[TopicModelEngine, dict[str, torch.Tensor]]:
         """What trained them, on these weights: all members in one tensor."""
-        dtype = torch.float64 if self.settings.training.precision == "float64" else torch.float32
-        weights = {
-            name: torch.from_numpy(np.stack([member[name] for member in members])).to(dtype) for name in members[0]
-        }
-        models = [Transformer(self.settings.model, self.sizes, member, dtype=dtype) for member in members]
-        return make_engine(self.settings, self.sizes, weights, models), weights
+        engine = make_engine([self.settings] * len(members), self.topic_model, members)
+        return engine, engine.weights

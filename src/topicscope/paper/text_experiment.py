@@ -21,8 +21,8 @@ from topicscope.paper.experiment import dump_arrays, load_arrays
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
-from topicscope.training.runs import Row
-from topicscope.training.schedule import snapshot_steps
+from topicscope.training.runs import Row, RunFolder
+from topicscope.training.schedule import snapshot_steps, steps_with_rows
 
 if TYPE_CHECKING:
     from topicscope.model.encoder import Encoder
@@ -164,8 +164,9 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
 
     Stopped and taken up again as a work item, it goes on from the last checkpoint.
     """
+    from topicscope.training.loop import Trainer
     from topicscope.training.machine import torch_threads
-    from topicscope.training.text import TextRun, TextTrainer
+    from topicscope.training.text import TextEngine
 
     began = time.perf_counter()
     settings = experiment.settings
@@ -173,11 +174,11 @@ def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
         prepared, measure = _prepare(settings, everybodys)
         members = []
         for seed in seeds:
-            run = TextRun(folder / f"seed-{seed}")
+            run = RunFolder(folder / f"seed-{seed}")
             run.path.mkdir(exist_ok=True)
-            trainer = TextTrainer(dataclasses.replace(settings, seed=seed), prepared.text, measure=measure)
+            engine = TextEngine(dataclasses.replace(settings, seed=seed), prepared.text, measure=measure)
             with contextlib.suppress(DivergedError):
-                trainer.run(run)
+                Trainer(engine).run([run])
             members.append(run.metrics())
     return as_arrays(experiment, members, time.perf_counter() - began)
 
@@ -195,10 +196,8 @@ def _prepare(settings: TextSettings, folder: Path) -> "tuple[PreparedText, Measu
 
 def as_arrays(experiment: TextExperiment, members: list[list[Row]], seconds: float) -> TextRuns:
     """Rows of all seeds as arrays."""
-    from topicscope.training.text import steps_with_rows
-
     training, layers = experiment.settings.training, experiment.settings.model.layers
-    steps = np.array(steps_with_rows(experiment.settings), dtype=np.int64)
+    steps = np.array(steps_with_rows(training), dtype=np.int64)
     measured = np.array(sorted(snapshot_steps(training.steps, training.measures)), dtype=np.int64)
     rows = _Column(members, steps)
     chosen = _Column([[row for row in each if row["topics"]] for each in members], measured)

@@ -1,16 +1,21 @@
-"""Where a model's files are: a name of the Hugging Face hub, a folder, or the packaged default, as one folder.
+"""Models that can be probed: where their files are, how they are loaded, what the probe asks of them.
 
-No file of a model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows
-them; a model that brings code of its own is refused.
+:class:`Subject` is all that the rest of the probe knows of a model: word embeddings and attention.
+:class:`HuggingFaceModel` offers it for every architecture of transformers, by the models' common interface alone
+(``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
+(layers, heads, whether attention is causal, the longest input) is found by running the model once.
+:class:`EncoderSubject` is our own encoder while it trains.
+
+A model is named by the Hugging Face hub, a folder, or the packaged default; its files are one folder. No file of a
+model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows them; a model
+that brings code of its own is refused.
 """
 
-import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
 
@@ -22,200 +27,15 @@ from torch import Tensor
 from topicscope.errors import InputError
 from topicscope.model.encoder import Encoder
 from topicscope.probing.settings import Device, Precision
-from topicscope.text import hub
-from topicscope.text.tokenizers import MINILM, UNTRAINED, Tokenizer, model_source
-
-INSTALL = 'pip install "topicscope[language]"'
-
-
-# What is fetched of a repository: settings, vocabularies, and weights of one kind.
-FILES = ("*.json", "*.txt", "*.model")
-
-
-TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
-
-
-SAFE_WEIGHTS = "*.safetensors"
-
-
-PICKLED_WEIGHTS = "*.bin"
-
-
-# As transformers names them: other files, such as training_args.bin, are pickles too.
-PICKLED_MODEL = "pytorch_model*.bin"
-
-
-@dataclass(frozen=True)
-class Source:
-    """One model to be probed, and where its files are."""
-
-    name: str
-    """As the user gave it: ``minilm``, ``random:minilm``, a folder, ``google-bert/bert-base-uncased``."""
-
-    revision: str
-    """Checkpoint: branch, tag or commit of the hub, or a folder within a local one; empty for the newest."""
-
-    folder: Path
-
-    untrained: bool
-    """The same architecture with weights freshly drawn."""
-
-    pickled: bool = False
-    """Weights are read from ``.bin``: there are no safetensors, and the user allowed it."""
-
-    @property
-    def tokenizer_folder(self) -> Path:
-        """Where its tokenizer is: a checkpoint within a folder may have that of the folder."""
-        above = self.folder.parent
-        return above if self.revision and not _has_tokenizer(self.folder) and _has_tokenizer(above) else self.folder
-
-    @cached_property
-    def digest(self) -> str:
-        """Identifies the model's content, as it was when this was first asked for; goes along to other processes."""
-        return model_digest(self)
-
-
-def model_digest(source: Source) -> str:
-    """Identifies the content that a model's folder has now: settings and weights."""
-    found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
-    patterns = ("config.json",) if source.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
-    for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
-        found.update(f"{path.name} {path.stat().st_size}".encode())
-        with path.open("rb") as file:
-            found.update(hashlib.file_digest(file, "sha256").digest())
-    return found.hexdigest()[:20]
-
-
-def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
-    """The folder of a model, fetched from the hub if it is not there and the network is."""
-    untrained = name.startswith(UNTRAINED)
-    plain = name.removeprefix(UNTRAINED)
-    if not plain:
-        raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{MINILM}.')
-    folder = _folder(plain, revision, weights=not untrained, allow_bin=allow_bin)
-    if not (folder / "config.json").is_file():
-        raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub's name.")
-    pickled = not untrained and _needs_pickle(plain, folder, allow_bin=allow_bin)
-    return Source(name, revision, folder, untrained, pickled)
-
-
-def special_tokens(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens that the tokenizer puts before and after a text."""
-    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
-    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
-    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
-
-
-def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
-    if name == MINILM and revision:
-        raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
-    if name == MINILM or Path(name).expanduser().is_dir():
-        folder = Path(model_source(name)) / revision
-        if not folder.is_dir():
-            raise InputError(f"--revision {revision} is no folder in {name}: name those that hold its checkpoints.")
-        return folder
-    if Path(name).exists():
-        raise InputError(f"model {name} is a file: give the folder that holds it, or a name of the hub.")
-    patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
-    return _from_hub(name, revision, patterns)
-
-
-def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
-        from huggingface_hub.errors import RevisionNotFoundError as NoRevisionError
-    except ImportError:
-        raise InputError(f"models of the hub need transformers, which is not installed: {INSTALL}.") from None
-    try:
-        cached_only = not hub.reachable()
-        folder = snapshot_download(
-            name, revision=revision or None, allow_patterns=patterns, local_files_only=cached_only
-        )
-        return Path(folder)
-    except HFValidationError:
-        raise InputError(
-            f"model {name} is neither a folder nor a possible name of the hub: give {MINILM}, a folder, or a name "
-            "such as google-bert/bert-base-uncased."
-        ) from None
-    except GatedRepoError:
-        raise InputError(f"model {name} is gated: ask for access on its page and log in, or give a folder.") from None
-    except RepositoryNotFoundError:
-        raise InputError(f"model {name} is not on the hub: check the name, or give {MINILM} or a folder.") from None
-    except NoRevisionError:
-        raise InputError(f"--revision {revision} is not one of {name}'s: give a branch, tag or commit of it.") from None
-    except (OSError, ValueError):
-        raise InputError(
-            f"model {name}{f' (revision {revision})' if revision else ''} is not in the local cache and the hub cannot "
-            f"be reached: give {MINILM} or a local folder, or connect to the network."
-        ) from None
-
-
-def check_tokenizer(source: Source) -> None:
-    """Refuse a model without a tokenizer: transformers would make an empty one up."""
-    if not _has_tokenizer(source.tokenizer_folder):
-        raise InputError(
-            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
-        )
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any(path.is_file() for pattern in TOKENIZERS for path in folder.glob(pattern))
-
-
-def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
-    """Whether weights must come from a pickle; refused unless allowed."""
-    if any(folder.glob(SAFE_WEIGHTS)):
-        return False
-    # Of a name on the hub, pickles are not fetched unless they are allowed: there may be some.
-    known = allow_bin or Path(name).expanduser().is_dir()
-    if known and not any(folder.glob(PICKLED_MODEL)):
-        raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
-    if not allow_bin:
-        raise InputError(
-            f"model {name} has no .safetensors weights: convert it with save_pretrained, or allow pickled .bin weights "
-            "with --allow-bin if you trust their source."
-        )
-    return True
-
-
-def check_architecture(source: Source) -> None:
-    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError:
-        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
-    try:
-        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
-    kind = settings.get("model_type") if isinstance(settings, dict) else None
-    if kind in CONFIG_MAPPING:
-        return
-    if isinstance(settings, dict) and "auto_map" in settings:
-        raise InputError(
-            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
-            "of transformers."
-        )
-    raise InputError(
-        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
-    )
-
-
-# What the probe measures: anything that offers word embeddings and attention.
-#
-# :class:`Subject` is all that the rest of the probe knows of a model. :class:`HuggingFaceModel` offers it for every
-# architecture of transformers, by the models' common interface alone (``get_input_embeddings``, ``get_encoder``,
-# ``output_attentions``, ``output_hidden_states``); what else must be known (layers, heads, whether attention is causal,
-# the longest input) is found by running the model once.
-
+from topicscope.probing.sources import INSTALL, Source, has_tokenizer, model_digest
+from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
 # Words per batch where embeddings are taken one word at a time.
 WORDS_AT_ONCE = 2_048
-
-
 # Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
 SPARE_POSITIONS = 8
+# The tokens that a tokenizer puts before and after a text.
+Special = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @runtime_checkable
@@ -287,26 +107,84 @@ class Shape:
     """The longest sequence it took, at most the one asked for."""
 
 
+def load_model(source: Source, loading: Loading) -> tuple["HuggingFaceModel", Tokenizer]:
+    """Load a model and its tokenizer, so that whatever is wrong with them is said before anything is measured.
+
+    The tokenizer may allow less than the length asked for.
+    """
+    check_architecture(source)
+    if not has_tokenizer(source.tokenizer_folder):
+        # transformers would make an empty one up.
+        raise InputError(
+            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
+        )
+    tokenizer = load_tokenizer(str(source.tokenizer_folder))
+    longest = min(loading.length, tokenizer.longest or loading.length)
+    return HuggingFaceModel(source, _special_tokens(tokenizer), replace(loading, length=longest)), tokenizer
+
+
+def _special_tokens(tokenizer: Tokenizer) -> Special:
+    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
+    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
+
+
+def check_architecture(source: Source) -> None:
+    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
+    try:
+        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if kind in CONFIG_MAPPING:
+        return
+    if isinstance(settings, dict) and "auto_map" in settings:
+        raise InputError(
+            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
+            "of transformers."
+        )
+    raise InputError(
+        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
+    )
+
+
 class HuggingFaceModel:
-    """Any encoder or decoder of transformers, or the encoder of an encoder-decoder."""
+    """Any encoder or decoder of transformers, or the encoder of an encoder-decoder.
+
+    Small, for it is sent to other processes: its network is loaded where it is first run, and kept until another is.
+    """
 
     def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
         """``special``: the tokens that the tokenizer puts before and after a text."""
         check_architecture(source)
+        self.source, self.loading = source, loading
         self.name, self.revision = source.name, source.revision
         self._before, self._after = list(special[0]), list(special[1])
-        self._network = _load(source, loading)
-        shape = _try(self._network, source.name, loading.length)
+        shape = self._loaded[1]
         self.layers, self.heads, self.causal = shape.layers, shape.heads, shape.causal
         self.length = shape.length - len(self._before) - len(self._after)
         """Content tokens that fit into a sequence."""
         self.first = int(self.causal and not self._before)
-        self._device = device_named(loading.device)
-        self._network.to(self._device)
+
+    @property
+    def title(self) -> str:
+        """For people: name and checkpoint."""
+        return f"{self.name} {self.revision}".strip()
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What determines its embeddings and attention."""
+        seed = self.loading.seed if self.source.untrained else None
+        special = [self._before, self._after]
+        return {"model": self.source.digest, "dtype": self.loading.dtype, "seed": seed, "special": special}
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """See :class:`Subject`. ALBERT and ELECTRA have a narrower matrix than their layers, projected afterwards."""
-        return _to_numpy(self._network.get_input_embeddings().weight)
+        return _to_numpy(self._loaded[0].get_input_embeddings().weight)
 
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         """See :class:`Subject`."""
@@ -317,7 +195,7 @@ class HuggingFaceModel:
     def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
         """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
-        tokens, inside = _padded(sequences, _padding(self._network))
+        tokens, inside = _padded(sequences, _padding(self._loaded[0]))
         output = self._run(torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
         content = slice(len(self._before), len(self._before) + max(map(len, passages)))
         found = (layer[:, :, content, content] for layer in output.attentions)
@@ -326,7 +204,23 @@ class HuggingFaceModel:
     def _run(
         self, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
     ) -> Any:
-        return _forward(self._network, tokens.to(self._device), inside.to(self._device), **wanted)
+        device = device_named(self.loading.device)
+        return _forward(self._loaded[0], tokens.to(device), inside.to(device), **wanted)
+
+    @property
+    def _loaded(self) -> tuple[Any, Shape]:
+        return load_network(self.source, self.source.digest, self.loading)
+
+
+@lru_cache(maxsize=1)
+def load_network(source: Source, digest: str, loading: Loading) -> tuple[Any, Shape]:
+    """The network and what a run of it shows, kept until another is asked for, or other weights in its folder."""
+    network = _load(source, loading)
+    # Results are kept under the digest, which may be older than the files: a worker loads them later.
+    if model_digest(source) != digest:
+        raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
+    shape = _try(network, source.name, loading.length)
+    return network.to(device_named(loading.device)), shape
 
 
 def _load(source: Source, loading: Loading) -> Any:
@@ -470,12 +364,9 @@ def _to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
 
 
-# Our own encoder as a subject of the probe: embeddings and attention of its current weights, while it trains.
-
-
 @dataclass(frozen=True, eq=False)
 class EncoderSubject:
-    """See ``probe.models.Subject``; any of the encoder's switches may be off."""
+    """Our own encoder with its current weights, while it trains; any of its switches may be off."""
 
     encoder: Encoder
     before: int
@@ -517,7 +408,7 @@ class EncoderSubject:
 
     @torch.no_grad()
     def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
-        """See :class:`topicscope.probing.models.Subject`."""
+        """See :class:`Subject`."""
         lengths = np.array([len(passage) for passage in passages])
         longest = int(lengths.max())
         found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))

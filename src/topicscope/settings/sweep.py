@@ -1,4 +1,4 @@
-"""A sweep: settings over lists or ranges, all combinations or random ones, each with several seeds."""
+"""A sweep: settings over lists or ranges, all combinations or random ones, with several seeds each; and its TOML."""
 
 import dataclasses
 import itertools
@@ -25,8 +25,6 @@ from topicscope.settings.toml import (
 )
 
 Method = Literal["grid", "random"]
-
-
 Spacing = Literal["linear", "log"]
 
 
@@ -201,12 +199,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-# Sweeps from and to TOML.
-
-
 KEYS = ("base", "settings", "vary", "method", "samples", "seed", "seeds", "together")
-
-
 RANGE_KEYS = tuple(field.name for field in dataclasses.fields(Range))
 
 

@@ -13,10 +13,17 @@ from typing import Any, Literal, get_args
 from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
-from topicscope.settings.training import Average, Decay, Loss, Optimizer, Training
+from topicscope.settings.training import AnyTraining, Average
 
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
 PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
+# [CLS] before a passage and [SEP] after it.
+SPECIAL_POSITIONS = 2
+# A passage of one token has nothing beside it to be predicted from.
+SHORTEST_PASSAGE = 2
+
+Device = Literal["auto", "cpu", "cuda", "mps"]
+Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
 def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,20 +40,6 @@ def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
                 # Links are not followed: what they are called tells the format.
                 found[setting] = os.path.abspath(path)  # noqa: PTH100
     return found
-
-
-# [CLS] before a passage and [SEP] after it.
-SPECIAL_POSITIONS = 2
-
-
-# A passage of one token has nothing beside it to be predicted from.
-SHORTEST_PASSAGE = 2
-
-
-Device = Literal["auto", "cpu", "cuda", "mps"]
-
-
-Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,42 +184,15 @@ class Encoder:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextTraining:
+class TextTraining(AnyTraining):
     """How the encoder is trained, and what is recorded."""
-
-    loss: Loss = "cross_entropy"
-    """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
 
     average: Average = "document"
     """"document": each passage's mean over its own masked positions, then over passages (eq. 1); "batch": one mean over
     all masked positions of a step, as BERT's training takes it."""
 
-    optimizer: Optimizer = "adam"
-    """Plain SGD, SGD with momentum, Adam or AdamW."""
-
     learning_rate: float = 0.001
     """Learning rate at the first step."""
-
-    momentum: float = 0.9
-    """For "momentum"."""
-
-    adam_betas: tuple[float, float] = (0.9, 0.999)
-    """For "adam" and "adamw"."""
-
-    adam_epsilon: float = 1e-8
-    """For "adam" and "adamw"."""
-
-    weight_decay: float = 0.01
-    """For "adamw"."""
-
-    decay: Decay = "constant"
-    """The learning rate over steps: constant, multiplied every so often, or down to zero along a cosine."""
-
-    decay_every: int = 500
-    """For "step": steps between multiplications."""
-
-    decay_factor: float = 0.1
-    """For "step": what the rate is multiplied by."""
 
     batch: int = 32
     """Passages a step."""
@@ -259,16 +225,11 @@ class TextTraining:
         for name in ("accumulate", "validation_passages"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
         check_at_least("training.measures", self.measures, 0)
-        self.sandbox()
+        super().__post_init__()
         if self.accumulate > self.batch:
             raise refuse(
                 "training.accumulate", self.accumulate, f"there are only training.batch = {self.batch} passages a step"
             )
-
-    def sandbox(self) -> Training:
-        """The sandbox's settings of the same names, which check themselves."""
-        shared = {name: value for name, value in vars(self).items() if name in Training.__dataclass_fields__}
-        return Training(**shared)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""Settings of training: objective (eq. 1–4), optimiser, schedule, and what is written when."""
+"""Settings of training: objective (eq. 1–4), optimiser, schedule, and what is written when.
+
+What training on text has in common with training on documents of a topic model is ``AnyTraining``.
+"""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -16,8 +19,8 @@ Engine = Literal["auto", "bag", "reference"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
-    """How the model is trained, and what is recorded."""
+class AnyTraining:
+    """How a model is trained, whatever it is trained on."""
 
     loss: Loss = "cross_entropy"
     """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
@@ -25,12 +28,6 @@ class Training:
     average: Average = "document"
     """"document": each document's mean over its own masked positions, then over documents (eq. 1); "batch": one mean
     over all masked positions, which weighs a document by how many it has."""
-
-    l2: float = 0.0
-    """λ of eq. 2: adds λ‖θ‖² to the loss."""
-
-    l2_parts: tuple[str, ...] = PARTS
-    """The parts θ that L2 is taken of; of these only the trained ones count."""
 
     optimizer: Optimizer = "adam"
     """Plain SGD, SGD with momentum, Adam or AdamW."""
@@ -65,6 +62,48 @@ class Training:
     steps: int = 1_500
     """Training steps."""
 
+    threads: int = 0
+    """Threads of one run; results repeat to the bit for the same number only. 0: one, unless a step is large, then all
+    cores; the run folder records the number chosen."""
+
+    log_every: int = 10
+    """Steps between rows of metrics.jsonl."""
+
+    validate_every: int = 100
+    """Steps between losses on held-out documents; 0 for never."""
+
+    checkpoint_every: int = 500
+    """Steps between checkpoints; the last step has one too."""
+
+    def __post_init__(self) -> None:
+        check_one_of("training.loss", self.loss, get_args(Loss))
+        check_one_of("training.average", self.average, get_args(Average))
+        check_one_of("training.optimizer", self.optimizer, get_args(Optimizer))
+        check_one_of("training.decay", self.decay, get_args(Decay))
+        check_positive("training.learning_rate", self.learning_rate)
+        rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
+        for name, rate in rates:
+            if not 0 <= rate < 1:
+                raise refuse(f"training.{name}", rate, "give a number from 0 up to, but not including, 1")
+        check_positive("training.adam_epsilon", self.adam_epsilon)
+        check_not_negative("training.weight_decay", self.weight_decay)
+        check_positive("training.decay_factor", self.decay_factor)
+        for name in ("batch", "steps", "decay_every", "log_every", "checkpoint_every"):
+            check_at_least(f"training.{name}", getattr(self, name), 1)
+        for name in ("threads", "validate_every"):
+            check_at_least(f"training.{name}", getattr(self, name), 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(AnyTraining):
+    """How the model is trained, and what is recorded."""
+
+    l2: float = 0.0
+    """λ of eq. 2: adds λ‖θ‖² to the loss."""
+
+    l2_parts: tuple[str, ...] = PARTS
+    """The parts θ that L2 is taken of; of these only the trained ones count."""
+
     schedule: Schedule = "joint"
     """"joint": all parts at once; "two_stage": W^V under uniform attention, then W^K and W^Q with all else frozen
     (§5.1); "alternating": W^V with attention frozen, then W^K and W^Q with all else frozen, in turn (§8.1)."""
@@ -81,55 +120,23 @@ class Training:
     engine: Engine = "auto"
     """"bag": a row a distinct token (needs no positions); "reference": a row a position; "auto": the first that can."""
 
-    threads: int = 0
-    """Threads of one run; results repeat to the bit for the same number only. 0: one, unless a step is large, then all
-    cores; the run folder records the number chosen."""
-
-    log_every: int = 10
-    """Steps between rows of metrics.jsonl."""
-
-    validate_every: int = 100
-    """Steps between losses on held-out documents; 0 for never."""
-
     validation_documents: int = 1_000
     """How many documents are held out."""
-
-    checkpoint_every: int = 500
-    """Steps between checkpoints; the last step has one too."""
 
     snapshots: int = 40
     """At how many steps, spaced logarithmically, matrices are kept for looking at; 0 for none."""
 
     def __post_init__(self) -> None:
-        check_one_of("training.loss", self.loss, get_args(Loss))
-        check_one_of("training.average", self.average, get_args(Average))
-        check_one_of("training.optimizer", self.optimizer, get_args(Optimizer))
-        check_one_of("training.decay", self.decay, get_args(Decay))
+        super().__post_init__()
         check_one_of("training.schedule", self.schedule, get_args(Schedule))
         check_one_of("training.precision", self.precision, get_args(Precision))
         check_one_of("training.engine", self.engine, get_args(Engine))
         check_not_negative("training.l2", self.l2)
         for name in self.l2_parts:
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)
-        check_positive("training.learning_rate", self.learning_rate)
-        rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
-        for name, rate in rates:
-            if not 0 <= rate < 1:
-                raise refuse(f"training.{name}", rate, "give a number from 0 up to, but not including, 1")
-        check_positive("training.adam_epsilon", self.adam_epsilon)
-        check_not_negative("training.weight_decay", self.weight_decay)
-        check_positive("training.decay_factor", self.decay_factor)
-        for name in (
-            "batch",
-            "steps",
-            "rounds",
-            "decay_every",
-            "log_every",
-            "validation_documents",
-            "checkpoint_every",
-        ):
+        for name in ("rounds", "validation_documents"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("stage_steps", "threads", "validate_every", "snapshots"):
+        for name in ("stage_steps", "snapshots"):
             check_at_least(f"training.{name}", getattr(self, name), 0)
         if self.stage_steps > self.steps:
             raise refuse(

@@ -1,4 +1,8 @@
-"""Which documents, masked how, each training step sees: a function of the settings and the step alone."""
+"""Which documents of a topic model or passages of a text, masked how, each training step sees.
+
+That is a function of the settings and the step alone. Both kinds of stream give batches by step number, the same
+whichever step is asked for first.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -17,9 +21,31 @@ from topicscope.synthetic.topics import TopicModel, sample_documents
 # Documents are drawn and masked for some steps at once: one large draw costs less than many small ones. These bounds,
 # on the steps and on what a draw may hold, are part of the results, since each chunk has a generator of its own.
 MOST_STEPS = 64
-
-
 MOST_CELLS = 400_000
+
+# Held-out articles are the same for every seed, so that runs can be compared on them.
+HELD_OUT_SEED = 0
+# Tokens looked at in one go when passages are chosen: those of a large corpus stay on disk.
+BLOCK = 1 << 24
+
+
+class Passes:
+    """An endless series of shuffled passes over a fixed set of documents or passages."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self._seed, self._size = seed, size
+        self._order = lru_cache(maxsize=2)(self._draw_order)
+
+    def span(self, first: int, count: int) -> Int[np.ndarray, " chosen"]:
+        """Numbers first … first + count − 1 of the series."""
+        epoch, place = np.divmod(np.arange(first, first + count), self._size)
+        chosen = np.empty(count, dtype=np.int64)
+        for number in np.unique(epoch):
+            chosen[epoch == number] = self._order(int(number))[place[epoch == number]]
+        return chosen
+
+    def _draw_order(self, epoch: int) -> Int[np.ndarray, " item"]:
+        return generator(self._seed, Purpose.ORDER, epoch).permutation(self._size)
 
 
 def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
@@ -29,7 +55,7 @@ def steps_per_chunk(settings: Settings, vocabulary: int) -> int:
 
 
 class BatchStream:
-    """Batches by step number, the same whichever step is asked for first."""
+    """Documents of a topic model."""
 
     def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
         self.settings = settings
@@ -45,7 +71,7 @@ class BatchStream:
             if settings.masking.fixed:
                 self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
         self._chunk = lru_cache(maxsize=1)(self.chunk)
-        self._order = lru_cache(maxsize=2)(self._draw_order)
+        self._passes = Passes(settings.seed, settings.data.documents)
 
     def batch(self, step: int) -> MaskedDocuments:
         """The masked documents of a step."""
@@ -53,32 +79,25 @@ class BatchStream:
         size = self.settings.training.batch
         return self._chunk(chunk).span(place * size, (place + 1) * size)
 
-    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
-        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
-        draw = generator(self.settings.seed, purpose)
-        return self._mask(self._sample(count, draw), draw)
-
     def chunk(self, chunk: int) -> MaskedDocuments:
         """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
         count = self.steps * self.settings.training.batch
         if self._documents is None:
             draw = generator(self.settings.seed, Purpose.DOCUMENTS, chunk)
             return self._mask(self._sample(count, draw), draw)
-        chosen = self._chosen(chunk * count, count)
+        chosen = self._passes.span(chunk * count, count)
         if self._masked_once is not None:
             return self._masked_once.select(chosen)
         return self._mask(self._documents.select(chosen), generator(self.settings.seed, Purpose.MASKS, chunk))
 
-    def _chosen(self, first: int, count: int) -> np.ndarray:
-        """Documents first … first + count − 1 of an endless series of shuffled passes over the fixed set."""
-        epoch, place = np.divmod(np.arange(first, first + count), self.settings.data.documents)
-        chosen = np.empty(count, dtype=np.int64)
-        for number in np.unique(epoch):
-            chosen[epoch == number] = self._order(int(number))[place[epoch == number]]
-        return chosen
+    def validation(self) -> MaskedDocuments:
+        """Documents that the validation loss is taken on."""
+        return self.held_out(self.settings.training.validation_documents, Purpose.VALIDATION)
 
-    def _draw_order(self, epoch: int) -> np.ndarray:
-        return generator(self.settings.seed, Purpose.ORDER, epoch).permutation(self.settings.data.documents)
+    def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
+        """Documents that are not trained on, with masks drawn once: steps can be compared on them."""
+        draw = generator(self.settings.seed, purpose)
+        return self._mask(self._sample(count, draw), draw)
 
     def _sample(self, count: int, draw: np.random.Generator) -> Documents:
         """A model without positions cannot tell in which order words stand, and each is masked whatever the others.
@@ -96,17 +115,6 @@ class BatchStream:
             needs_visible_key=self.settings.model.masked_keys == "hidden",
             generator=draw,
         )
-
-
-# Which passages of a text, masked how, each training step sees: a function of the settings and the step alone.
-
-
-# Held-out articles are the same for every seed, so that runs can be compared on them.
-HELD_OUT_SEED = 0
-
-
-# Tokens looked at in one go when passages are chosen: those of a large corpus stay on disk.
-BLOCK = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,43 +175,37 @@ class Text:
 
 
 class PassageStream:
-    """Batches by step number, the same whichever step is asked for first."""
+    """Passages of a text."""
+
+    steps = 1
+    """Steps whose passages are drawn at once."""
 
     def __init__(self, settings: TextSettings, text: Text) -> None:
         self.settings, self.text = settings, text
         usable = np.flatnonzero((text.lengths >= SHORTEST_PASSAGE) & (text.word_counts() > 0))
         out = np.isin(text.articles[usable], _held_out_articles(text.articles, settings.data.held_out))
-        self.passages, self._held_out = usable[~out], usable[out]
+        self.passages, self.held_out = usable[~out], usable[out]
         if not len(self.passages):
             raise InputError(
                 f'data.corpus = "{settings.data.corpus}" has no passage of {SHORTEST_PASSAGE} tokens or more, '
                 "one of them known to the tokenizer, to train on: give a corpus with longer articles, or lower "
                 "data.every or data.held_out."
             )
-        self._order = lru_cache(maxsize=2)(self._draw_order)
+        self.passes = Passes(settings.seed, len(self.passages))
 
-    def batch(self, step: int) -> MaskedDocuments:
+    def chunk(self, step: int) -> MaskedDocuments:
         """The masked passages of a step."""
         size = self.settings.training.batch
-        chosen = self.passages[self._chosen(step * size, size)]
+        chosen = self.passages[self.passes.span(step * size, size)]
         return self._mask(self.text.select(chosen), generator(self.settings.seed, Purpose.MASKS, step))
 
-    def held_out(self) -> MaskedDocuments | None:
+    batch = chunk
+
+    def validation(self) -> MaskedDocuments | None:
         """Passages of articles that are not trained on, with masks drawn once: steps can be compared on them."""
         draw = generator(HELD_OUT_SEED, Purpose.VALIDATION, 1)
-        chosen = draw.permutation(self._held_out)[: self.settings.training.validation_passages]
+        chosen = draw.permutation(self.held_out)[: self.settings.training.validation_passages]
         return self._mask(self.text.select(chosen), draw) if len(chosen) else None
-
-    def _chosen(self, first: int, count: int) -> Int[np.ndarray, " chosen"]:
-        """Numbers first … first + count − 1 of an endless series of shuffled passes over the passages."""
-        epoch, place = np.divmod(np.arange(first, first + count), len(self.passages))
-        chosen = np.empty(count, dtype=np.int64)
-        for number in np.unique(epoch):
-            chosen[epoch == number] = self._order(int(number))[place[epoch == number]]
-        return chosen
-
-    def _draw_order(self, epoch: int) -> Int[np.ndarray, " passage"]:
-        return generator(self.settings.seed, Purpose.ORDER, epoch).permutation(len(self.passages))
 
     def _mask(self, passages: Documents, draw: np.random.Generator) -> MaskedDocuments:
         specials = self.text.specials

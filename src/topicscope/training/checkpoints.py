@@ -31,6 +31,11 @@ class Checkpoint:
     history: dict[int, Tensor]
     """W^V at earlier steps that a later row's rotation compares with."""
 
+    def copy(self) -> "Checkpoint":
+        """The same in memory of its own, on the processor."""
+        copies = {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
+        return Checkpoint.from_tensors(self.step, copies)
+
     def tensors(self) -> dict[str, Tensor]:
         """Everything under one flat set of names."""
         groups = {
@@ -68,7 +73,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None
     ``every``: steps between checkpoints. One in between, where a run was stopped, goes as soon as there is a newer one,
     so that a run that was stopped ends with the same files as one that was not.
     """
-    tensors = {name: tensor.detach().contiguous() for name, tensor in checkpoint.tensors().items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors().items()}
     # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
     metadata = {"checksum": _checksum(checkpoint.step, tensors)}
     write_atomically(checkpoint_path(folder, checkpoint.step), safetensors.torch.save(tensors, metadata))

@@ -1,8 +1,14 @@
-"""The objective: squared loss (eq. 3), cross-entropy (eq. 4), their mean (eq. 1) and L2 (eq. 2)."""
+"""Engines: what the training loop needs of runs that are trained together, and of the way they are computed.
 
+Runs on documents of a topic model are computed on bags of tokens or position by position; runs on text have an engine
+of their own (``training.text``). All work on dictionaries of tensors with a leading ``seed`` axis: a single run is an
+ensemble of one. The objective is here too: squared loss (eq. 3), cross-entropy (eq. 4), their mean (eq. 1), L2 (eq. 2).
+"""
+
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import Any, Protocol, runtime_checkable
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -13,11 +19,69 @@ from topicscope.model.bag import BagTransformer, uses_table
 from topicscope.model.counts import Targets, slot_batches, table_batches
 from topicscope.model.one_hot import OneHotPass, is_equation_7
 from topicscope.model.transformer import Transformer, padded_batch
-from topicscope.model.weights import Sizes, part_of
+from topicscope.model.weights import Sizes, initial_weights, part_of
+from topicscope.model.weights import Weights as Arrays
+from topicscope.randomness import Purpose, generator
+from topicscope.records import Snapshot
 from topicscope.settings import Settings, Training
+from topicscope.settings.text import TextSettings
 from topicscope.settings.training import Loss
 from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.topics import TopicModel
+from topicscope.training.batches import BatchStream, PassageStream
 from topicscope.training.optimizers import Gradients
+from topicscope.training.record import SnapshotTaker, Weights, contrasts
+from topicscope.training.runs import Row
+from topicscope.training.schedule import Phase, phase, snapshot_steps
+
+
+class Engine(ABC):
+    """Runs that are trained together, and how they are computed: all that the loop knows of either."""
+
+    members: Sequence[Settings | TextSettings]
+    """The runs; they differ in seed and learning rate alone."""
+
+    weights: Weights
+    """Every parameter of all members."""
+
+    trained: Sequence[str]
+    """Parameters that are trained at one step or another."""
+
+    streams: Sequence[BatchStream | PassageStream]
+    """The documents of each member."""
+
+    snapshot_steps: frozenset[int] | None = None
+    """Steps at which matrices are kept; None for runs that have no such file."""
+
+    smaller_start: str
+    """What to do about a start at which the loss is not finite."""
+
+    def enter(self, step: int) -> bool:
+        """Freeze what this step does not train; whether batches must be prepared anew for it."""
+        return False
+
+    @abstractmethod
+    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
+        """Each step's batch for all members, from each member's documents of these steps.
+
+        Members may be drawn as they are asked for: one's positions, laid out at once, are still in the cache.
+        """
+
+    @abstractmethod
+    def losses(self, batch: Any) -> Float[Tensor, " seed"]:
+        """The loss of eq. 1 on a batch, without L2, for each member."""
+
+    @abstractmethod
+    def gradients(self, losses: Float[Tensor, " seed"]) -> Gradients:
+        """Gradients of the losses computed last, and of L2; parameters that they do not depend on are left out."""
+
+    @abstractmethod
+    def recorded(self, step: int) -> list[Row]:
+        """What each member's row has beside losses, learning rate, norms and rotation."""
+
+    def snapshot(self, seed: int) -> Snapshot:
+        """A member's matrices as they are, for looking at."""
+        return {}
 
 
 def losses(
@@ -65,122 +129,178 @@ def l2_penalty(model: Transformer, training: Training) -> Float[Tensor, ""]:
     return training.l2 * torch.stack(norms).sum() if norms else torch.zeros(())
 
 
-# The two ways of computing a batch's losses and gradients: on bags of tokens, or position by position.
-#
-# Both work on the same weights, dictionaries of tensors with a leading ``seed`` axis, and take the documents of all
-# members of an ensemble; a single run is an ensemble of one.
+def make_engine(
+    members: Sequence[Settings], topic_model: TopicModel, weights: Sequence[Arrays] | None = None
+) -> "TopicModelEngine":
+    """The engine of these runs on documents of a topic model, at the weights given or where they start."""
+    settings = members[0]
+    if weights is None:
+        weights = [_start(member, topic_model) for member in members]
+    sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
+    dtype = torch.float64 if settings.training.precision == "float64" else torch.float32
+    models = [Transformer(settings.model, sizes, arrays, dtype=dtype) for arrays in weights]
+    kind = BagEngine if settings.engine == "bag" else ReferenceEngine
+    return kind(members, topic_model, models)
 
 
-Weights = dict[str, Float[Tensor, "seed ..."]]
+def _start(settings: Settings, topic_model: TopicModel) -> Arrays:
+    draw, average = generator(settings.seed, Purpose.WEIGHTS), settings.training.average
+    return initial_weights(settings.model, topic_model, settings.masking, average=average, generator=draw)
 
 
-@runtime_checkable
-class Engine(Protocol):
-    """What training needs of a way of computing."""
+def shared_weights(models: Sequence[Transformer]) -> Weights:
+    """All models' weights in one tensor a parameter; the models' own become views of it."""
+    named = [dict(model.named_parameters()) for model in models]
+    weights = {name: torch.stack([mine[name].detach() for mine in named]) for name in named[0]}
+    for place, mine in enumerate(named):
+        for name, parameter in mine.items():
+            parameter.data = weights[name][place]
+            weights[name].requires_grad_(parameter.requires_grad)
+    return weights
 
-    def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
-        """Each step's batch for all members, from each member's documents of these steps.
 
-        Members may be drawn as they are asked for: one's positions, laid out at once, are still in the cache.
-        A batch is for attention as it is then: computed, or held uniform.
-        """
+class TopicModelEngine(Engine):
+    """Runs on documents of a topic model; how they are computed is for the two engines below to say."""
 
-    def losses(self, batch: Any) -> Float[Tensor, " seed"]:
-        """The loss of eq. 1 on a batch, without L2, for each member."""
+    smaller_start = "let the parts start smaller (model.*.scale)"
 
-    def gradients(self, values: Float[Tensor, " seed"], names: Iterable[str]) -> Gradients:
-        """Gradients of the losses; parameters that they do not depend on are left out."""
+    def __init__(self, members: Sequence[Settings], topic_model: TopicModel, models: Sequence[Transformer]) -> None:
+        self.members: Sequence[Settings] = members
+        self.topic_model, self.models = topic_model, models
+        self.settings, self.training = members[0], members[0].training
+        self.weights = shared_weights(models)
+        self.trained = [name for name in self.weights if part_of(name) in self.settings.model.trained_parts]
+        self.snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
+        self._phase: Phase | None = None
+
+    @cached_property
+    def streams(self) -> list[BatchStream]:  # type: ignore[override]  # drawn only if they are asked for
+        """The documents of each member."""
+        return [BatchStream(settings, self.topic_model) for settings in self.members]
+
+    @cached_property
+    def _snapshot_takers(self) -> list[SnapshotTaker]:
+        return [SnapshotTaker(stream) for stream in self.streams]
+
+    def enter(self, step: int) -> bool:
+        """Freeze what this step does not train; whether that is another phase, for which batches differ."""
+        now = phase(self.settings, step)
+        if now == self._phase:
+            return False
+        self._phase = now
+        self.hold_uniform(now.uniform)
+        for model in self.models:
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(part_of(name) in now.parts)
+        for name, weight in self.weights.items():
+            weight.requires_grad_(part_of(name) in now.parts)
+        return True
 
     def hold_uniform(self, uniform: bool) -> None:
-        """Hold attention uniform, or compute it."""
+        """Hold attention uniform, or compute it; batches are for attention as it was when they were prepared."""
+        for model in self.models:
+            model.uniform_attention = uniform
+
+    @abstractmethod
+    def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
+        """Gradients of the losses computed last by these parameters, but for those that they do not depend on."""
+
+    def gradients(self, losses: Float[Tensor, " seed"]) -> Gradients:
+        """Gradients of the losses computed last, and of L2: 2λθ."""
+        moving = [name for name, weight in self.weights.items() if weight.requires_grad]
+        found = self.loss_gradients(losses, moving)
+        if self.training.l2:
+            for name in moving:
+                if part_of(name) in self.training.l2_parts:
+                    weight = self.weights[name].detach()
+                    found[name] = found.get(name, torch.zeros_like(weight)).add(weight, alpha=2 * self.training.l2)
+        return found
+
+    @torch.no_grad()
+    def recorded(self, step: int) -> list[Row]:
+        """L2's penalty, and the contrast along topic blocks."""
+        by_seed = contrasts(self.weights, self.topic_model.word_topics)
+        return [
+            {"penalty": float(l2_penalty(model, self.training)) if self.training.l2 else 0.0, "contrast": contrast}
+            for model, contrast in zip(self.models, by_seed, strict=True)
+        ]
+
+    def snapshot(self, seed: int) -> Snapshot:
+        """Of W^V, of products with the embedding, and of attention, always on the same held-out documents."""
+        return self._snapshot_takers[seed].take(self.models[seed])
 
 
-def make_engine(settings: Settings, sizes: Sizes, weights: Weights, models: Sequence[Transformer]) -> Engine:
-    """The engine for these settings on these weights, of which ``models`` are the members' views."""
-    return BagEngine(settings, sizes, weights) if settings.engine == "bag" else ReferenceEngine(settings, models)
-
-
-class BagEngine:
+class BagEngine(TopicModelEngine):
     """Documents as bags of tokens, all members in one tensor."""
 
-    def __init__(self, settings: Settings, sizes: Sizes, weights: Weights) -> None:
-        self.loss = settings.training.loss
-        self.weights = weights
-        self.model = BagTransformer(settings.model, sizes, weights)
-        self._table = uses_table(settings.model, sizes)
-        self._equation_7 = self._table and is_equation_7(settings.model)
+    def __init__(self, members: Sequence[Settings], topic_model: TopicModel, models: Sequence[Transformer]) -> None:
+        super().__init__(members, topic_model, models)
+        model, sizes = self.settings.model, models[0].sizes
+        self._model = BagTransformer(model, sizes, self.weights)
+        self._table = uses_table(model, sizes)
+        self._equation_7 = self._table and is_equation_7(model)
         # Its three matrices without their layer axis; they share memory with the weights.
-        value, key, query = (weights[name].detach()[:, 0] for name in ("value", "key", "query"))
+        value, key, query = (self.weights[name].detach()[:, 0] for name in ("value", "key", "query"))
         self._matrices = value, key, query
         self._counting: dict[str, Any] = {
             "vocabulary": sizes.vocabulary,
-            "masked_keys": settings.model.masked_keys,
-            "average": settings.training.average,
-            "dtype": weights["value"].dtype,
+            "masked_keys": model.masked_keys,
+            "average": self.training.average,
+            "dtype": self.weights["value"].dtype,
         }
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Count the documents."""
         if self._table:
-            by_document = not self.model.queries_matter
+            by_document = not self._model.queries_matter
             return list(table_batches(members, steps=steps, by_document=by_document, **self._counting))
         return list(slot_batches(members, steps=steps, **self._counting))
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From one row of scores for each distinct masked query."""
         if self._equation_7:
-            done = OneHotPass(*self._matrices, batch, self.loss)
+            done = OneHotPass(*self._matrices, batch, self.training.loss)
             if torch.is_grad_enabled():
                 self._pass = done
             return done.losses
-        return row_losses(self.model.predict_masked(batch), batch.targets, self.loss)
+        return row_losses(self._model.predict_masked(batch), batch.targets, self.training.loss)
 
-    def gradients(self, values: Float[Tensor, " seed"], names: Iterable[str]) -> Gradients:
+    def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
         """One backward pass for all members: no member's loss depends on another's weights."""
-        named = list(names)
         if self._equation_7:
-            assert values is self._pass.losses, "gradients are those of the losses computed last"
-            return self._pass.gradients(named)
-        leaves = [self.weights[name] for name in named]
-        found = torch.autograd.grad(values, leaves, torch.ones_like(values), allow_unused=True)
-        return {name: gradient for name, gradient in zip(named, found, strict=True) if gradient is not None}
+            assert losses is self._pass.losses, "gradients are those of the losses computed last"
+            return self._pass.gradients(names)
+        leaves = [self.weights[name] for name in names]
+        found = torch.autograd.grad(losses, leaves, torch.ones_like(losses), allow_unused=True)
+        return {name: gradient for name, gradient in zip(names, found, strict=True) if gradient is not None}
 
     def hold_uniform(self, uniform: bool) -> None:
         """Hold attention uniform, or compute it."""
-        self.model.uniform_attention = uniform
+        super().hold_uniform(uniform)
+        self._model.uniform_attention = uniform
 
 
-class ReferenceEngine:
+class ReferenceEngine(TopicModelEngine):
     """Documents position by position, member after member."""
-
-    def __init__(self, settings: Settings, models: Sequence[Transformer]) -> None:
-        self.loss = settings.training.loss
-        self.models = models
-        self._batch = partial(padded_batch, masked_keys=settings.model.masked_keys, average=settings.training.average)
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Pad each member's documents."""
-        by_member = [[self._batch(batch) for batch in member.parts(steps)] for member in members]
+        pad = partial(padded_batch, masked_keys=self.settings.model.masked_keys, average=self.training.average)
+        by_member = [[pad(batch) for batch in member.parts(steps)] for member in members]
         return [list(batches) for batches in zip(*by_member, strict=True)]
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From scores at every masked position."""
         found = []
         for model, mine in zip(self.models, batch, strict=True):
-            each = losses(model.predict_masked(mine), mine.words, self.loss)
+            each = losses(model.predict_masked(mine), mine.words, self.training.loss)
             found.append(each @ torch.from_numpy(mine.weights).to(each))
         return torch.stack(found)
 
-    def gradients(self, values: Float[Tensor, " seed"], names: Iterable[str]) -> Gradients:
+    def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
         """The members' gradients, stacked."""
-        named = list(names)
-        leaves = [model.parameter(name) for name in named for model in self.models]
-        found = torch.autograd.grad(values, leaves, torch.ones_like(values), allow_unused=True)
+        leaves = [model.parameter(name) for name in names for model in self.models]
+        found = torch.autograd.grad(losses, leaves, torch.ones_like(losses), allow_unused=True)
         seeds = len(self.models)
-        by_name = {name: found[seeds * place : seeds * (place + 1)] for place, name in enumerate(named)}
+        by_name = {name: found[seeds * place : seeds * (place + 1)] for place, name in enumerate(names)}
         return {name: torch.stack(each) for name, each in by_name.items() if each[0] is not None}
-
-    def hold_uniform(self, uniform: bool) -> None:
-        """Hold attention uniform, or compute it."""
-        for model in self.models:
-            model.uniform_attention = uniform

@@ -1,163 +1,79 @@
-"""One run among those that are trained together: its documents, its view of the weights, and what it records."""
+"""The training loop, and the verbs that use it: runs trained together, on documents of a topic model or on text.
+
+A single run is an ensemble of one. Members of an ensemble differ in seed and learning rate alone; each draws its own
+documents, masks and initial weights, the same as it would draw alone, and writes the same run folder. Its numbers are
+those of the run alone up to the rounding of sums taken in another order: about 1e-6 relative a step in float32, 1e-14
+in float64. Only b^K is another matter under Adam: it shifts all scores of a query alike and changes no prediction, so
+its gradient is nothing but rounding, which Adam scales up.
+
+Which members are trained together is part of the settings of an ensemble, never of the machine: that is what makes
+results repeat to the bit.
+"""
 
 import contextlib
 import dataclasses
 import logging
 import math
-import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+import shlex
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from types import FrameType
+from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.errors import DivergedError, InputError
-from topicscope.model.transformer import Transformer
-from topicscope.model.weights import Sizes, initial_weights, part_of
-from topicscope.randomness import Purpose, generator
+from topicscope.errors import DivergedError, InputError, StoppedTraining
 from topicscope.records import Snapshot
 from topicscope.settings import Settings
+from topicscope.settings.text import Device, TextSettings, with_absolute_paths
+from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
+from topicscope.text.formats import corpus_notes
 from topicscope.training import record
-from topicscope.training.batches import BatchStream
-from topicscope.training.checkpoints import Checkpoint, checkpoint_steps, newest_checkpoints, save_checkpoint
-from topicscope.training.engines import l2_penalty, make_engine
-from topicscope.training.machine import torch_threads, with_threads
+from topicscope.training.checkpoints import Checkpoint, newest_checkpoints
+from topicscope.training.engines import Engine, make_engine
+from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_cores, with_threads
 from topicscope.training.optimizers import Optimizer
-from topicscope.training.record import SnapshotTaker
 from topicscope.training.reference import reference_losses, write_reference_matrices
-from topicscope.training.runs import (
-    Row,
-    RunFolder,
-    Stop,
-    check_out,
-    first_not_finite,
-    never,
-    row_text,
-    stop_on_interrupt,
-    stopped,
-)
-from topicscope.training.schedule import Phase, learning_rate, logged_steps, phase, snapshot_steps, validates
-
-
-class Member:
-    """A run's own part of training; a single run is the only member."""
-
-    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
-        self.settings = settings
-        self.training = settings.training
-        self.topic_model = topic_model
-        draw = generator(settings.seed, Purpose.WEIGHTS)
-        weights = initial_weights(
-            settings.model, topic_model, settings.masking, average=self.training.average, generator=draw
-        )
-        sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
-        dtype = torch.float64 if self.training.precision == "float64" else torch.float32
-        self.model = Transformer(settings.model, sizes, weights, dtype=dtype)
-        self.stream = BatchStream(settings, topic_model)
-        self._logged_steps = frozenset(logged_steps(self.training))
-        self._snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
-        self._snapshots: dict[int, Snapshot] = {}
-        self._history: dict[int, Tensor] = {}
-
-    @cached_property
-    def _snapshot_taker(self) -> SnapshotTaker:
-        return SnapshotTaker(self.stream)
-
-    def begin(self, folder: RunFolder, metrics: TextIO) -> None:
-        """Go on in this folder, and write rows here."""
-        self.folder = folder
-        self._metrics = metrics
-        self._snapshots = folder.snapshots()
-
-    def observe(self, step: int) -> None:
-        """Take a snapshot where one is due; keep W^V where a row to come compares with it, and no longer."""
-        if step in self._snapshot_steps:
-            self._snapshots[step] = self._snapshot_taker.take(self.model)
-        if step + record.ROTATION_STEPS in self._logged_steps:
-            self._history[step] = self.model.parameter("value").detach().clone()
-        self._history.pop(step - record.ROTATION_STEPS - 1, None)
-
-    @torch.no_grad()
-    def row(
-        self, step: int, loss: float, validation_loss: float | None, norm: dict[str, list[float]], contrast: Row
-    ) -> Row:
-        """What is recorded of a step; norms and contrasts are computed for all members at once."""
-        earlier = self._history.get(step - record.ROTATION_STEPS)
-        value = self.model.parameter("value")
-        return {
-            "step": step,
-            "loss": loss,
-            "penalty": float(l2_penalty(self.model, self.training)) if self.training.l2 else 0.0,
-            "validation_loss": validation_loss,
-            "learning_rate": learning_rate(self.training, step),
-            "norm": norm,
-            "rotation": None if earlier is None else record.rotation(value, earlier),
-            "contrast": contrast,
-        }
-
-    def write(self, row: Row) -> None:
-        """Add a row to the metrics."""
-        self._metrics.write(row_text(row))
-
-    def flush(self) -> None:
-        """Bring the rows to disk."""
-        self._metrics.flush()
-        os.fsync(self._metrics.fileno())
-
-    def save(self, step: int, optimizer: dict[str, Tensor]) -> None:
-        """Bring rows, snapshots and a checkpoint to disk; weights that are not finite are not worth keeping."""
-        self.flush()
-        weights = {name: parameter.detach() for name, parameter in self.model.named_parameters()}
-        if all(bool(weight.isfinite().all()) for weight in weights.values()):
-            self.folder.write_snapshots(self._snapshots)
-            checkpoint = Checkpoint(step, weights, optimizer, self._history)
-            save_checkpoint(self.folder.path, checkpoint, every=self.training.checkpoint_every)
-
-    def checkpoint_steps(self) -> list[int]:
-        """Steps of the checkpoints that are there."""
-        return checkpoint_steps(self.folder.path)
-
-    @torch.no_grad()
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Weights and history as they were."""
-        for name, parameter in self.model.named_parameters():
-            parameter.copy_(checkpoint.weights[name])
-        self._history = dict(checkpoint.history)
-
-
-def shared_weights(members: list[Member]) -> dict[str, Float[Tensor, "seed ..."]]:
-    """All members' weights in one tensor a parameter; the members' own become views of it."""
-    named = [dict(member.model.named_parameters()) for member in members]
-    weights = {name: torch.stack([mine[name].detach() for mine in named]) for name in named[0]}
-    for place, mine in enumerate(named):
-        for name, parameter in mine.items():
-            parameter.data = weights[name][place]
-    return weights
-
-
-# The training loop: runs that are trained together, from their settings or newest checkpoints, into run folders.
-#
-# A single run is an ensemble of one. Members differ in seed and learning rate alone; they see their own documents and
-# never each other.
-
+from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
+from topicscope.training.schedule import learning_rate, steps_with_rows, validates
+from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
 
 logger = logging.getLogger(__name__)
 
-
+# Steps done, steps in all, and what else there is to say.
 Report = Callable[[int, int, str], None]
+# Asked between steps: whether to save and stop.
+Stop = Callable[[], bool]
+# Makes what measures topic structure, once the passages are there; called only if measures are asked for.
+Measuring = Callable[[PreparedText, TextSettings], Measure]
 
 
-def train(settings: Settings, out: Path, *, resume: bool = False, report: Report | None = None) -> RunFolder:
-    """Train a model into a new folder, or go on with the run that is in it.
+def train(
+    settings: AnySettings,
+    out: Path,
+    *,
+    resume: bool = False,
+    device: Device = "auto",
+    measuring: Measuring | None = None,
+    report: Report | None = None,
+) -> RunFolder:
+    """Train a model into a new folder, or go on with the run that is in it. Ctrl-C saves and stops.
 
-    Everything that can be wrong with the settings is found before anything is written. Ctrl-C saves and stops.
+    Everything that can be wrong with settings about documents of a topic model is found before anything is written. A
+    run on text, whose corpus must be read first, leaves the folder as it was; ``device`` is where to compute it, and
+    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps.
     """
+    if isinstance(settings, TextSettings):
+        return _train_on_text(settings, Path(out), resume, find_device(device), measuring, report)
     return train_together([settings], [out], resume=resume, report=report, interruptible=True)[0]
 
 
@@ -183,208 +99,36 @@ def train_together(
         if resume and not folder.settings_path.exists():
             logger.info("%s holds no run yet: starting one.", folder.path)
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
-        trainer = Trainer(settings, topic_model)
+        trainer = Trainer(make_engine(settings, topic_model))
         for mine, folder in zip(settings, folders, strict=True):
             stack.enter_context(folder.locked())
             # Once more, now that nobody else can write here.
             _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
                 folder.create(mine)
-            folder.describe(mine, partial(_reference, folder.path, mine, topic_model), together=members)
+            folder.warn_of_other_versions()
+            folder.describe(mine, reference=partial(_reference, folder.path, mine, topic_model), together=members)
+        logger.info("the %s engine computes this model, threads: %d.", settings[0].engine, settings[0].training.threads)
         stop = stack.enter_context(stop_on_interrupt()) if interruptible else never
-        trainer.run(folders, report or (lambda done, total, state: None), stop)
+        trainer.run(folders, report, stop)
     return folders
+
+
+def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Settings], resume: bool) -> Settings:
+    """The settings given, or those of the run to resume, which must be the same."""
+    folder.check_is_free(resume=resume)
+    if resume and folder.settings_path.exists():
+        folder.check_can_resume(given, together=members)
+        stored = folder.settings()
+        assert isinstance(stored, Settings)
+        return stored
+    return given
 
 
 def _reference(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
     """What the run is to be held against: losses, and which matrices are beside them in a file of their own."""
     said = write_reference_matrices(folder, settings, topic_model)
     return {**reference_losses(settings, topic_model), "matrices": said}
-
-
-def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Settings], resume: bool) -> Settings:
-    """The settings given, or those of the run to resume, which must be the same."""
-    check_out(folder.path, resume=resume)
-    if resume and folder.settings_path.exists():
-        folder.check_can_resume(given, together=members)
-        folder.warn_of_other_versions(given)
-        return folder.settings()
-    return given
-
-
-class Trainer:
-    """The state of training between steps: weights and optimiser of all members."""
-
-    def __init__(self, members: Sequence[Settings], topic_model: TopicModel, kind: type[Member] = Member) -> None:
-        self.settings = members[0]
-        self.training = self.settings.training
-        self.members = [kind(settings, topic_model) for settings in members]
-        self.weights = shared_weights(self.members)
-        models = [member.model for member in self.members]
-        self.engine = make_engine(self.settings, models[0].sizes, self.weights, models)
-        trained = {
-            name: weight for name, weight in self.weights.items() if part_of(name) in self.settings.model.trained_parts
-        }
-        alike = len({settings.training.learning_rate for settings in members}) == 1
-        self.optimizer = Optimizer(trained, self.training, alike=alike)
-        self.step = 0
-        self._state = ""
-        self._logged_steps = frozenset(logged_steps(self.training))
-        self._phase: Phase | None = None
-        self._chunk = -1
-        self._batches: list[Any] = []
-        self._validation: Any = None
-        count = self.training.validation_documents
-        self._held_out = [
-            member.stream.held_out(count, Purpose.VALIDATION) for member in self.members if self.training.validate_every
-        ]
-
-    def run(self, folders: Sequence[RunFolder], report: Report, stop: Stop = never) -> None:
-        """Train to the last step, from the newest checkpoints if there are any; or until it is to stop."""
-        logger.info("the %s engine computes this model, threads: %d.", self.settings.engine, self.training.threads)
-        checkpoints = self._whole_checkpoints(folders)
-        for seed, checkpoint in enumerate(checkpoints or ()):
-            self.step = checkpoint.step
-            self.members[seed].restore(checkpoint)
-            self.optimizer.restore(seed, checkpoint.optimizer)
-        if checkpoints:
-            logger.info("going on from step %d.", self.step)
-        with contextlib.ExitStack() as stack:
-            for member, folder in zip(self.members, folders, strict=True):
-                folder.cut_back(self.step)
-                member.begin(folder, stack.enter_context(folder.metrics_path.open("a", encoding="utf-8")))
-            self.train(report, stop, saved=self.step if checkpoints else -1)
-
-    def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint] | None:
-        """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
-        checkpoints = newest_checkpoints([folder.path for folder in folders])
-        for folder, member in zip(folders, self.members, strict=True):
-            if checkpoints and (missing := folder.missing_before(checkpoints[0].step, member.training)):
-                logger.warning("%s: %s; starting again from step 0.", folder.path, missing)
-                return None
-        return checkpoints
-
-    def train(self, report: Report, stop: Stop = never, saved: int = -1) -> None:
-        """Train all members that have not diverged; the last step is observed but not trained.
-
-        ``saved`` is the step of the checkpoints that are there, −1 if there are none.
-        """
-        going, diverged = list(self.members), []
-        while going:
-            last = self.step == self.training.steps
-            self.enter_phase()
-            losses = self.engine.losses(self._batch())
-            if not math.isfinite(float(losses.detach().sum())):
-                diverged += self._diverged(going, losses.detach())
-            # Only now: a checkpoint is good if its loss is a number.
-            stopping = bool(going) and not last and stop()
-            if stopping or (self.step > saved and self.step % self.training.checkpoint_every == 0 and not last):
-                self._save(going)
-            if stopping:
-                raise stopped(self.step, self.members[0].folder.path)
-            for member in going:
-                member.observe(self.step)
-            if self.step in self._logged_steps:
-                diverged += self._log(going, losses.detach())
-            report(self.step, self.training.steps, self._state)
-            if last:
-                self._save(going)
-                break
-            self.update(losses)
-            self.step += 1
-        if diverged:
-            raise DivergedError(" ".join(diverged))
-
-    def _batch(self) -> Any:
-        """The documents of this step; those of some steps are drawn and laid out at once."""
-        steps = self.members[0].stream.steps
-        chunk, place = divmod(self.step, steps)
-        if chunk != self._chunk:
-            drawn = (member.stream.chunk(chunk) for member in self.members)
-            self._chunk, self._batches = chunk, self.engine.prepare(drawn, steps)
-        return self._batches[place]
-
-    def enter_phase(self) -> None:
-        """Freeze what this step does not train."""
-        now = phase(self.settings, self.step)
-        if now == self._phase:
-            return
-        self._phase = now
-        self.engine.hold_uniform(now.uniform)
-        self._chunk = -1
-        self._validation = self.engine.prepare(self._held_out)[0] if self._held_out else None
-        for member in self.members:
-            member.model.uniform_attention = now.uniform
-            for name, parameter in member.model.named_parameters():
-                parameter.requires_grad_(part_of(name) in now.parts)
-        for name, weight in self.weights.items():
-            weight.requires_grad_(part_of(name) in now.parts)
-
-    def update(self, losses: Float[Tensor, " seed"]) -> None:
-        """One step of the optimiser on the losses and L2; 2λθ is L2's gradient."""
-        moving = [name for name, weight in self.weights.items() if weight.requires_grad]
-        gradients = self.engine.gradients(losses, moving)
-        if self.training.l2:
-            for name in moving:
-                if part_of(name) in self.training.l2_parts:
-                    weight = self.weights[name].detach()
-                    gradients[name] = gradients.get(name, torch.zeros_like(weight)).add(
-                        weight, alpha=2 * self.training.l2
-                    )
-        self.optimizer.step(gradients, [learning_rate(member.training, self.step) for member in self.members])
-
-    @torch.no_grad()
-    def _log(self, going: list[Member], losses: Float[Tensor, " seed"]) -> list[str]:
-        """Write each member's row; one with a number that is not finite has diverged."""
-        due = self._held_out and validates(self.training, self.step)
-        validation = self.engine.losses(self._validation).tolist() if due else [None] * len(self.members)
-        norms = record.norms(self.weights)
-        contrasts = record.contrasts(self.weights, self.members[0].topic_model.word_topics)
-        sentences = []
-        for member, loss, *recorded in zip(self.members, losses.tolist(), validation, norms, contrasts, strict=True):
-            if member not in going:
-                continue
-            row = member.row(self.step, loss, *recorded)
-            if name := first_not_finite(row):
-                sentences.append(self._take_out(member, going, f"{name} at step {self.step} is not finite"))
-            else:
-                member.write(row)
-                self._state = f"loss {loss:.4f}"
-        return sentences
-
-    def _diverged(self, going: list[Member], losses: Float[Tensor, " seed"]) -> list[str]:
-        """Take members whose loss is not finite out of training; what is to be said of each."""
-        return [
-            self._take_out(member, going, f"the loss at step {self.step} is {loss}")
-            for member, loss in zip(self.members, losses.tolist(), strict=True)
-            if member in going and not math.isfinite(loss)
-        ]
-
-    def _take_out(self, member: Member, going: list[Member], what: str) -> str:
-        going.remove(member)
-        member.flush()
-        kept = member.checkpoint_steps()
-        remedy = f"lower training.learning_rate (now {member.training.learning_rate:g})"
-        if not self.step:
-            remedy = "let the parts start smaller (model.*.scale)"
-        good = f"the last good checkpoint is that of step {kept[-1]}" if kept else "there is no good checkpoint"
-        return f"training diverged: {what}; {remedy} and start again; {good}."
-
-    def _save(self, going: list[Member]) -> None:
-        for seed, member in enumerate(self.members):
-            if member in going:
-                member.save(self.step, self.optimizer.tensors(seed))
-
-
-# Many seeds, and learning rates, of one setting, trained in one tensor.
-#
-# Each member draws its own documents, masks and initial weights, the same as it would draw alone, and writes the same
-# run folder. Its numbers are those of the run alone up to the rounding of sums taken in another order: about 1e-6
-# relative a step in float32, 1e-14 in float64. Only b^K is another matter under Adam: it shifts all scores of a query
-# alike and changes no prediction, so its gradient is nothing but rounding, which Adam scales up.
-#
-# Which members are trained together is part of the settings of an ensemble, never of the machine: that is what makes
-# results repeat to the bit.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -424,48 +168,334 @@ def train_ensemble(
     return dict(zip(members, folders, strict=True))
 
 
-# The same in memory, for whoever keeps only what follows from it.
+def train_in_memory(
+    members: Sequence[Settings], topic_model: TopicModel, *, report: Report | None = None
+) -> list[MemoryRun]:
+    """Train runs as ``train_together`` does, with the same numbers, and write nothing.
 
-
-class MemberInMemory(Member):
-    """A run that writes nothing: its rows, its snapshots, and its final weights unless it diverges."""
-
-    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
-        super().__init__(settings, topic_model)
-        self.rows: list[Row] = []
-        self.weights: dict[str, np.ndarray] | None = None
-
-    @property
-    def snapshots(self) -> dict[int, Snapshot]:
-        """Matrices kept for looking at, by step and name."""
-        return self._snapshots
-
-    def write(self, row: Row) -> None:
-        """Keep a row."""
-        self.rows.append(row)
-
-    def flush(self) -> None:
-        """Nothing has to be brought to disk."""
-
-    def save(self, step: int, optimizer: dict[str, Tensor]) -> None:
-        """Keep the weights of the last step, if they are finite."""
-        weights = {name: parameter.detach().numpy().copy() for name, parameter in self.model.named_parameters()}
-        if step == self.training.steps and all(np.isfinite(weight).all() for weight in weights.values()):
-            self.weights = weights
-
-    def checkpoint_steps(self) -> list[int]:
-        """None."""
-        return []
-
-
-def train_in_memory(members: Sequence[Settings], topic_model: TopicModel) -> list[MemberInMemory]:
-    """Train runs as ``train_together`` does, with the same numbers, and without folders.
-
-    One that diverges does not keep the others from finishing.
+    One that diverges does not keep the others from finishing, and has no weights.
     """
     members[0].check_vocabulary(topic_model.vocabulary)
-    with torch_threads(members[0].training.threads):
-        trainer = Trainer(members, topic_model, MemberInMemory)
-        with contextlib.suppress(DivergedError):
-            trainer.train(lambda done, total, state: None)
-    return [member for member in trainer.members if isinstance(member, MemberInMemory)]
+    members = [with_threads(settings, topic_model.vocabulary) for settings in members]
+    runs = [MemoryRun(settings) for settings in members]
+    with torch_threads(members[0].training.threads), contextlib.suppress(DivergedError):
+        Trainer(make_engine(members, topic_model)).run(runs, report)
+    return runs
+
+
+def _train_on_text(
+    settings: TextSettings,
+    out: Path,
+    resume: bool,
+    device: torch.device,
+    measuring: Measuring | None,
+    report: Report | None,
+) -> RunFolder:
+    """At the end a Hugging Face folder is saved, if the architecture is BERT's."""
+    folder = RunFolder(out)
+    settings = with_absolute_paths(with_cores(settings))
+    _check_text_folder(folder, settings, resume, device)
+    with folder.locked(), torch_threads(settings.training.threads):
+        # Once more, now that nobody else can write here.
+        _check_text_folder(folder, settings, resume, device)
+        fresh = not folder.settings_path.exists()
+        with _as_before_on_bad_input(folder.path) if fresh else contextlib.nullcontext():
+            prepared, engine, trainer = _begin_on_text(folder, settings, device, measuring, report)
+        with stop_on_interrupt() as stop:
+            trainer.run([folder], report, stop)
+        if settings.model.is_bert:
+            specials, longest = prepared.text.specials, settings.positions
+            export(engine.encoder, specials, prepared.tokenizer_folder, folder.export_path, longest=longest)
+        else:
+            logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
+    folder.notes = tuple(corpus_notes(prepared.passages.description))
+    return folder
+
+
+def _check_text_folder(folder: RunFolder, settings: TextSettings, resume: bool, device: torch.device) -> None:
+    folder.check_is_free(resume=resume)
+    if resume and folder.settings_path.exists():
+        folder.check_can_resume(settings, facts={"device": device.type})
+
+
+def _begin_on_text(
+    folder: RunFolder,
+    settings: TextSettings,
+    device: torch.device,
+    measuring: Measuring | None,
+    report: Report | None,
+) -> tuple[PreparedText, TextEngine, "Trainer"]:
+    """Everything up to the first step; whatever is wrong with the settings is found here."""
+    if not folder.settings_path.exists():
+        # Of a run whose settings are lost, and may have been others.
+        shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+        folder.create(settings)
+    prepared = prepare_text(settings.data, folder.path, report=report)
+    facts = {"device": device.type, "passages": prepared.passages.digest}
+    folder.check_can_resume(settings, facts=facts)
+    folder.warn_of_other_versions()
+    measure = measuring(prepared, settings) if measuring and settings.training.measures else None
+    with out_of_memory_said(settings, prepared.text.specials.vocabulary):
+        engine = TextEngine(settings, prepared.text, device=device, measure=measure)
+        trainer = Trainer(engine)
+    folder.describe(settings, facts=facts)
+    return prepared, engine, trainer
+
+
+@contextlib.contextmanager
+def _as_before_on_bad_input(folder: Path) -> Iterator[None]:
+    """Leave a folder that held no settings as it was, so that the same --out can be given again."""
+    before = set(folder.iterdir())
+    try:
+        yield
+    except InputError:
+        for path in set(folder.iterdir()) - before:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        raise
+
+
+@dataclass(eq=False)
+class _Member:
+    """A run among those that are trained together, and what is kept of it between steps."""
+
+    seed: int
+    """Its place in the tensors."""
+
+    settings: AnySettings
+    run: RunFolder | MemoryRun
+    snapshots: dict[int, Snapshot]
+    history: dict[int, Tensor] = field(default_factory=dict)
+    """W^V at earlier steps that a later row's rotation compares with."""
+
+
+class Trainer:
+    """The state of training between steps: weights and optimiser of all members, whatever they are trained on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.training = engine.members[0].training
+        alike = len({settings.training.learning_rate for settings in engine.members}) == 1
+        trained = {name: engine.weights[name] for name in engine.trained}
+        self.optimizer = Optimizer(trained, self.training, alike=alike)
+        self.step = 0
+        self._rows = frozenset(steps_with_rows(self.training))
+        self._members: list[_Member] = []
+        self._chunk = -1
+        self._batches: list[Any] = []
+        self._tokens = 0.0
+        held_out = [stream.validation() for stream in engine.streams if self.training.validate_every]
+        self._held_out = [documents for documents in held_out if documents is not None]
+        self._validation: Any = None
+        self._done, self._seen, self._seconds = 0, 0.0, 0.0
+
+    @property
+    def speed(self) -> Speed:
+        """How fast it has been so far."""
+        return Speed(self._done, round(self._seen), self._seconds)
+
+    def run(
+        self, runs: Sequence[RunFolder | MemoryRun], report: Report | None = None, stop: Stop | None = None
+    ) -> None:
+        """Train to the last step, from the newest checkpoints if there are any; or until it is to stop."""
+        checkpoints = self._whole_checkpoints([run for run in runs if isinstance(run, RunFolder)])
+        if checkpoints:
+            self.restore(checkpoints)
+            logger.info("going on from step %d.", self.step)
+        with contextlib.ExitStack() as stack:
+            for run in runs:
+                stack.enter_context(run.recording(self.step))
+            self._members = [
+                _Member(seed, settings, run, run.snapshots())
+                for seed, (settings, run) in enumerate(zip(self.engine.members, runs, strict=True))
+            ]
+            for member, checkpoint in zip(self._members, checkpoints, strict=False):
+                member.history = {
+                    step: value.to(self.engine.weights["value"].device) for step, value in checkpoint.history.items()
+                }
+            self._steps(report or quiet, stop or never, saved=self.step if checkpoints else -1)
+        for run in runs:
+            if isinstance(run, RunFolder):
+                run.speed = self.speed
+
+    def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint]:
+        """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
+        checkpoints = (newest_checkpoints([folder.path for folder in folders]) or []) if folders else []
+        for folder in folders:
+            if checkpoints and (missing := folder.missing_before(checkpoints[0].step, self.training)):
+                logger.warning("%s: %s; starting again from step 0.", folder.path, missing)
+                return []
+        return checkpoints
+
+    @torch.no_grad()
+    def restore(self, checkpoints: Sequence[Checkpoint]) -> None:
+        """Weights and optimiser of all members as they were."""
+        self.step = checkpoints[0].step
+        for seed, checkpoint in enumerate(checkpoints):
+            for name, weight in self.engine.weights.items():
+                weight[seed].copy_(checkpoint.weights[name])
+            self.optimizer.restore(seed, checkpoint.optimizer)
+
+    def _steps(self, report: Report, stop: Stop, saved: int) -> None:
+        """Train all members that have not diverged; the last step is observed but not trained.
+
+        ``saved`` is the step of the checkpoints that are there, −1 if there are none.
+        """
+        going, diverged = list(self._members), list[str]()
+        while going:
+            last, began = self.step == self.training.steps, time.perf_counter()
+            self._enter()
+            losses = self.engine.losses(self._batch())
+            found = losses.detach().tolist()
+            for member in [each for each in going if not math.isfinite(found[each.seed])]:
+                diverged.append(self._take_out(member, going, f"the loss at step {self.step} is {found[member.seed]}"))
+            # Only now: a checkpoint is good if its loss is a number.
+            stopping = bool(going) and not last and stop()
+            if stopping or (self.step > saved and self.step % self.training.checkpoint_every == 0 and not last):
+                self._save(going)
+            if stopping:
+                raise stopped(self.step, self._members[0].run)
+            self._observe(going)
+            self._seconds += time.perf_counter() - began
+            if self.step in self._rows:
+                diverged += self._log(going, found)
+            loss = f"loss {found[going[-1].seed]:.4f}, " if going else ""
+            report(self.step, self.training.steps, f"{loss}{self.speed.words}")
+            if last:
+                self._save(going)
+                break
+            began = time.perf_counter()
+            self.update(losses)
+            self.step += 1
+            self._done, self._seen = self._done + 1, self._seen + self._tokens
+            self._seconds += time.perf_counter() - began
+        if diverged:
+            raise DivergedError(" ".join(diverged))
+
+    def _enter(self) -> None:
+        if self.engine.enter(self.step):
+            self._chunk, self._validation = -1, None
+
+    def _batch(self) -> Any:
+        """The documents of this step; those of some steps are drawn and laid out at once."""
+        steps = self.engine.streams[0].steps
+        chunk, place = divmod(self.step, steps)
+        if chunk != self._chunk:
+            self._tokens = 0.0
+            self._chunk, self._batches = chunk, self.engine.prepare(self._drawn(chunk), steps)
+        return self._batches[place]
+
+    def _drawn(self, chunk: int) -> Iterator[MaskedDocuments]:
+        """Each member's documents, and on the way how many tokens a step has."""
+        for stream in self.engine.streams:
+            documents = stream.chunk(chunk)
+            self._tokens += len(documents.tokens) / stream.steps
+            yield documents
+
+    def update(self, losses: Float[Tensor, " seed"]) -> None:
+        """One step of the optimiser on the losses computed last, and L2."""
+        rates = [learning_rate(settings.training, self.step) for settings in self.engine.members]
+        self.optimizer.step(self.engine.gradients(losses), rates)
+
+    def _observe(self, going: Sequence[_Member]) -> None:
+        """Take snapshots where they are due; keep W^V where a row to come compares with it, and no longer."""
+        for member in going:
+            if self.step in (self.engine.snapshot_steps or ()):
+                member.snapshots[self.step] = self.engine.snapshot(member.seed)
+            if self.step + record.ROTATION_STEPS in self._rows:
+                member.history[self.step] = self.engine.weights["value"][member.seed].detach().clone()
+            member.history.pop(self.step - record.ROTATION_STEPS - 1, None)
+
+    @torch.no_grad()
+    def _log(self, going: list[_Member], losses: list[float]) -> list[str]:
+        """Write each member's row; one with a number that is not finite has diverged."""
+        norms, recorded, validation = record.norms(self.engine.weights), self.engine.recorded(self.step), None
+        if self._held_out and validates(self.training, self.step):
+            if self._validation is None:
+                [self._validation] = self.engine.prepare(self._held_out)
+            validation = self.engine.losses(self._validation).tolist()
+        sentences = []
+        for member in list(going):
+            seed, earlier = member.seed, member.history.get(self.step - record.ROTATION_STEPS)
+            row = record.in_order(
+                recorded[seed]
+                | {
+                    "step": self.step,
+                    "loss": losses[seed],
+                    "validation_loss": validation and validation[seed],
+                    "learning_rate": learning_rate(member.settings.training, self.step),
+                    "norm": norms[seed],
+                    "rotation": earlier if earlier is None else self._rotation(seed, earlier),
+                }
+            )
+            if name := first_not_finite(row):
+                sentences.append(self._take_out(member, going, f"{name} at step {self.step} is not finite"))
+            else:
+                member.run.add(row)
+        return sentences
+
+    def _rotation(self, seed: int, earlier: Tensor) -> list[float | None]:
+        return record.rotation(self.engine.weights["value"][seed], earlier)
+
+    def _take_out(self, member: _Member, going: list[_Member], what: str) -> str:
+        """Leave a member that diverged out of training from here on; what is to be said of it."""
+        going.remove(member)
+        member.run.flush()
+        kept = member.run.checkpoint_steps()
+        remedy = f"lower training.learning_rate (now {member.settings.training.learning_rate:g})"
+        if not self.step:
+            remedy = self.engine.smaller_start
+        good = f"the last good checkpoint is that of step {kept[-1]}" if kept else "there is no good checkpoint"
+        return f"training diverged: {what}; {remedy} and start again; {good}."
+
+    def _save(self, going: Sequence[_Member]) -> None:
+        """Bring rows, snapshots and checkpoints to disk; weights that are not finite are not worth keeping."""
+        for member in going:
+            member.run.flush()
+            weights = {name: weight[member.seed].detach() for name, weight in self.engine.weights.items()}
+            if all(bool(weight.isfinite().all()) for weight in weights.values()):
+                optimizer = self.optimizer.tensors(member.seed)
+                checkpoint = Checkpoint(self.step, weights, optimizer, member.history)
+                snapshots = None if self.engine.snapshot_steps is None else member.snapshots
+                member.run.save(checkpoint, snapshots, every=self.training.checkpoint_every)
+
+
+def quiet(done: int, total: int, state: str) -> None:
+    """Report nothing."""
+
+
+def never() -> bool:
+    """For work whose stopping is somebody else's: a kill loses what was done since the last checkpoint."""
+    return False
+
+
+@contextlib.contextmanager
+def stop_on_interrupt() -> Iterator[Stop]:
+    """Whether Ctrl-C was pressed, as a function to ask between steps; pressed twice, it stops at once.
+
+    An interrupt in the middle of a step would leave some weights updated and others not. Only where Ctrl-C means what
+    it usually does: in the main thread, with Python's own handler.
+    """
+    pressed = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal pressed
+        if pressed:
+            raise KeyboardInterrupt
+        pressed = True
+
+    main = threading.current_thread() is threading.main_thread()
+    usual = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if usual:
+        signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: pressed
+    finally:
+        if usual:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def stopped(step: int, run: RunFolder | MemoryRun) -> StoppedTraining:
+    """What is said of a run that was stopped and saved."""
+    assert isinstance(run, RunFolder)
+    again = f"topicscope train --out {shlex.quote(str(run.path))} --resume"
+    return StoppedTraining(f"stopped at step {step}, which is saved: {again} goes on from there.")

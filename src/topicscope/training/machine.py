@@ -1,8 +1,10 @@
-"""How training uses the machine."""
+"""How training uses the machine: threads, the device, and memory, free and needed.
+
+What a step on text needs of memory is estimated before it is taken: the system would end the process without a word.
+"""
 
 import bisect
 import contextlib
-import dataclasses
 import math
 import os
 from collections.abc import Iterator
@@ -16,11 +18,19 @@ from topicscope.errors import InputError
 from topicscope.model.encoder import encoder_shapes
 from topicscope.scale import available_cores
 from topicscope.settings import Settings
-from topicscope.settings.text import TextSettings
+from topicscope.settings.text import Device, TextSettings
 
 # Multiply-adds of a step from which the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at 3.3
 # billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
 LARGE_STEP = 2_000_000_000
+# A group's files with its limit and its use, and the line of memory.stat with cached files, which the system lets go of
+# before a process goes short; of control groups of version 2, and of version 1.
+VERSION_2 = ("memory.max", "memory.current", "inactive_file")
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+# Bytes of a number; copies of every weight: itself, its gradient, and Adam's two averages.
+BYTES, WEIGHT_COPIES = 4, 4
+# Of the free memory, what a step may take; the rest is left to all else.
+SHARE = 0.9
 
 
 @contextlib.contextmanager
@@ -42,10 +52,24 @@ def with_threads(settings: Settings, vocabulary: int) -> Settings:
 
     A member of an ensemble gets what the run alone would get, so that its company does not change its settings.
     """
-    if settings.training.threads:
-        return settings
     threads = available_cores() if step_size(settings, vocabulary) >= LARGE_STEP else 1
-    return dataclasses.replace(settings, training=dataclasses.replace(settings.training, threads=threads))
+    return replace(settings, training=replace(settings.training, threads=settings.training.threads or threads))
+
+
+def with_cores(settings: TextSettings) -> TextSettings:
+    """The settings of a run on text with the number of threads chosen, if it was left open: all cores."""
+    threads = settings.training.threads or available_cores()
+    return replace(settings, training=replace(settings.training, threads=threads))
+
+
+def find_device(name: Device) -> torch.device:
+    """The device of that name; "auto" is the fastest that is there."""
+    present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        return torch.device(next(each for each in present if present[each]))
+    if not present[name]:
+        raise InputError(f"--device {name} is not available here: give cpu, or auto.")
+    return torch.device(name)
 
 
 def step_size(settings: Settings, vocabulary: int) -> int:
@@ -54,17 +78,6 @@ def step_size(settings: Settings, vocabulary: int) -> int:
     rows = min(longest, vocabulary) if settings.engine == "bag" else longest
     layer = rows * (4 * dimension**2 + 2 * rows * dimension)
     return settings.training.batch * (settings.model.layers * layer + rows * dimension * vocabulary)
-
-
-# How much memory a process may still take: what the machine has free, and what its control groups leave it.
-
-
-# A group's files with its limit and its use, and the line of memory.stat with cached files, which the system lets go of
-# before a process goes short; of control groups of version 2, and of version 1.
-VERSION_2 = ("memory.max", "memory.current", "inactive_file")
-
-
-VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
@@ -120,20 +133,6 @@ def _lines(path: Path) -> list[str]:
         return path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return []
-
-
-# What a training step on text needs of memory, and what to say when there is too little.
-
-
-BYTES = 4
-
-
-# Copies of every weight: itself, its gradient, and Adam's two averages.
-WEIGHT_COPIES = 4
-
-
-# What is left to all else.
-SHARE = 0.9
 
 
 def weight_bytes(settings: TextSettings, vocabulary: int) -> int:

@@ -4,13 +4,18 @@ The rules are PyTorch's (tested equal to ``torch.optim``). What is left out is i
 size takes as long as the arithmetic.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.settings import Training
+from topicscope.settings.training import AnyTraining
+
+# What torch.optim.Adam(fused=True) calls, without what it does around it. PyTorch does not promise to keep it: None
+# where it is gone, and then the update is written out.
+FUSED_ADAM: Callable[..., None] | None = getattr(torch, "_fused_adam_", None)
 
 Gradients = dict[str, Float[Tensor, "seed ..."]]
 
@@ -18,7 +23,7 @@ Gradients = dict[str, Float[Tensor, "seed ..."]]
 class Optimizer:
     """The optimiser of the settings; a parameter without a gradient is left alone, and so is its state."""
 
-    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: Training, *, alike: bool) -> None:
+    def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: AnyTraining, *, alike: bool) -> None:
         """Members that are ``alike`` have the same learning rate, and are updated in one go."""
         self.parameters = parameters
         self.training = training
@@ -62,34 +67,30 @@ class Optimizer:
     ) -> None:
         training = self.training
         if training.optimizer == "adamw":
-            torch._foreach_mul_(parameters, 1 - rate * training.weight_decay)
+            for parameter in parameters:
+                parameter.mul_(1 - rate * training.weight_decay)
         for step in steps:
             step += 1
-        # What torch.optim.Adam(fused=True) calls, without what it does around it.
-        torch._fused_adam_(
-            parameters,
-            gradients,
-            averages[0],
-            averages[1],
-            [],
-            steps,
-            lr=rate,
-            beta1=training.adam_betas[0],
-            beta2=training.adam_betas[1],
-            weight_decay=0.0,
-            eps=training.adam_epsilon,
-            amsgrad=False,
-            maximize=False,
-        )
+        (first, second), epsilon = training.adam_betas, training.adam_epsilon
+        if FUSED_ADAM is not None:
+            options = {"lr": rate, "beta1": first, "beta2": second, "weight_decay": 0.0, "eps": epsilon}
+            FUSED_ADAM(parameters, gradients, *averages, [], steps, **options, amsgrad=False, maximize=False)
+            return
+        for parameter, gradient, mean, square, step in zip(parameters, gradients, *averages, steps, strict=True):
+            mean.lerp_(gradient, 1 - first)
+            square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
+            size = square.sqrt() / math.sqrt(1 - second ** float(step)) + epsilon
+            parameter.addcdiv_(mean, size, value=-rate / (1 - first ** float(step)))
 
     def _descend(
         self, parameters: list[Tensor], gradients: list[Tensor], averages: list[list[Tensor]], rate: float
     ) -> None:
         if averages:
-            torch._foreach_mul_(averages[0], self.training.momentum)
-            torch._foreach_add_(averages[0], gradients)
+            for average, gradient in zip(averages[0], gradients, strict=True):
+                average.mul_(self.training.momentum).add_(gradient)
             gradients = averages[0]
-        torch._foreach_add_(parameters, gradients, alpha=-rate)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.add_(gradient, alpha=-rate)
 
     def tensors(self, seed: int) -> dict[str, Tensor]:
         """A member's state as ``parameter/quantity``, as a run alone has it."""

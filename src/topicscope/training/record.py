@@ -1,6 +1,8 @@
-"""What a training step records: norms of every part, W^V's rotation, contrast along topic blocks."""
+"""What a training step records: norms of every part, W^V's rotation, contrast along topic blocks; and snapshots.
 
-from collections.abc import Mapping
+Snapshots are matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
+"""
+
 from typing import Any
 
 import numpy as np
@@ -16,16 +18,36 @@ from topicscope.records import Snapshot
 from topicscope.settings.model import MaskedKeys
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import BatchStream
+from topicscope.training.runs import Row
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
 
-
+COLUMNS = (
+    "step",
+    "loss",
+    "penalty",
+    "validation_loss",
+    "learning_rate",
+    "norm",
+    "head_norm",
+    "rotation",
+    "gradient_norm",
+    "contrast",
+    "topics",
+)
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
-
-
+# V × V matrices are for looking at entry by entry; larger vocabularies are not.
+LARGEST_VOCABULARY = 512
+# Documents that attention is averaged over.
+DOCUMENTS = 32
 # Matrices that the model has once, not once a layer.
 UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
+
+
+def in_order(row: Row) -> Row:
+    """A row with its columns in their order; runs on documents of a topic model and on text have some each."""
+    return {name: row[name] for name in COLUMNS if name in row}
 
 
 def norms(weights: Weights) -> list[dict[str, list[float]]]:
@@ -39,11 +61,6 @@ def norms(weights: Weights) -> list[dict[str, list[float]]]:
         for name, weight in layered.items()
     }
     return [dict(zip(found, each, strict=True)) for each in zip(*found.values(), strict=True)]
-
-
-def layer_norms(tensors: Mapping[str, Tensor]) -> dict[str, list[float]]:
-    """The same of one model's parameters, or of their gradients."""
-    return norms({name: tensor[None] for name, tensor in tensors.items()})[0]
 
 
 def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[list[float]]:
@@ -85,17 +102,6 @@ def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[
         {"value": of_layers, "embedding": of_embedding}
         for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
     ]
-
-
-# Matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
-
-
-# V × V matrices are for looking at entry by entry; larger vocabularies are not.
-LARGEST_VOCABULARY = 512
-
-
-# Documents that attention is averaged over.
-DOCUMENTS = 32
 
 
 class SnapshotTaker:

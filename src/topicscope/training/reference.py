@@ -1,4 +1,7 @@
-"""Losses to hold a run against: the Bayes floor, the exact optimum under uniform attention, Theorem 2's matrix."""
+"""What to hold a run against: losses and matrices, where theory has them; else in words why there is none.
+
+Losses are those of the Bayes floor, of the exact optimum under uniform attention and of Theorem 2's matrix.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -23,9 +26,15 @@ from topicscope.theory.finite_documents import finite_optimum, moments, populati
 from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem1 import semidefinite_optimum, theorem1_bias
 from topicscope.theory.theorem2 import theorem2
+from topicscope.training.record import LARGEST_VOCABULARY
 
 # Documents that the floor is estimated from: an interval of about ± 0.002 (squared) at the paper's setting.
 FLOOR_DOCUMENTS = 500
+# Documents of the large-sample cross-entropy optimum, which has six entries to determine.
+SAMPLE_DOCUMENTS = 4_000
+FILE = "reference.safetensors"
+
+Matrix = Float[np.ndarray, "token token"]
 
 
 def reference_losses(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
@@ -79,23 +88,6 @@ def _require_closed_form(settings: Settings) -> None:
         raise InputError("The optimum under uniform attention has a closed form for the squared loss only.")
     if settings.model.masked_keys == "hidden":
         raise InputError("The closed form is for visible masked keys.")
-
-
-# Matrices to hold a run's own against, where theory has one, and in words which one it is or why there is none.
-
-
-FILE = "reference.safetensors"
-
-
-# Documents of the large-sample cross-entropy optimum, which has six entries to determine.
-SAMPLE_DOCUMENTS = 4_000
-
-
-# Larger matrices are not looked at entry by entry.
-LARGEST_VOCABULARY = 512
-
-
-Matrix = Float[np.ndarray, "token token"]
 
 
 def write_reference_matrices(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:

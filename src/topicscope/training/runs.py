@@ -1,4 +1,9 @@
-"""Ctrl-C while training: the step that is being computed is finished and saved, then the run stops."""
+"""Where a run's rows, snapshots and checkpoints go: a run folder, atomic and enough to run it all again, or memory.
+
+A run folder holds settings, metrics, checkpoints and versions; that of a run on documents of a topic model also
+snapshots and the reference to hold it against; that of a run on text its tokenizer, its passages and at the end a
+Hugging Face folder. Nothing heavy is imported here, so that folders can be looked at without PyTorch.
+"""
 
 import contextlib
 import dataclasses
@@ -6,84 +11,119 @@ import hashlib
 import json
 import logging
 import math
+import os
 import platform
-import shlex
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
 from safetensors.numpy import save
 
-from topicscope.errors import InputError, StoppedTraining, UnreadableError
+from topicscope.errors import InputError, UnreadableError
 from topicscope.files import alone_in, remove_leftovers, write_atomically
 from topicscope.records import Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
-from topicscope.settings.toml import differences, dump_settings, load_settings
-from topicscope.training.schedule import logged_steps, snapshot_steps
+from topicscope.settings.text import TextSettings, with_absolute_paths
+from topicscope.settings.toml import differences, dump_settings, load_any_settings, load_settings
+from topicscope.settings.training import AnyTraining
+from topicscope.training.schedule import snapshot_steps, steps_with_rows
 
-# Asked between steps: whether to save and stop.
-Stop = Callable[[], bool]
-
-
-def never() -> bool:
-    """For work whose stopping is somebody else's: a kill loses what was done since the last checkpoint."""
-    return False
-
-
-@contextmanager
-def stop_on_interrupt() -> Iterator[Stop]:
-    """Whether Ctrl-C was pressed, as a function to ask between steps; pressed twice, it stops at once.
-
-    An interrupt in the middle of a step would leave some weights updated and others not. Only where Ctrl-C means what
-    it usually does: in the main thread, with Python's own handler.
-    """
-    pressed = False
-
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        if pressed:
-            raise KeyboardInterrupt
-        pressed = True
-
-    main = threading.current_thread() is threading.main_thread()
-    usual = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if usual:
-        signal.signal(signal.SIGINT, note)
-    try:
-        yield lambda: pressed
-    finally:
-        if usual:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def stopped(step: int, out: Path) -> StoppedTraining:
-    """What is said of a run that was stopped and saved."""
-    again = f"topicscope train --out {shlex.quote(str(out))} --resume"
-    return StoppedTraining(f"stopped at step {step}, which is saved: {again} goes on from there.")
-
-
-# Run folders: settings, metrics, checkpoints, snapshots and versions; atomic, and enough to run it all again.
-
-
-RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
-
-
-# Parts of the package, and packages, that a run's numbers depend on.
-SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "randomness.py")
-
-
-LIBRARIES = ("torch", "numpy", "scipy")
-
-
-Row = dict[str, Any]
-
+if TYPE_CHECKING:
+    import topicscope.training.checkpoints
 
 logger = logging.getLogger(__name__)
+
+RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
+# Parts of the package, and packages, that a run's numbers depend on.
+SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "randomness.py")
+LIBRARIES = ("torch", "numpy", "scipy")
+
+Row = dict[str, Any]
+AnySettings = Settings | TextSettings
+NO_FACTS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a run was, from the first step it computed to the last, without what was measured on the way."""
+
+    steps: int
+    tokens: int
+    seconds: float
+
+    @property
+    def steps_per_second(self) -> float:
+        """Training steps."""
+        return self.steps / self.seconds if self.seconds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens of documents or passages, special ones not counted."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def words(self) -> str:
+        """As shown."""
+        return f"{self.steps_per_second:.1f} steps/s, {self.tokens_per_second:,.0f} tokens/s"
+
+
+class MemoryRun:
+    """A run that is not written anywhere: its rows, its snapshots, and its newest checkpoint."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.checkpoint: topicscope.training.checkpoints.Checkpoint | None = None
+        self._rows: list[Row] = []
+        self._snapshots: dict[int, Snapshot] = {}
+
+    @property
+    def weights(self) -> dict[str, np.ndarray] | None:
+        """Those of the last step; None if the run diverged."""
+        if self.checkpoint is None or self.checkpoint.step < self._settings.training.steps:
+            return None
+        return {name: weight.numpy() for name, weight in self.checkpoint.weights.items()}
+
+    def settings(self) -> Settings:
+        """The settings that the run was started with."""
+        return self._settings
+
+    def metrics(self) -> list[Row]:
+        """All logged rows."""
+        return self._rows
+
+    def snapshots(self) -> dict[int, Snapshot]:
+        """Matrices kept for looking at, by step and name."""
+        return self._snapshots
+
+    def checkpoint_steps(self) -> list[int]:
+        """The step of the newest checkpoint."""
+        return [] if self.checkpoint is None else [self.checkpoint.step]
+
+    def recording(self, step: int) -> AbstractContextManager[None]:
+        """Nothing to open; a run in memory begins at step 0."""
+        assert step == 0
+        return contextlib.nullcontext()
+
+    def add(self, row: Row) -> None:
+        """Add a row to the metrics."""
+        self._rows.append(row)
+
+    def flush(self) -> None:
+        """Nothing to do."""
+
+    def save(
+        self,
+        checkpoint: "topicscope.training.checkpoints.Checkpoint",
+        snapshots: dict[int, Snapshot] | None,
+        *,
+        every: int,
+    ) -> None:
+        """Keep copies: training goes on in the tensors given."""
+        self.checkpoint, self._snapshots = checkpoint.copy(), dict(snapshots or {})
 
 
 class RunFolder:
@@ -96,6 +136,16 @@ class RunFolder:
         self.snapshots_path = path / "snapshots.safetensors"
         self.reference_path = path / "reference.json"
         self.versions_path = path / "versions.json"
+        self.tokenizer_path = path / "tokenizer"
+        self.passages_path = path / "passages"
+        self.export_path = path / "huggingface"
+        self.speed: Speed | None = None
+        """How fast training was, if this process trained."""
+
+        self.notes: tuple[str, ...] = ()
+        """What could not be read of the corpus, if this process trained on one."""
+
+        self._metrics: TextIO | None = None
 
     def __repr__(self) -> str:
         return f"RunFolder({str(self.path)!r})"
@@ -105,106 +155,36 @@ class RunFolder:
 
         return run_html(str(self.path), self.metrics(), self.settings().training.steps)
 
-    def settings(self) -> Settings:
+    def settings(self) -> AnySettings:
         """The settings that the run was started with."""
-        return load_settings(self.settings_path)
+        return load_any_settings(self.settings_path)
 
     def metrics(self) -> list[Row]:
         """All logged rows; what follows a line that was cut short or spoilt is left out."""
         return read_metrics(self.metrics_path)
 
     def snapshots(self) -> dict[int, Snapshot]:
-        """Matrices kept for looking at, by step and name; none if there is no file, or a damaged one."""
+        """Matrices kept for looking at, by step and name; none if the file is damaged."""
         try:
             return read_snapshots(self.snapshots_path)
         except UnreadableError:
             return {}
 
-    def missing_before(self, step: int, training: Training) -> str | None:
-        """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
-        rows = [row["step"] for row in self.metrics()]
-        if [at for at in rows if at < step] != [at for at in logged_steps(training) if at < step]:
-            return f"{self.metrics_path.name} is damaged"
-        due = {at for at in snapshot_steps(training.steps, training.snapshots) if at < step}
-        if not due <= set(self.snapshots()):
-            return f"{self.snapshots_path.name} is damaged"
-        return None
-
     def reference(self) -> dict[str, Any]:
         """Losses of the optimum and the floor to compare with."""
         return read_reference(self.reference_path)
 
-    def create(self, settings: Settings) -> None:
-        """Lay out a new run; files that the settings name are copied in, so that the folder is complete."""
-        write_atomically(self.settings_path, dump_settings(_with_files_inside(settings, self.path)))
+    def versions(self) -> dict[str, Any]:
+        """What the run was made with; nothing if that is not recorded yet."""
+        return read_versions(self.versions_path) if self.versions_path.exists() else {}
 
-    def describe(
-        self, settings: Settings, reference: Callable[[], dict[str, Any]], *, together: Sequence[Settings] = ()
-    ) -> None:
-        """Write what the run is to be held against, and what it was made with, unless it is there already.
+    def checkpoint_steps(self) -> list[int]:
+        """Steps that have a checkpoint, in order."""
+        from topicscope.training.checkpoints import checkpoint_steps
 
-        ``together`` are all the runs that it is trained together with, itself included.
-        """
-        contents: dict[Path, Callable[[], dict[str, Any]]] = {
-            self.reference_path: reference,
-            self.versions_path: lambda: _versions(settings, together),
-        }
-        for path, content in contents.items():
-            if not path.exists():
-                write_atomically(path, json.dumps(content(), indent=2, allow_nan=False) + "\n")
+        return checkpoint_steps(self.path)
 
-    def check_can_resume(self, settings: Settings, *, together: Sequence[Settings] = ()) -> None:
-        """Refuse to go on with other settings, and name each that differs; or in other company."""
-        self._check_company(_company(together))
-        stored = _comparable(self.settings())
-        found = differences(_comparable(settings), stored)
-        if not found:
-            return
-        remedy = remedy_for(found)
-        if stored.training.threads != settings.training.threads:
-            remedy = (
-                "results repeat to the bit for one thread count only, so give "
-                f"--training.threads {stored.training.threads}, or choose another --out"
-            )
-        raise InputError(f"{self.path} holds a run with other settings: {', '.join(found)}; {remedy}.")
-
-    def warn_of_other_versions(self, settings: Settings) -> None:
-        """Say if the run was begun with other packages or on another machine: its bits may not repeat."""
-        if not self.versions_path.exists():
-            return
-        before, now = read_versions(self.versions_path), _versions(settings, ())
-        for name in (*RECORDED_PACKAGES, "python", "machine"):
-            if before.get(name) != now[name]:
-                logger.warning(
-                    "%s was begun with %s %s and goes on with %s: it may not repeat to the bit.",
-                    self.path,
-                    name,
-                    before.get(name),
-                    now[name],
-                )
-
-    def _check_company(self, company: list[Row]) -> None:
-        if not self.versions_path.exists():
-            return
-        before = read_versions(self.versions_path).get("together", [])
-        if before != company:
-            raise InputError(
-                f"{self.path} holds a run that was trained {_company_text(before)}, not {_company_text(company)}: "
-                "results repeat to the bit in the same company only; go on with the same seeds and learning rates, "
-                "or choose another --out."
-            )
-
-    def cut_back(self, step: int) -> None:
-        """Forget rows and snapshots from ``step`` on: they will be made again, the same."""
-        rows = [row for row in self.metrics() if row["step"] < step]
-        write_atomically(self.metrics_path, "".join(row_text(row) for row in rows))
-        if self.snapshots_path.exists():
-            self.write_snapshots({at: arrays for at, arrays in self.snapshots().items() if at < step})
-
-    def write_snapshots(self, snapshots: dict[int, Snapshot]) -> None:
-        """Write all snapshots."""
-        flat = {f"{step}/{name}": array for step, arrays in snapshots.items() for name, array in arrays.items()}
-        write_atomically(self.snapshots_path, save(flat))
+    # Beginning a run, or going on with it.
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -213,6 +193,159 @@ class RunFolder:
         with alone_in(self.path, otherwise=otherwise):
             remove_leftovers(self.path)
             yield
+
+    def check_is_free(self, *, resume: bool) -> None:
+        """Refuse a folder that is not empty, unless the run in it is to be resumed."""
+        path = self.path
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--out {path} is a file: give a folder.")
+        if not resume and path.is_dir() and any(path.iterdir()):
+            raise InputError(
+                f"--out {path} is not empty: choose another folder, or add --resume to go on with the run in it."
+            )
+        if resume and path.is_dir() and not self.settings_path.exists():
+            # A run killed before its settings were written leaves copies of the files they name, or its passages.
+            ours = ("topic_words", *PARTS, self.tokenizer_path.name, self.passages_path.name, "topics")
+            others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
+            if others:
+                raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
+
+    def check_can_resume(
+        self, settings: AnySettings, *, together: Sequence[AnySettings] = (), facts: Mapping[str, str] = NO_FACTS
+    ) -> None:
+        """Refuse to go on with other settings, naming each that differs, in other company, or with other things.
+
+        ``facts`` are what no setting says: the device, and the passages of a corpus.
+        """
+        before = self.versions()
+        if before:
+            _check_company(self.path, before.get("together", []), _company(together))
+        stored = self._settings_like(settings)
+        found = differences(_comparable(settings), _comparable(stored))
+        others = [
+            f"{name} ({before[name]} there, {value} here)"
+            for name, value in facts.items()
+            if before.get(name, value) != value
+        ]
+        if others and not found:
+            raise InputError(
+                f"{self.path} holds a run made with other things: {', '.join(others)}; go on with the same corpus, "
+                "tokenizer, device and threads, or choose another --out."
+            )
+        if found:
+            remedy = _remedy(found, stored.training.threads)
+            raise InputError(f"{self.path} holds a run with other settings: {', '.join(found + others)}; {remedy}.")
+
+    def warn_of_other_versions(self) -> None:
+        """Say if the run was begun with other packages or on another machine: its bits may not repeat."""
+        before, now = self.versions(), recorded_versions()
+        for name in now:
+            if before and before.get(name) != now[name]:
+                logger.warning(
+                    "%s was begun with %s %s and goes on with %s: it may not repeat to the bit.",
+                    self.path,
+                    name,
+                    before.get(name),
+                    now[name],
+                )
+
+    def create(self, settings: AnySettings) -> None:
+        """Lay out a new run; files that the settings name are copied in, so that the folder is complete.
+
+        Of a run on text the settings are written first of all: killed while its corpus is read, it goes on with them.
+        """
+        if isinstance(settings, Settings):
+            settings = _map_files(settings, self._copy_in)
+        write_atomically(self.settings_path, dump_settings(settings))
+
+    def describe(
+        self,
+        settings: AnySettings,
+        *,
+        reference: Callable[[], dict[str, Any]] | None = None,
+        together: Sequence[AnySettings] = (),
+        facts: Mapping[str, str] = NO_FACTS,
+    ) -> None:
+        """Write what the run is to be held against, and what it was made with, unless it is there already.
+
+        ``together`` are all the runs that it is trained together with, itself included.
+        """
+        engine = {"engine": settings.engine} if isinstance(settings, Settings) else {}
+        company = _company(together)
+        chosen = {"seed": settings.seed, "threads": settings.training.threads}
+        versions = recorded_versions() | chosen | engine | dict(facts)
+        if reference is not None and not self.reference_path.exists():
+            _write_json(self.reference_path, reference())
+        if not self.versions_path.exists():
+            _write_json(self.versions_path, versions | ({"together": company} if company else {}))
+
+    def missing_before(self, step: int, training: AnyTraining) -> str | None:
+        """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
+        rows = [row["step"] for row in self.metrics()]
+        if [at for at in rows if at < step] != [at for at in steps_with_rows(training) if at < step]:
+            return f"{self.metrics_path.name} is damaged"
+        count = training.snapshots if isinstance(training, Training) else 0
+        due = {at for at in snapshot_steps(training.steps, count) if at < step}
+        if not due <= set(self.snapshots()):
+            return f"{self.snapshots_path.name} is damaged"
+        return None
+
+    # What the training loop writes.
+
+    @contextlib.contextmanager
+    def recording(self, step: int) -> Iterator[None]:
+        """Forget rows and snapshots from ``step`` on: they will be made again, the same; then append rows."""
+        rows = [row for row in self.metrics() if row["step"] < step]
+        write_atomically(self.metrics_path, "".join(_row_text(row) for row in rows))
+        if self.snapshots_path.exists():
+            self._write_snapshots({at: arrays for at, arrays in self.snapshots().items() if at < step})
+        with self.metrics_path.open("a", encoding="utf-8") as self._metrics:
+            yield
+        self._metrics = None
+
+    def add(self, row: Row) -> None:
+        """Add a row to the metrics."""
+        assert self._metrics is not None
+        self._metrics.write(_row_text(row))
+
+    def flush(self) -> None:
+        """Bring the rows to disk."""
+        assert self._metrics is not None
+        self._metrics.flush()
+        os.fsync(self._metrics.fileno())
+
+    def save(
+        self,
+        checkpoint: "topicscope.training.checkpoints.Checkpoint",
+        snapshots: dict[int, Snapshot] | None,
+        *,
+        every: int,
+    ) -> None:
+        """Write all snapshots and a checkpoint; ``every``: steps between checkpoints."""
+        from topicscope.training.checkpoints import save_checkpoint
+
+        if snapshots is not None:
+            self._write_snapshots(snapshots)
+        save_checkpoint(self.path, checkpoint, every=every)
+
+    def _write_snapshots(self, snapshots: dict[int, Snapshot]) -> None:
+        flat = {f"{step}/{name}": array for step, arrays in snapshots.items() for name, array in arrays.items()}
+        write_atomically(self.snapshots_path, save(flat))
+
+    def _settings_like(self, given: AnySettings) -> AnySettings:
+        """The settings that are here, which must be of the same kind."""
+        if isinstance(given, Settings):
+            return load_settings(self.settings_path)
+        stored = self.settings()
+        if not isinstance(stored, TextSettings):
+            raise InputError(f"{self.path} holds a run on documents of a topic model: choose another --out.")
+        return stored
+
+    def _copy_in(self, file: str, stem: str) -> str:
+        name = stem + Path(file).suffix
+        if Path(file).resolve() != (self.path / name).resolve():
+            write_atomically(self.path / name, Path(file).read_bytes())
+        return name
 
 
 def first_not_finite(value: Any, name: str = "") -> str | None:
@@ -226,47 +359,6 @@ def first_not_finite(value: Any, name: str = "") -> str | None:
     return next((found for key, item in inner if (found := first_not_finite(item, key))), None)
 
 
-def row_text(row: Row) -> str:
-    """One line of metrics.jsonl."""
-    return json.dumps(row, allow_nan=False) + "\n"
-
-
-def check_out(path: Path, *, resume: bool) -> None:
-    """Refuse a folder that is not empty, unless the run in it is to be resumed."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"--out {path} is a file: give a folder.")
-    if not resume and path.is_dir() and any(path.iterdir()):
-        raise InputError(
-            f"--out {path} is not empty: choose another folder, or add --resume to go on with the run in it."
-        )
-    if resume and path.is_dir() and not (path / "settings.toml").exists():
-        # A run killed before its settings were written leaves copies of the files they name.
-        ours = ("topic_words", *PARTS)
-        others = [item.name for item in path.iterdir() if item.stem not in ours and item.suffix != ".tmp"]
-        if others:
-            raise InputError(f"--out {path} holds no run to resume (it has {others[0]}): give the folder of a run.")
-
-
-def remedy_for(found: Sequence[str]) -> str:
-    """What to do about settings that differ from those of the run that is there."""
-    if all(each.startswith("training.steps ") for each in found):
-        return (
-            "what is recorded at which step follows from their number, so a run cannot be made longer; leave it out to "
-            "go on, or choose another --out"
-        )
-    return "leave the settings out to go on, or choose another --out"
-
-
-def _company(together: Sequence[Settings]) -> list[Row]:
-    """What the members of an ensemble differ in; nothing for a run alone."""
-    members = [{"seed": each.seed, "learning_rate": each.training.learning_rate} for each in together]
-    return members if len(members) > 1 else []
-
-
-def _company_text(company: list[Row]) -> str:
-    return f"together with {len(company) - 1} others" if company else "alone"
-
-
 def made_with(*sources: str) -> dict[str, Any]:
     """What the numbers of runs depend on beside settings and seeds; ``sources`` are further parts of the package."""
     return {"code": code_digest((*SOURCES, *sources)), "libraries": package_versions(LIBRARIES)}
@@ -277,19 +369,53 @@ def recorded_versions() -> dict[str, Any]:
     return package_versions(RECORDED_PACKAGES) | {"python": platform.python_version(), "machine": platform.machine()}
 
 
-def _versions(settings: Settings, together: Sequence[Settings]) -> dict[str, Any]:
-    how = {"seed": settings.seed, "threads": settings.training.threads, "engine": settings.engine}
-    company = _company(together)
-    return recorded_versions() | how | ({"together": company} if company else {})
+def _row_text(row: Row) -> str:
+    """One line of metrics.jsonl."""
+    return json.dumps(row, allow_nan=False) + "\n"
 
 
-def _with_files_inside(settings: Settings, folder: Path) -> Settings:
-    """Copy every file that the settings name into the folder, and name the copies."""
-    return _map_files(settings, lambda file, stem: _copy_in(file, folder, stem))
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def _comparable(settings: Settings) -> Settings:
-    """The settings with files named by their content, since a run keeps copies under names of its own."""
+def _remedy(found: Sequence[str], threads: int) -> str:
+    """What to do about settings that differ from those of the run that is there, which has so many threads."""
+    if any(each.startswith("training.threads ") for each in found):
+        return (
+            "results repeat to the bit for one thread count only, so give "
+            f"--training.threads {threads}, or choose another --out"
+        )
+    if all(each.startswith("training.steps ") for each in found):
+        return (
+            "what is recorded at which step follows from their number, so a run cannot be made longer; leave it out to "
+            "go on, or choose another --out"
+        )
+    return "leave the settings out to go on, or choose another --out"
+
+
+def _company(together: Sequence[AnySettings]) -> list[Row]:
+    """What the members of an ensemble differ in; nothing for a run alone."""
+    members = [{"seed": each.seed, "learning_rate": each.training.learning_rate} for each in together]
+    return members if len(members) > 1 else []
+
+
+def _check_company(path: Path, before: list[Row], company: list[Row]) -> None:
+    if before != company:
+        there, here = (f"together with {len(each) - 1} others" if each else "alone" for each in (before, company))
+        raise InputError(
+            f"{path} holds a run that was trained {there}, not {here}: "
+            "results repeat to the bit in the same company only; go on with the same seeds and learning rates, "
+            "or choose another --out."
+        )
+
+
+def _comparable(settings: AnySettings) -> AnySettings:
+    """The settings with files named by their content, since a run keeps copies under names of its own.
+
+    Those of a run on text with absolute paths, since the corpus stays where it is.
+    """
+    if isinstance(settings, TextSettings):
+        return with_absolute_paths(settings)
     return _map_files(settings, lambda file, stem: _digest(file))
 
 
@@ -302,13 +428,6 @@ def _map_files(settings: Settings, change: Callable[[str, str], str]) -> Setting
         parts[name] = dataclasses.replace(part, file=change(part.file, name)) if part.file else part
     model: Any = dataclasses.replace(settings.model, **parts)  # type: ignore[arg-type]
     return dataclasses.replace(settings, data=data, model=model)
-
-
-def _copy_in(file: str, folder: Path, stem: str) -> str:
-    name = stem + Path(file).suffix
-    if Path(file).resolve() != (folder / name).resolve():
-        write_atomically(folder / name, Path(file).read_bytes())
-    return name
 
 
 def _digest(file: str) -> str:

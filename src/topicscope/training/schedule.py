@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from topicscope.settings import ATTENTION_PARTS, Settings, Training
+from topicscope.settings import ATTENTION_PARTS, Settings
+from topicscope.settings.text import TextTraining
+from topicscope.settings.training import AnyTraining
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ def phase(settings: Settings, step: int) -> Phase:
     return Phase(trained & ATTENTION_PARTS if turn % 2 else trained - ATTENTION_PARTS, settings.model.uniform)
 
 
-def learning_rate(training: Training, step: int) -> float:
+def learning_rate(training: AnyTraining, step: int) -> float:
     """The rate at a step: constant, cut by a factor every so often, or falling to zero along a cosine."""
     if training.decay == "step":
         return training.learning_rate * training.decay_factor ** (step // training.decay_every)
@@ -45,17 +47,18 @@ def learning_rate(training: Training, step: int) -> float:
     return training.learning_rate
 
 
-def validates(training: Training, step: int) -> bool:
+def validates(training: AnyTraining, step: int) -> bool:
     """Whether the loss on held-out documents is taken at a step; at the last one it always is."""
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def logged_steps(training: Training) -> list[int]:
-    """Steps that have a row of metrics: every so often, where held-out losses are taken, and the last."""
+def steps_with_rows(training: AnyTraining) -> list[int]:
+    """Steps that have a row of metrics: every so often, where anything is measured that is not always, and the last."""
+    measured = snapshot_steps(training.steps, training.measures) if isinstance(training, TextTraining) else ()
     return [
         step
         for step in range(training.steps + 1)
-        if step % training.log_every == 0 or step == training.steps or validates(training, step)
+        if step % training.log_every == 0 or step == training.steps or validates(training, step) or step in measured
     ]
 
 

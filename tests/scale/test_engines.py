@@ -1,22 +1,13 @@
+"""A map over items: results in order, computed once, by whichever worker is there."""
+
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from support.scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
 from topicscope.errors import InputError, LostWorkError
-from topicscope.files import alone_in
-from topicscope.scale import (
-    Item,
-    available_cores,
-    completed,
-    map_items,
-    read_result,
-    scratch_folder,
-    shared_folder,
-    write_result,
-)
+from topicscope.scale import Item, completed, map_items, read_result
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -39,16 +30,6 @@ def test_what_is_there_and_whole_is_not_computed_again(tmp_path: Path) -> None:
     first = map_items(square, four[:2], folder=tmp_path / "work")
     assert map_items(square, four, folder=tmp_path / "work")[:2] == first
     assert calls(tmp_path) == [0, 1, 2, 3]
-
-
-def test_another_key_is_another_result(tmp_path: Path) -> None:
-    item = items(tmp_path)[2]
-    other = Item(item.name, {**item.key, "version": 2}, item.argument)
-    reordered = Item(item.name, dict(reversed(list(item.key.items()))), item.argument)
-    assert item.digest != other.digest
-    assert item.digest == reordered.digest
-    map_items(square, [item, other], folder=tmp_path / "work")
-    assert calls(tmp_path) == [2, 2]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "changed", "without checksum", "empty checksum"])
@@ -86,13 +67,6 @@ def test_the_work_of_a_killed_worker_is_taken_up_again(tmp_path: Path) -> None:
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="give one of local, ray"):
         list(completed(square, items(tmp_path), folder=tmp_path, engine="cloud"))
-
-
-def test_equal_work_under_two_names_is_done_once(tmp_path: Path) -> None:
-    first, second = (Item(name=name, key={"what": 1}, argument=1) for name in ("figure10/a", "figure4/b"))
-    write_result(first.path(tmp_path), b"done")
-    assert second.path(tmp_path) == first.path(tmp_path)
-    assert Item(name="figure10/a", key={"what": 2}, argument=1).path(tmp_path) != first.path(tmp_path)
 
 
 def test_work_that_appears_twice_in_a_map_is_done_once(tmp_path: Path) -> None:
@@ -145,45 +119,3 @@ def test_options_that_cannot_be_are_refused_in_one_sentence(
         map_items(square, items(tmp_path), folder=tmp_path / "work", **options)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     assert calls(tmp_path) == []
-
-
-def test_cores_are_those_of_this_process_or_all_where_the_system_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 5}, raising=False)
-    assert available_cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: 7)
-    assert available_cores() == 7
-
-
-def test_a_second_process_is_kept_out_of_what_is_half_done_until_the_first_has_left(tmp_path: Path) -> None:
-    def work(name: str) -> bytes:
-        with scratch_folder() as own:
-            (own / "half").write_text(name)
-        return name.encode()
-
-    item = Item("a", {"name": "a"}, "a")
-    half_done = item.path(tmp_path).with_name(item.path(tmp_path).name + ".partial")
-    half_done.mkdir()
-    # A lock is of the opened folder, so this process's own keeps it out as another's would.
-    with alone_in(half_done):
-        with pytest.raises(InputError, match=r"\.partial is being worked in by another process: wait for it"):
-            map_items(work, [item], folder=tmp_path)
-        assert not list(half_done.iterdir())
-    assert map_items(work, [item], folder=tmp_path) == [b"a"]
-    assert not half_done.exists()
-
-
-def test_items_share_a_folder_beside_their_results_and_have_one_each_while_half_done(tmp_path: Path) -> None:
-    def work(name: str) -> bytes:
-        with scratch_folder() as own, shared_folder() as shared:
-            assert not list(own.iterdir())
-            (own / "half").write_text(name)
-            with (shared / "seen").open("a") as file:
-                file.write(name)
-            return (shared / "seen").read_bytes()
-
-    both = [Item(name, {"name": name}, name) for name in "ab"]
-    assert map_items(work, both, folder=tmp_path) == [b"a", b"ab"]
-    assert not list(tmp_path.glob("*.partial"))
-    # Outside of an item, what is shared is shared with nobody.
-    assert work("c") == work("c") == b"c"

@@ -1,0 +1,126 @@
+"""Options are read from a dataclass, over a default, and handed to a verb; what cannot be read is one sentence."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from topicscope.commands.options import INLINE, POSITIONAL, call, parse
+from topicscope.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Something within."""
+
+    start: Literal["zero", "one"] = "zero"
+    """Where it
+    starts."""
+
+    train: bool = True
+    """Whether it is trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat:
+    """Something whose name is left out."""
+
+    per_document: int = 2
+    """How many."""
+
+    length: tuple[int, int] = (1, 9)
+    """From, to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a command."""
+
+    files: Annotated[tuple[Path, ...], POSITIONAL]
+    """Files."""
+
+    out: str = "here"
+    """Where to."""
+
+    workers: int | None = None
+    """How many at once."""
+
+    rates: tuple[float, ...] = ()
+    """Some numbers."""
+
+    value: Part = Part()
+    flat: Annotated[Flat, INLINE] = Flat()
+
+
+def read(*words: str, default: Options | None = None) -> Options:
+    return parse(Options, words, command="try", description="Try.\n\nexamples:\n  topicscope try", default=default)
+
+
+def test_words_go_over_the_default_and_leave_the_rest_of_it() -> None:
+    default = Options(files=(), value=Part(start="one"), flat=Flat(length=(3, 4)))
+    found = read(
+        "a", "b", "--value.no-train", "--per-document", "5", "--rates", "1", "-2.5", "--out=x", default=default
+    )
+    expected = Options(
+        files=(Path("a"), Path("b")),
+        out="x",
+        rates=(1.0, -2.5),
+        value=Part(start="one", train=False),
+        flat=Flat(per_document=5, length=(3, 4)),
+    )
+    assert found == expected
+    # Without a default it is the class's own that stays.
+    assert read("--value.no-train").value == Part(start="zero", train=False)
+
+
+def test_underscores_and_none_are_read_as_well() -> None:
+    default = Options(files=(), workers=3)
+    assert read("--per_document", "7", "--workers", "None", default=default).flat.per_document == 7
+    assert read("--workers", "None", default=default).workers is None
+    assert read(default=default).workers == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workers", "x"], "--workers x is not allowed: give a whole number; see --help for what is allowed."),
+        (["--workers", "1.5"], "--workers 1.5 is not allowed: give a whole number; see --help for what is allowed."),
+        (["--length", "1", "x"], "--length x is not allowed: give a whole number; see --help for what is allowed."),
+        (
+            ["--length", "1"],
+            "Missing value for argument '--length'. Expected 2 values; see --help for what is allowed.",
+        ),
+        (["--rates", "1", "x"], "--rates x is not allowed: give a number; see --help for what is allowed."),
+        (
+            ["--value.start", "two"],
+            "--value.start two is not allowed: give one of zero, one; see --help for what is allowed.",
+        ),
+        (["--value.strat", "one"], "Unrecognized options: --value.strat; did you mean --value.start?"),
+        (["--zzzz"], "Unrecognized options: --zzzz; see --help for what is allowed."),
+        (["--value.train=no"], "Unrecognized options: no; see --help for what is allowed."),
+    ],
+)
+def test_what_cannot_be_read_is_one_sentence(words: list[str], said: str) -> None:
+    with pytest.raises(InputError) as error:
+        read(*words)
+    assert str(error.value) == said
+
+
+def test_help_has_every_option_its_default_and_its_description(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        read("--help", default=Options(files=(), out="there"))
+    assert not stop.value.code
+    printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    for text in ("--value.start", "Where it starts. [choices: zero, one] [default: zero]", "--value.no-train", "FILES"):
+        assert text in printed
+    for text in ("--per-document INT", "Where to. [default: there]", "examples: topicscope try"):
+        assert text in printed
+
+
+def test_a_verb_is_called_with_the_options_that_it_takes() -> None:
+    def verb(out: str, *, workers: int | None, report: Any = None) -> tuple[Any, ...]:
+        return out, workers, report
+
+    assert call(verb, read("--workers", "2"), report="bar") == ("here", 2, "bar")
+    assert call(verb, read("--workers", "2"), workers=5) == ("here", 5, None)
