@@ -214,5 +214,8 @@ def test_a_measurement_keeps_an_interval_given_from_outside() -> None:
 
 def test_torch_is_left_with_the_threads_it_had() -> None:
     before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
     experiment_module.run_experiment(experiment(), (0,))
-    assert torch.get_num_threads() == before
+    left = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert left == before + 1
