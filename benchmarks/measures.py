@@ -19,14 +19,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.probing.ground import prepare_ground
-from topicscope.probing.models import HuggingFaceModel, find_model
+from topicscope.probing.models import HuggingFaceModel, Loading, find_model, load_model
 from topicscope.probing.passes import attention_sums, places
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
-from topicscope.probing.statistics.attention import PairAccumulator, PairPlan, passage_pairs
+from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.study import CPU_BATCH, find_target
+from topicscope.probing.study import CPU_BATCH, prepare_study
 from topicscope.text.corpora import open_corpus
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
@@ -56,7 +55,7 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     labelling = Labelling(topic[:, None] == np.arange(TOPICS))
     texts = [np.where(draw.random(LENGTH) < 0.4, draw.integers(WORDS, size=LENGTH), -1) for _ in range(passages)]
     attentions = [draw.random((LAYERS, HEADS, LENGTH, LENGTH)).astype(np.float32) for _ in range(passages)]
-    accumulator = PairAccumulator(PairPlan((labelling,)), LAYERS, HEADS)
+    accumulator = PairAccumulator((labelling,), LAYERS, HEADS)
     began = time.process_time()
     for attention, words in zip(attentions, texts, strict=True):
         accumulator.add(passage_pairs(list(attention), words), 0)
@@ -64,7 +63,7 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     began = time.process_time()
     slow = attention_by_loop(attentions[0], texts[0].tolist(), topic.tolist())
     loop = time.process_time() - began
-    first = PairAccumulator(PairPlan((labelling,)), LAYERS, HEADS)
+    first = PairAccumulator((labelling,), LAYERS, HEADS)
     first.add(passage_pairs(list(attentions[0]), texts[0]), 0)
     sums = first.result().articles.sums[0, 0]
     worst = max(abs(sums[kind, layer, head] / total - 1) for (layer, head, kind), (total, _) in slow.items())
@@ -120,16 +119,14 @@ def compare_forward(passages: int = 64) -> None:
     torch.set_num_threads(1)
     machine = Machine(device="cpu", workers=1)
     settings = ProbeSettings(topics=TopicOptions(iterations=20))
-    target = find_target(find_model("minilm"), settings, machine)
+    model, tokenizer = load_model(find_model("minilm"), Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
-        ground = prepare_ground(
-            open_corpus("wiki-sample"), target.tokenizer, target.length, settings, Path(folder), workers=1
-        )
-        chosen = ground.chosen[:: len(ground.chosen) // passages][:passages].tolist()
-        texts = [np.array(ground.passages[place]) for place in chosen]
-        words = [places(ground.passages.whole_tokens(place), ground.plan.tokens) for place in chosen]
-        articles = [int(ground.passages.articles[place]) for place in chosen]
-    model, plan = target.model(), ground.plan.pair_plan()
+        study = prepare_study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
+        chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()
+        texts = [np.array(study.passages[place]) for place in chosen]
+        words = [places(study.passages.whole_tokens(place), study.plan.tokens) for place in chosen]
+        articles = [int(study.passages.articles[place]) for place in chosen]
+    plan = study.plan
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)
     timed = Timed(model)
     began = time.process_time()

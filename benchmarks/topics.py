@@ -13,7 +13,7 @@ from gensim.models import LdaModel
 
 from topicscope.probing.topics import (
     Bags,
-    TopicSettings,
+    LdaSettings,
     coherence,
     collect_bags,
     diversity,
@@ -81,7 +81,7 @@ def halves() -> tuple[Bags, Bags]:
 
 
 def gibbs(bags: Bags, iterations: int) -> Callable[[], np.ndarray]:
-    settings = TopicSettings(topics=TOPICS, iterations=iterations, coherence=False)
+    settings = LdaSettings(topics=TOPICS, iterations=iterations, coherence=False)
     return lambda: fit_lda(bags, settings, 0).topic_word
 
 

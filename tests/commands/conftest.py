@@ -1,3 +1,12 @@
+"""A small registry of claims, and a small probe that is there already.
+
+What they need of torch is imported where it is used: some commands load none.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from support.small_registry import SMALL
@@ -25,3 +34,47 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ):
         monkeypatch.setattr(experiment, name, count)
     return trained
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a corpus of three topics and two models that share a tokenizer."""
+    from support.small_probe import WORDS
+    from support.tiny_models import save_tiny, save_tokenizer
+
+    folder = tmp_path_factory.mktemp("tiny")
+    draw = np.random.default_rng(0)
+    topics = np.array_split(np.array(WORDS), 3)
+    # Each document has words of two topics, so that passages have pairs of both kinds.
+    pools = [np.concatenate([topics[first], topics[first - 1]]) for first in draw.integers(3, size=40)]
+    lines = [" ".join(draw.choice(pool, size=60)) for pool in pools]
+    (folder / "corpus.txt").write_text("\n".join(lines) + "\n")
+    for kind in ("bert", "gpt2"):
+        save_tiny(kind, folder / kind)
+        save_tokenizer(folder / kind, WORDS)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def probed(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a probe of three models: to be copied, not written to."""
+    from support.small_probe import run
+
+    out = tmp_path_factory.mktemp("out") / "probe"
+    with pytest.MonkeyPatch.context() as patch:
+        # Small shards, so that there are several.
+        patch.setattr("topicscope.probing.study.PASSAGES", 16)
+        assert run(tiny, out, str(tiny / "bert"), f"random:{tiny / 'bert'}", str(tiny / "gpt2"), "--json") == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def finished(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A module's own copy of it."""
+    return shutil.copytree(probed, tmp_path_factory.mktemp("finished") / "probe")
+
+
+@pytest.fixture
+def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time of a small probe: they are drawn where they are looked at."""
+    monkeypatch.setattr("topicscope.commands.probe.draw", lambda *_: [])

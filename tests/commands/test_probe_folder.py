@@ -1,15 +1,28 @@
-"""The folder of a study: one process at a time, and one set of settings once something is measured."""
+"""The folder of a study: one process and one set of settings, topics from elsewhere, and what is found again."""
 
 import contextlib
+import csv
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from support.page_material import CORPUS_ROW
+from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
+from support.tiny_models import save_tiny, save_tokenizer
+from topicscope import scale
+from topicscope.cli import main
 from topicscope.commands.folders import locked
 from topicscope.commands.probe import ProbeFolder, probe
 from topicscope.errors import InputError
+from topicscope.probing import study
+from topicscope.probing.models import HuggingFaceModel
+from topicscope.probing.study import check_fitted_text, fitted_on
+from topicscope.probing.topics import FittedTopics
+from topicscope.text.corpora import open_corpus
+from topicscope.text.tokens import Passages
 
 
 def measured(folder: ProbeFolder, settings: dict[str, int]) -> None:
@@ -78,3 +91,265 @@ def test_without_a_model_nothing_is_made(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No model is given"):
         probe([], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    calls: list[int] = []
+    attention = HuggingFaceModel.attention
+
+    def counted(self: HuggingFaceModel, passages: Any) -> Any:
+        calls.append(len(passages))
+        return attention(self, passages)
+
+    monkeypatch.setattr(HuggingFaceModel, "attention", counted)
+    monkeypatch.setattr(study, "PASSAGES", 16)
+    return calls
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_nothing_is_measured_twice(
+    finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = count_calls(monkeypatch)
+    before = (finished / "probe.json").read_bytes()
+    assert run(tiny, finished, str(tiny / "bert"), "--json") == 0
+    assert not calls
+    # Of one model only, but the folder keeps the others.
+    assert {row["model"] for row in json.loads(capsys.readouterr().out)} == {str(tiny / "bert")}
+    assert sorted(map(str, json.loads(before))) == sorted(map(str, rows(finished)))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_lost_shard_alone_is_measured_again(finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = count_calls(monkeypatch)
+    measured = finished / "work" / "measured"
+    shards = sorted(measured.glob("*bert-attention-1-*.bin"))
+    content = shards[0].read_bytes()
+    shards[0].write_bytes(content[:-1])
+    for summary in measured.glob("*summary*"):
+        summary.unlink()
+    before = rows(finished)
+    models = [str(tiny / "bert"), f"random:{tiny / 'bert'}", str(tiny / "gpt2")]
+    assert run(tiny, finished, *models) == 0
+    assert sum(calls) == 16
+    assert shards[0].read_bytes() == content
+    assert sorted(map(str, before)) == sorted(map(str, rows(finished)))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_another_version_of_a_library_measures_anew(
+    finished: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = count_calls(monkeypatch)
+    before = rows(finished)
+    assert run(tiny, finished, str(tiny / "bert")) == 0
+    assert not calls, "the control: nothing is measured with the same libraries"
+    versions = scale.versions()
+    monkeypatch.setattr(scale, "versions", lambda: versions | {"torch": "0.1"})
+    assert run(tiny, finished, str(tiny / "bert")) == 0
+    assert sum(calls) == before[0]["passages"]
+    assert sorted(map(str, before)) == sorted(map(str, rows(finished)))
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_new_weights_in_a_folder_are_measured_in_the_same_process(tiny: Path, tmp_path: Path) -> None:
+    def cosine(model: Path, out: str) -> float:
+        assert run(tiny, tmp_path / "out" / out, str(model), "--fits", "1") == 0
+        return float(rows(tmp_path / "out" / out)[0]["cosine"]["same"])
+
+    for name, seed in (("model", 3), ("other", 9)):
+        save_tiny("bert", tmp_path / name, seed=seed)
+        save_tokenizer(tmp_path / name, WORDS)
+    expected = cosine(tmp_path / "other", "other")
+    before = cosine(tmp_path / "model", "model")
+    save_tiny("bert", tmp_path / "model", seed=9)
+    assert cosine(tmp_path / "model", "model") == expected != before
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_corpus_that_changed_is_refused_in_the_same_folder(
+    finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_bytes((tiny / "corpus.txt").read_bytes())
+    given = ["probe", str(tiny / "bert"), "--corpus", str(corpus), "--out", str(tmp_path / "out"), *SMALL]
+    assert main(given) == 0
+    assert main(given) == 0, "the control: the same corpus is taken"
+    before = rows(tmp_path / "out")
+    # The content counts in rows, wherever it is.
+    assert {row["corpus_digest"] for row in [*before, *rows(finished)]} == {open_corpus(str(corpus)).digest}
+    corpus.write_text(corpus.read_text() + "frog toad lizard\n")
+    given[1] = str(tiny / "gpt2")
+    capsys.readouterr()
+    assert main(given) == 2
+    assert f"holds a study of other settings (text.corpus {corpus} (" in " ".join(capsys.readouterr().err.split())
+    assert rows(tmp_path / "out") == before
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_topics_of_two_passage_lengths_are_kept_apart(tiny: Path, tmp_path: Path) -> None:
+    save_tiny("bert", tmp_path / "short", max_position_embeddings=14)
+    save_tokenizer(tmp_path / "short", WORDS)
+    out = tmp_path / "out"
+    kept: list[dict[str, set[tuple[str, ...]]]] = []
+    for model in (tiny / "bert", tmp_path / "short"):
+        assert run(tiny, out, str(model), "--fits", "1") == 0
+        with (out / "topics.csv").open() as file:
+            table = list(csv.DictReader(file))
+        kept.append({})
+        for row in table:
+            kept[-1].setdefault(row["length"], set()).add(tuple(row.values()))
+    assert [set(each) for each in kept] == [{"18"}, {"18", "12"}]
+    assert kept[0]["18"] == kept[1]["18"]
+    saved = {path.name.rpartition("-")[2]: path / "topics.safetensors" for path in out.glob("topics-*")}
+    assert set(saved) == {"18", "12"}
+    assert saved["18"].read_bytes() != saved["12"].read_bytes()
+    lengths = {(Path(row["model"]).name, row["length"], row["tokenizer"]) for row in rows(out)}
+    [tokenizer] = {each for _, _, each in lengths}
+    assert lengths == {("bert", 18, tokenizer), ("short", 12, tokenizer)}
+
+
+def test_other_settings_in_the_same_folder_are_refused(
+    finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (finished / "probe.json").read_bytes()
+    assert run(tiny, finished, str(tiny / "bert"), "--seed", "1") == 2
+    assert "seed 0 there, 1 here" in capsys.readouterr().err
+    assert (finished / "probe.json").read_bytes() == before
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_a_refused_study_leaves_its_folder_to_the_corrected_one(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.txt").write_text("")
+    options = [*without(SMALL, {"--fits"}), "--fits", "1", "--out", str(tmp_path / "out"), "--json"]
+    assert main(["probe", str(tiny / "bert"), "--corpus", str(tmp_path / "empty.txt"), *options]) == 2
+    corrected = ["probe", str(tiny / "bert"), "--corpus", str(tiny / "corpus.txt"), *options]
+    assert main(corrected) == 0
+    capsys.readouterr()
+    # The control: what is measured belongs to its settings.
+    assert main([*corrected, "--seed", "1"]) == 2
+    assert "seed 0 there, 1 here" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_topics_are_reused_and_own_topics_replace_them(
+    finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [saved] = finished.glob("topics-*")
+    given = [str(tiny / "bert"), "--topics-from", str(saved), "--json"]
+    assert run(tiny, tmp_path / "reused", *given, leave_out=OF_LDA) == 0
+    reused = json.loads(capsys.readouterr().out)
+    [first] = [row for row in rows(finished) if row["model"] == str(tiny / "bert")][:1]
+    assert reused[0]["cosine"]["same"] == first["cosine"]["same"]
+    assert {row["fitted_on"] for row in [*reused, first]} == {"the other half of the articles"}
+    own = tmp_path / "own.csv"
+    names = ("animals", "arts", "science", "war")
+    lines = [f"{word},{names[place % 4]}\n" for place, word in enumerate([*WORDS, "frogs"])]
+    own.write_text("".join(["word,topic\n", *lines]))
+    given = [str(tiny / "bert"), "--word-topics", str(own), "--json"]
+    assert run(tiny, tmp_path / "own", *given, leave_out=(*OF_LDA, "--fractions")) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert {(row["fraction"], row["topics"], row["words"]) for row in found} == {(None, 4, len(WORDS))}
+    assert found[0]["cosine"]["same"] != first["cosine"]["same"]
+    # Nothing is fitted, so that all articles can be measured on.
+    assert {(row["articles"], row["fitted_on"]) for row in found} == {(40, None)}
+    assert first["articles"] == 20
+    assert "splits these words, which are left out: frogs." in " ".join(printed.err.split())
+    with (tmp_path / "own" / "topics.csv").open() as file:
+        listed = {row["word"]: row["topic"] for row in csv.DictReader(file)}
+    assert listed == {word: names[place % 4] for place, word in enumerate(WORDS)}
+    assert "animals" in (tmp_path / "own" / "report.html").read_text()
+    # The control: LDA's topics have numbers.
+    with (tmp_path / "reused" / "topics.csv").open() as file:
+        assert {row["topic"] for row in csv.DictReader(file)} == {"0", "1", "2"}
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_own_words_that_never_meet_in_a_passage_have_similarity_and_no_attention(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "own.csv"
+    own.write_text("word,topic\n" + "".join(f"{word},{place // 2}\n" for place, word in enumerate(WORDS[:6])))
+    notes = []
+    for together in (1, 6):
+        # A document is one passage, with as many of the words.
+        lines = [" ".join([*np.roll(WORDS[:6], place)[:together], *WORDS[10:20]]) for place in range(12)]
+        corpus = tmp_path / f"corpus-{together}.txt"
+        corpus.write_text("\n".join(lines) + "\n")
+        options = ["--corpus", str(corpus), "--word-topics", str(own), "--out", str(tmp_path / corpus.stem), "--json"]
+        assert main(["probe", str(tiny / "bert"), *options, *without(SMALL, {*OF_LDA, "--fractions"})]) == 0
+        first = json.loads(capsys.readouterr().out)[0]
+        assert first["cosine"]["same"] is not None
+        found = (first["attention"], first["top_co_occurring"]["attention"], first["matched"]["attention"])
+        notes.append([each["ratio_note"] for each in found])
+    assert notes[0] == ["no pair to average over"] * 3
+    # The control: in one passage, they attend to each other (few words have no pairs that match).
+    assert "no pair to average over" not in notes[1][:2]
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_own_words_that_the_corpus_lacks_are_named_and_refused_if_it_lacks_all(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, corpus = tmp_path / "own.csv", tmp_path / "corpus.txt"
+    own.write_text("word,topic\n" + "".join(f"{word},{place // 2}\n" for place, word in enumerate(WORDS[:6])))
+    options = ["probe", str(tiny / "bert"), "--corpus", str(corpus), "--word-topics", str(own), "--json"]
+    said = []
+    for there in (0, 4, 6):
+        corpus.write_text((" ".join([*WORDS[:there], *WORDS[10:20]]) + "\n") * 12)
+        out = ["--out", str(tmp_path / f"probe-{there}"), *without(SMALL, {*OF_LDA, "--fractions"})]
+        assert main([*options, *out]) == (0 if there else 2)
+        said.append(capsys.readouterr().err)
+    assert f"none of the words of --word-topics {own} is in a passage of corpus" in said[0]
+    assert said[0].count("\n") == 1
+    note = "2 of 6 words are in no passage that is measured, and have no attention:"
+    assert f"{note} {WORDS[4]}, {WORDS[5]}." in " ".join(said[1].split())
+    # The control: nothing is said where all are there.
+    assert "own topics" not in said[2]
+
+
+def test_topics_fitted_on_what_would_be_measured_are_refused(
+    finished: Path, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [saved] = finished.glob("topics-*")
+    given = [str(tiny / "bert"), "--topics-from", str(saved)]
+    assert run(tiny, tmp_path / "first", *given, "--no-halves", leave_out=OF_LDA) == 2
+    assert "was fitted on one half of the articles, and --no-halves asks for all" in capsys.readouterr().err
+    everything = json.loads((saved / "topics.json").read_text())
+    for fit in everything["fits"]:
+        fit["split"] = False
+    copied = tmp_path / "fitted-on-all"
+    copied.mkdir()
+    (copied / "topics.safetensors").write_bytes((saved / "topics.safetensors").read_bytes())
+    (copied / "topics.json").write_text(json.dumps(everything))
+    given = [str(tiny / "bert"), "--topics-from", str(copied)]
+    assert run(tiny, tmp_path / "second", *given, leave_out=OF_LDA) == 2
+    assert "was fitted on all articles, so that none is left to measure on" in capsys.readouterr().err
+    # The control: with --no-halves, all are measured.
+    assert fitted_text(everything, tiny, copied, halves=False) == "the same articles"
+
+
+def test_topics_of_another_corpus_are_taken_if_no_half_is_promised(finished: Path, tiny: Path) -> None:
+    [saved] = finished.glob("topics-*")
+    about = json.loads((saved / "topics.json").read_text())
+    assert fitted_text(about, tiny, saved, halves=True) == "the other half of the articles"
+    for fit in about["fits"]:
+        fit["corpus"] = "another"
+    assert fitted_text(about, tiny, saved, halves=False) == "another corpus"
+    with pytest.raises(InputError, match="was fitted on another corpus, so no half of this one is known to be new"):
+        fitted_text(about, tiny, saved, halves=True)
+
+
+def fitted_text(about: dict[str, Any], tiny: Path, folder: Path, *, halves: bool) -> str | None:
+    """What rows say that topics with these descriptions were fitted on, if they are not refused."""
+    array = np.zeros((2, 2), dtype=np.float32)
+    tokens = np.arange(2, dtype=np.int32)
+    fits = [FittedTopics(tokens, array, np.ones(2, dtype=np.int64), each) for each in about["fits"]]
+    digest = open_corpus(str(tiny / "corpus.txt")).digest
+    empty = np.zeros(0, dtype=np.int32)
+    passages = Passages(empty, empty.astype(bool), np.zeros(1, dtype=np.int64), empty, "", {"corpus": digest})
+    check_fitted_text(fits, passages, halves=halves, folder=folder)
+    return fitted_on(fits, passages)

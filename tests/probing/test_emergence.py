@@ -13,7 +13,7 @@ from topicscope.model.encoder import Encoder, encoder_weights
 from topicscope.probing.emergence import Emergence
 from topicscope.probing.models import EncoderSubject, HuggingFaceModel, Loading, Subject, find_model
 from topicscope.probing.passes import places
-from topicscope.probing.topics import Labels
+from topicscope.probing.statistics.labelling import Labelling
 from topicscope.training.text import export
 
 SETTINGS = small_text_settings(model={"scale": 0.4, "attention_scale": 0.4})
@@ -35,10 +35,10 @@ def some_emergence(shuffled: bool = False) -> Emergence:
     topic = np.arange(12) % 3
     if shuffled:
         topic = np.random.default_rng(1).permutation(topic)
-    labels = Labels("made up", tokens, np.eye(3, dtype=bool)[topic], None, "one", None)
+    labelling = Labelling(np.eye(3, dtype=bool)[topic], tokens=tokens)
     passages = some_passages()
     return Emergence(
-        labels=labels,
+        labelling=labelling,
         passages=tuple(passages),
         words=tuple(places(passage, tokens) for passage in passages),
         articles=TEXT.articles[:12].astype(np.int64),
@@ -75,7 +75,7 @@ def inside(layers: list[torch.Tensor], passages: Sequence[np.ndarray]) -> np.nda
 
 def slow_attention_ratio(subject: EncoderSubject, emergence: Emergence, layer: int, head: int) -> float:
     """Averages over all pairs of positions, one by one, attention × length / 100."""
-    topic = dict(zip(emergence.labels.tokens.tolist(), emergence.labels.topic.tolist(), strict=True))
+    topic = dict(zip(emergence.labelling.tokens.tolist(), emergence.labelling.topic.tolist(), strict=True))
     same: list[float] = []
     different: list[float] = []
     for passage in emergence.passages:
@@ -96,9 +96,9 @@ def test_measures_are_those_of_loops_over_all_pairs(encoder: Encoder) -> None:
         assert found["attention_by_layer_head"][layer][head]["ratio"] == pytest.approx(expected, rel=1e-5)
         other = slow_attention_ratio(subject, some_emergence(shuffled=True), layer, head)
         assert abs(other - expected) > 1e-3
-    vectors = subject.embedding_layer(emergence.labels.tokens).astype(float)
+    vectors = subject.embedding_layer(emergence.labelling.tokens).astype(float)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    topic = emergence.labels.topic
+    topic = emergence.labelling.topic
     pairs = list(itertools.combinations(range(12), 2))
     same = np.mean([vectors[i] @ vectors[j] for i, j in pairs if topic[i] == topic[j]])
     different = np.mean([vectors[i] @ vectors[j] for i, j in pairs if topic[i] != topic[j]])
@@ -112,7 +112,7 @@ def test_measuring_twice_gives_the_same_and_planted_structure_shows(encoder: Enc
     first = emergence.measure(subject)
     assert emergence.measure(subject) == first
     table = encoder.parameter("embedding").data
-    for word, topic in zip(emergence.labels.tokens, emergence.labels.topic, strict=True):
+    for word, topic in zip(emergence.labelling.tokens, emergence.labelling.topic, strict=True):
         table[word, topic] += 3.0
     planted = emergence.measure(subject)
     assert planted["embedding_matrix"]["difference"] > first["embedding_matrix"]["difference"] + 0.3

@@ -1,4 +1,7 @@
+"""Bags, LDA, labellings, own topics, and the quality of topics."""
+
 import math
+from itertools import permutations
 from pathlib import Path
 from statistics import mean
 
@@ -9,21 +12,34 @@ from hypothesis import strategies as st
 
 from support.planted import planted_bags, planted_passages, word_tokenizer
 from topicscope.errors import InputError
+from topicscope.probing import topics
 from topicscope.probing.topics import (
     Bags,
     FittedTopics,
-    TopicSettings,
+    LdaSettings,
+    coherence,
+    collect_bags,
+    diversity,
     fit_lda,
     fit_topics,
-    labels,
+    label_words,
+    load_bags,
     load_topics,
+    overlap,
     quality,
+    read_own_topics,
+    sample,
     save_topics,
+    stability,
+    stop_word_list,
+    top_words,
     words_per_topic,
 )
 from topicscope.scale import versions
+from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokens import Passages
 
-PLANTED = TopicSettings(topics=4, iterations=60, coherence=False)
+PLANTED = LdaSettings(topics=4, iterations=60, coherence=False)
 
 
 def fabricated(topic_word: np.ndarray, tokens: np.ndarray | None = None) -> FittedTopics:
@@ -62,36 +78,36 @@ def test_labels_equal_a_loop_over_words_and_topics(seed: int, fraction: float) -
     for topic in range(3):
         for word in sorted(range(12), key=lambda word: (-topic_word[topic, word], word))[:count]:
             expected.setdefault(2 * word, set()).add(topic)
-    several = labels(fitted, fraction, "several")
+    several = label_words(fitted, fraction, "several")
     found = {t: set(np.flatnonzero(row)) for t, row in zip(several.tokens.tolist(), several.membership, strict=True)}
     assert found == expected
     best = {token: max(topics, key=lambda t: (topic_word[t, token // 2], -t)) for token, topics in expected.items()}
     if set(best.values()) == {0, 1, 2}:
-        one = labels(fitted, fraction, "one")
+        one = label_words(fitted, fraction, "one")
         assert dict(zip(one.tokens.tolist(), one.topic.tolist(), strict=True)) == best
         assert one.name == f"{fraction:g}/one/seed3"
     else:
         with pytest.raises(InputError, match="has no word of its own"):
-            labels(fitted, fraction, "one")
+            label_words(fitted, fraction, "one")
 
 
 def test_a_word_likeliest_in_a_topic_that_does_not_keep_it_stays_where_it_is_kept() -> None:
     # Word 0 is likeliest in topic 0 and kept there; word 2 is kept by topic 1 though likelier in topic 0.
     topic_word = np.array([[0.4, 0.3, 0.25, 0.05], [0.1, 0.1, 0.2, 0.6]])
-    found = labels(fabricated(topic_word), 0.25, "one")
+    found = label_words(fabricated(topic_word), 0.25, "one")
     assert dict(zip(found.tokens.tolist(), found.topic.tolist(), strict=True)) == {0: 0, 2: 0, 4: 1, 6: 1}
 
 
 def test_an_empty_topic_and_fractions_without_pairs_are_refused() -> None:
     twice = np.array([[0.4, 0.3, 0.2, 0.1], [0.3, 0.29, 0.21, 0.2]])
-    assert labels(fabricated(twice), 0.25, "several").words == 2
+    assert label_words(fabricated(twice), 0.25, "several").words == 2
     with pytest.raises(InputError, match=r"Topic 1 of LDA's seed 3 has no word of its own at fraction = 0\.25"):
-        labels(fabricated(twice), 0.25, "one")
+        label_words(fabricated(twice), 0.25, "one")
     with pytest.raises(InputError, match=r"one word a topic, so no pair: give 0\.25 or more"):
-        labels(fabricated(twice), 0.2, "several")
+        label_words(fabricated(twice), 0.2, "several")
     for fraction in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="give a number between 0 and 1"):
-            labels(fabricated(twice), fraction, "one")
+            label_words(fabricated(twice), fraction, "one")
 
 
 def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
@@ -113,7 +129,7 @@ def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp
     [fitted] = fit_topics(passages, tokenizer, PLANTED, folder=tmp_path / "fits")
     assert recovered(fitted, 8) == 1
     for split, chosen in ((True, passages.for_topics), (False, np.arange(len(passages)))):
-        once = TopicSettings(topics=4, iterations=1, coherence=False, split=split)
+        once = LdaSettings(topics=4, iterations=1, coherence=False, split=split)
         [one] = fit_topics(passages, tokenizer, once, folder=tmp_path / "fits")
         whole = [passages.whole_tokens(passage) for passage in chosen.tolist()]
         assert one.description["words_fitted"] == np.isin(np.concatenate(whole), one.tokens).sum()
@@ -122,7 +138,7 @@ def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp
 
 def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    twice = TopicSettings(topics=4, iterations=20, seeds=(0, 5))
+    twice = LdaSettings(topics=4, iterations=20, seeds=(0, 5))
     fits = fit_topics(passages, tokenizer, twice, folder=tmp_path / "fits")
     assert [one.seed for one in fits] == [0, 5]
     assert set(quality(fits)) == {"c_npmi", "c_v", "diversity", "log_likelihood_per_word", "stability"}
@@ -142,9 +158,9 @@ def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeyp
 
 def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    once, fitted = TopicSettings(topics=4, iterations=1, coherence=False), []
+    once, fitted = LdaSettings(topics=4, iterations=1, coherence=False), []
 
-    def counted(bags: Bags, settings: TopicSettings, seed: int) -> FittedTopics:
+    def counted(bags: Bags, settings: LdaSettings, seed: int) -> FittedTopics:
         fitted.append(seed)
         return fit_lda(bags, settings, seed)
 
@@ -160,7 +176,7 @@ def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_fits_in_several_processes_equal_those_in_one(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    three = TopicSettings(topics=4, iterations=20, seeds=(0, 1, 2), coherence=False)
+    three = LdaSettings(topics=4, iterations=20, seeds=(0, 1, 2), coherence=False)
     alone = fit_topics(passages, tokenizer, three, folder=tmp_path / "one")
     together = fit_topics(passages, tokenizer, three, folder=tmp_path / "two", workers=2)
     assert all((a.topic_word == b.topic_word).all() for a, b in zip(alone, together, strict=True))
@@ -169,12 +185,172 @@ def test_fits_in_several_processes_equal_those_in_one(tmp_path: Path) -> None:
 def test_fewer_words_than_topics_are_refused(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text", documents=20)
     with pytest.raises(InputError, match="topics = 40 is not allowed with 32 words"):
-        fit_topics(passages, tokenizer, TopicSettings(topics=40), folder=tmp_path)
+        fit_topics(passages, tokenizer, LdaSettings(topics=40), folder=tmp_path)
+
+
+def collected(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray, most: int = 10**9) -> Bags:
+    return collect_bags(
+        passages,
+        tokenizer,
+        chosen=chosen,
+        most_tokens=most,
+        stop_words=stop_word_list("gensim"),
+        shortest=3,
+        generator=np.random.default_rng(0),
+    )
+
+
+def brute_force(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray) -> list[list[int]]:
+    documents = []
+    for passage in chosen.tolist():
+        kept = []
+        for place in range(passages.offsets[passage], passages.offsets[passage + 1]):
+            word = tokenizer.engine.id_to_token(int(passages.tokens[place]))
+            if passages.whole[place] and word not in {"the", "[UNK]"} and len(word) >= 3:
+                kept.append(int(passages.tokens[place]))
+        documents.append(kept)
+    return documents
+
+
+def test_bags_hold_whole_words_that_are_no_stop_words_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passages, tokenizer = planted_passages(tmp_path, documents=15)
+    chosen = passages.for_topics
+    expected = brute_force(passages, tokenizer, chosen)
+    monkeypatch.setattr(topics, "BLOCK", 4)
+    bags = collected(passages, tokenizer, chosen)
+    found = [
+        bags.tokens[bags.words[first:last]].tolist()
+        for first, last in zip(bags.offsets, bags.offsets[1:], strict=False)
+    ]
+    assert found == expected
+    assert [bag.tolist() for bag in bags.documents()] == [
+        np.searchsorted(bags.tokens, kept).tolist() for kept in expected if kept
+    ]
+    assert bags.counts.tolist() == [sum(document.count(token) for document in expected) for token in bags.tokens]
+    # Whole words only: the passages have more tokens of these than the bags.
+    assert np.isin(passages.tokens, bags.tokens).sum() > len(
+        collected(passages, tokenizer, np.arange(len(passages))).words
+    )
+    bags.save(tmp_path / "bags")
+    assert load_bags(tmp_path / "bags").digest == bags.digest
+
+
+def test_a_sample_has_at_most_the_stated_tokens_and_is_drawn_at_random() -> None:
+    chosen, lengths = np.arange(100) * 2, np.full(100, 7)
+    assert sample(chosen, lengths, 700, generator=np.random.default_rng(0)).tolist() == chosen.tolist()
+    drawn = [sample(chosen, lengths, 350, generator=np.random.default_rng(seed)) for seed in range(200)]
+    assert all(len(one) == 50 and (np.diff(one) > 0).all() and np.isin(one, chosen).all() for one in drawn)
+    often = np.bincount(np.concatenate(drawn) // 2, minlength=100)
+    # Each passage is in half of the samples, to five standard errors.
+    assert (abs(often - 100) < 5 * 50**0.5).all()
+    assert (often != 100).any()
+
+
+def test_stop_words_come_from_gensim_or_a_file(tmp_path: Path) -> None:
+    assert {"the", "however"} <= stop_word_list("gensim")
+    assert stop_word_list("none") == frozenset()
+    (tmp_path / "words").write_text("Frog\n\n toad \n")
+    assert stop_word_list(str(tmp_path / "words")) == {"frog", "toad"}
+    with pytest.raises(InputError, match="cannot be read: give gensim, none, or a UTF-8 file"):
+        stop_word_list(str(tmp_path / "missing"))
+
+
+TOKENIZER = word_tokenizer(3, 3)
+
+
+def written(folder: Path, *rows: str) -> Path:
+    path = folder / "topics.csv"
+    path.write_text("\n".join(("word,topic", *rows)), encoding="utf-8-sig")
+    return path
+
+
+def test_own_topics_label_the_words_that_are_kept_whole(tmp_path: Path) -> None:
+    own, split_words = read_own_topics(
+        written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second"), TOKENIZER
+    )
+    assert own.topic_names == ("first", "second")
+    assert own.tokens.tolist() == [TOKENIZER.token(word) for word in ("aax", "abx", "bax", "bbx")]
+    assert own.topic.tolist() == [0, 0, 1, 1]
+    assert split_words == ["aaxs"]
+    assert (own.assignment, own.name) == ("one", "own/one")
+
+
+def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
+    own, _ = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), TOKENIZER)
+    assert own.membership.tolist() == [[True, True], [False, True]]
+    assert own.assignment == "several"
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"topics": 1}, {"iterations": 0}, {"seeds": ()}, {"seeds": (1, 1)}, {"seeds": (-1,)}, {"most_tokens": 0}]
+    ("rows", "message"),
+    [
+        (["aax,first", "abx,first", "xxs,second"], 'Topic "second" of .* has no word that the tokenizer'),
+        (["aax,first", "abx,first"], "has 1 topic: give two or more"),
+        (["aax,first", "bax,second"], "has no topic with two words"),
+        (["aax,first", "abx,"], "line 3, has no topic"),
+        (["aax,first", "abx"], "line 3, has no topic"),
+        ([",first"], "line 2, has no word"),
+        ([], "has 0 topics"),
+        (['"aax,first'], "cannot be read"),
+    ],
 )
-def test_settings_refuse_what_cannot_be_fitted(wrong: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="is not allowed"):
-        TopicSettings(**wrong)  # type: ignore[arg-type]
+def test_own_topics_that_say_nothing_are_refused(tmp_path: Path, rows: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_own_topics(written(tmp_path, *rows), TOKENIZER)
+
+
+def test_files_that_are_no_such_table_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "topics.csv"
+    with pytest.raises(InputError, match="cannot be read"):
+        read_own_topics(path, TOKENIZER)
+    path.write_text("token;topic\nfrog;1\n")
+    with pytest.raises(InputError, match="has the columns token;topic: give a CSV file with word and topic"):
+        read_own_topics(path, TOKENIZER)
+    path.write_bytes(b"word,topic\n\xff,1\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        read_own_topics(path, TOKENIZER)
+
+
+def test_top_words_are_the_likeliest_first_of_equals_first() -> None:
+    assert top_words(np.array([[0.1, 0.4, 0.1, 0.4]]), 3).tolist() == [[1, 3, 0]]
+
+
+def test_diversity_is_the_share_of_distinct_top_words() -> None:
+    assert diversity(np.array([[0, 1], [2, 3]])) == 1
+    assert diversity(np.array([[0, 1], [1, 0]])) == 0.5
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(0, 10_000))
+def test_stability_is_the_mean_jaccard_index_of_the_best_matching(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    one, other = (np.array([draw.choice(9, 3, replace=False) for _ in range(4)]) for _ in range(2))
+    jaccard = [[len({*a} & {*b}) / len({*a} | {*b}) for b in other.tolist()] for a in one.tolist()]
+    assert np.allclose(overlap(one, other), jaccard)
+    best = max(sum(jaccard[i][j] for i, j in enumerate(order)) / 4 for order in permutations(range(4)))
+    assert np.isclose(stability([one, other]), best)  # type: ignore[arg-type]
+
+
+def test_stability_is_one_for_reordered_topics_and_less_for_others() -> None:
+    top = np.arange(12).reshape(4, 3)
+    assert stability([top, top[::-1, ::-1], top]) == 1
+    assert stability([top, (top + 1) % 12]) == 0.5
+    assert stability([top]) is None
+
+
+def test_words_that_occur_together_are_coherent_and_mixed_ones_are_not() -> None:
+    bags = planted_bags(topics=3, words=10, documents=60, length=40)
+    true = np.arange(30).reshape(3, 10)
+    of_true, of_mixed = (coherence(top, bags.documents(), 30) for top in (true, true.T.reshape(3, 10)))
+    assert of_true["c_v"] > of_mixed["c_v"] + 0.2
+    assert of_true["c_npmi"] > of_mixed["c_npmi"] + 0.2
+
+
+def test_topics_with_words_that_never_occur_have_no_coherence_and_spoil_no_mean() -> None:
+    bags = planted_bags(topics=3, words=10, documents=60, length=40)
+    true = np.arange(30).reshape(3, 10)
+    missing = true.copy()
+    missing[2, 4:] = np.arange(30, 36)
+    found = coherence(missing, bags.documents(), 36)
+    assert np.isfinite(list(found.values())).all()
+    assert np.isclose(found["c_npmi"], coherence(true[:2], bags.documents(), 36)["c_npmi"])

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.probing.topics import Labels
+from topicscope.probing.statistics.labelling import Labelling
 
 
 class PlantedModel:
@@ -52,7 +52,7 @@ class PlantedModel:
         return list(found)
 
 
-def planted_labels(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labels:
+def planted_labelling(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labelling:
     """All tokens with their own topics."""
     membership = topic[:, None] == np.arange(topic.max() + 1)
-    return Labels(f"planted/{seed}", np.arange(len(topic)), membership, 0.1, "one", seed)
+    return Labelling(membership, name=f"planted/{seed}", fraction=0.1, assignment="one", seed=seed)

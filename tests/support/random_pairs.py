@@ -1,6 +1,7 @@
-"""Passages of random words, and how wide an interval is, for tests of measures over pairs."""
+"""Passages of random words, how wide an interval is, whether p is uniform: for tests of measures over pairs."""
 
 import numpy as np
+from scipy import stats
 
 from topicscope.probing.statistics.matching import MatchedSimilarity
 from topicscope.probing.statistics.resampling import Contrast
@@ -17,3 +18,14 @@ def width(found: Contrast | MatchedSimilarity) -> float:
     assert found.difference_low is not None
     assert found.difference_high is not None
     return found.difference_high - found.difference_low
+
+
+def check_uniform(p_values: np.ndarray, permutations: int) -> None:
+    """Kolmogorov and Smirnov's distance to the uniform grid 1/(B + 1), …, 1, and its control."""
+    grid = np.arange(1, permutations + 2) / (permutations + 1)
+    distance = max(abs((p_values <= each + 1e-9).mean() - each) for each in grid)
+    limit = float(stats.kstwobign.isf(1e-4)) / np.sqrt(len(p_values))
+    assert distance < limit
+    # The control: p-values that are smaller by a third are told apart.
+    wrong = p_values**1.5
+    assert max(abs((wrong <= each + 1e-9).mean() - each) for each in grid) > (limit if len(wrong) >= 400 else 0.1)

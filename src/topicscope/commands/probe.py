@@ -174,7 +174,6 @@ def probe(
     folder = ProbeFolder(out)
     folder.check()
     _check_files(settings)
-    from topicscope.probing.ground import corpus_row, topic_rows
     from topicscope.probing.study import measure_models
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.page import write_report
@@ -199,15 +198,15 @@ def probe(
             rows = [row for one in finished for row in one.rows]
             # After every model: what is finished is kept if the next one fails.
             folder.write(rows)
-        grounds = list({id(each.ground): each.ground for each in finished}.values())
-        folder.write_topics([row for ground in grounds for row in topic_rows(ground)])
-        corpora = [corpus_row(ground) for ground in grounds]
+        studies = list(dict.fromkeys(each.study for each in finished))
+        folder.write_topics([row for study in studies for row in study.topic_rows()])
+        corpora = [study.corpus_row() for study in studies]
         folder.write_corpora(corpora)
-        for ground in grounds:
-            if ground.fits:
-                kept = out / f"topics-{ground.name}"
+        for study in studies:
+            if study.fits:
+                kept = out / f"topics-{study.name}"
                 kept.mkdir(exist_ok=True)
-                save_topics(ground.fits, kept)
+                save_topics(study.fits, kept)
         folder.write_words([_word_map(each) for each in finished])
         if report:
             report(0, 1, "figures and page")
@@ -228,14 +227,13 @@ def _check_files(settings: ProbeSettings) -> None:
 
 
 def _place(finished: "Finished", models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:
-    source = finished.target.source
-    return models.index(source.name), revisions.index(source.revision) if revisions else 0
+    model = finished.model
+    return models.index(model.name), revisions.index(model.revision) if revisions else 0
 
 
 def _word_map(finished: "Finished") -> Row:
-    source, shown = finished.target.source, finished.shown
-    name = f"{source.name} {source.revision}".strip()
-    return {"model": name, "words": list(shown.words), "cosine": shown.cosines.tolist()}
+    shown = finished.shown
+    return {"model": finished.model.title, "words": list(shown.words), "cosine": shown.cosines.tolist()}
 
 
 class ProbeFolder:

@@ -15,11 +15,11 @@ from topicscope.errors import InputError
 from topicscope.probing.models import EncoderSubject
 from topicscope.probing.passes import places
 from topicscope.probing.rows import plain
-from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, PairPlan, passage_pairs
+from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.topics import Labels, TopicSettings, fit_topics, labels
+from topicscope.probing.topics import LdaSettings, fit_topics, label_words
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextTopics
 from topicscope.text.tokenizers import Tokenizer
@@ -33,7 +33,7 @@ BATCH = 32
 class Emergence:
     """What is measured at every step: labelled words, and passages with the words in them."""
 
-    labels: Labels
+    labelling: Labelling
     passages: tuple[Int[np.ndarray, " _"], ...]
     words: tuple[Int[np.ndarray, " _"], ...]
     """Which labelled word each position of the passage is, −1 for none."""
@@ -48,22 +48,20 @@ class Emergence:
 
     def _embeddings(self, subject: EncoderSubject) -> dict[str, Any]:
         """Cosine similarity of all pairs of labelled words: in the embedding matrix and after the embedding layer."""
-        labelling = Labelling(self.labels.membership)
         draw = generator(self.seed, Purpose.BOOTSTRAP)
-        weights = TopicWeights.draw(labelling, self.replicates, generator=draw)
+        weights = TopicWeights.draw(self.labelling, self.replicates, generator=draw)
         vectors = {
-            "matrix": subject.embedding_matrix()[self.labels.tokens],
-            "layer": subject.embedding_layer(self.labels.tokens),
+            "matrix": subject.embedding_matrix()[self.labelling.tokens],
+            "layer": subject.embedding_layer(self.labelling.tokens),
         }
         found = {}
         for name, each in vectors.items():
-            averages = pair_averages(prepared(each, "cosine"), labelling, weights)
+            averages = pair_averages(prepared(each, "cosine"), self.labelling, weights)
             found[f"embedding_{name}"] = asdict(contrast(averages.same, averages.different))
         return found
 
     def _attention(self, subject: EncoderSubject) -> dict[str, Any]:
-        plan = PairPlan((Labelling(self.labels.membership),))
-        accumulator = PairAccumulator(plan, subject.layers, subject.heads)
+        accumulator = PairAccumulator((self.labelling,), subject.layers, subject.heads)
         for first in range(0, len(self.passages), BATCH):
             batch = slice(first, first + BATCH)
             attention = [layer.numpy() for layer in subject.attention(self.passages[batch])]
@@ -89,11 +87,11 @@ def _contrast(averages: Float[np.ndarray, "replicate class"]) -> dict[str, Any]:
 
 def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTopics, folder: Path) -> Emergence:
     """Fit topics (found again in the folder) and choose the passages to measure on."""
-    fitting = TopicSettings(topics=settings.count, iterations=settings.iterations, coherence=False)
+    fitting = LdaSettings(topics=settings.count, iterations=settings.iterations, coherence=False)
     [fitted] = fit_topics(passages, tokenizer, fitting, folder=folder)
     # ⌊f V⌋ + 1 words are kept of V.
     fraction = min((settings.words - 0.5) / len(fitted.tokens), 0.99)
-    chosen = labels(fitted, fraction, "one")
+    chosen = label_words(fitted, fraction, "one")
     candidates = passages.for_measures
     if not len(candidates):
         raise InputError(
@@ -103,7 +101,7 @@ def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTo
     draw = generator(0, Purpose.MEASURE)
     drawn = np.sort(draw.permutation(candidates)[: settings.passages])
     return Emergence(
-        labels=chosen,
+        labelling=chosen,
         passages=tuple(np.asarray(passages[place]) for place in drawn.tolist()),
         words=tuple(places(passages.whole_tokens(place), chosen.tokens) for place in drawn.tolist()),
         articles=passages.articles[drawn].astype(np.int64),

@@ -1,15 +1,22 @@
-"""Where a model's files are: a name of the Hugging Face hub, a folder, or the packaged default, as one folder.
+"""Models that can be probed: where their files are, how they are loaded, what the probe asks of them.
 
-No file of a model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows
-them; a model that brings code of its own is refused.
+:class:`Subject` is all that the rest of the probe knows of a model: word embeddings and attention.
+:class:`HuggingFaceModel` offers it for every architecture of transformers, by the models' common interface alone
+(``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
+(layers, heads, whether attention is causal, the longest input) is found by running the model once.
+:class:`EncoderSubject` is our own encoder while it trains.
+
+A model is named by the Hugging Face hub, a folder, or the packaged default; its files are one folder. No file of a
+model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows them; a model
+that brings code of its own is refused.
 """
 
 import hashlib
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Protocol, runtime_checkable
@@ -23,26 +30,66 @@ from topicscope.errors import InputError
 from topicscope.model.encoder import Encoder
 from topicscope.probing.settings import Device, Precision
 from topicscope.text import hub
-from topicscope.text.tokenizers import MINILM, UNTRAINED, Tokenizer, model_source
+from topicscope.text.tokenizers import MINILM, UNTRAINED, Tokenizer, load_tokenizer, model_source
 
 INSTALL = 'pip install "topicscope[language]"'
-
-
 # What is fetched of a repository: settings, vocabularies, and weights of one kind.
 FILES = ("*.json", "*.txt", "*.model")
-
-
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
-
-
-SAFE_WEIGHTS = "*.safetensors"
-
-
-PICKLED_WEIGHTS = "*.bin"
-
-
+SAFE_WEIGHTS, PICKLED_WEIGHTS = "*.safetensors", "*.bin"
 # As transformers names them: other files, such as training_args.bin, are pickles too.
 PICKLED_MODEL = "pytorch_model*.bin"
+# Words per batch where embeddings are taken one word at a time.
+WORDS_AT_ONCE = 2_048
+# Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
+SPARE_POSITIONS = 8
+# The tokens that a tokenizer puts before and after a text.
+Special = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """A model that can be probed."""
+
+    @property
+    def name(self) -> str:
+        """What rows of results call it."""
+
+    @property
+    def revision(self) -> str:
+        """Which checkpoint of it; empty if there is one only."""
+
+    @property
+    def layers(self) -> int:
+        """Layers with attention."""
+
+    @property
+    def heads(self) -> int:
+        """Heads a layer."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position sees itself and earlier ones only."""
+
+    @property
+    def first(self) -> int:
+        """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
+
+    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
+        """The word-embedding matrix, a row a token."""
+
+    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
+        """The embedding layer's output for an input that is this one token, without special tokens.
+
+        So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
+        """
+
+    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+        """Attention among content tokens, layer by layer: what the model put around them is cut away.
+
+        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are its own, n_b its length; the rest is
+        padding's and means nothing.
+        """
 
 
 @dataclass(frozen=True)
@@ -99,13 +146,6 @@ def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Sou
     return Source(name, revision, folder, untrained, pickled)
 
 
-def special_tokens(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The tokens that the tokenizer puts before and after a text."""
-    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
-    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
-    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
-
-
 def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
     if name == MINILM and revision:
         raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
@@ -151,18 +191,6 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
         ) from None
 
 
-def check_tokenizer(source: Source) -> None:
-    """Refuse a model without a tokenizer: transformers would make an empty one up."""
-    if not _has_tokenizer(source.tokenizer_folder):
-        raise InputError(
-            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
-        )
-
-
-def _has_tokenizer(folder: Path) -> bool:
-    return any(path.is_file() for pattern in TOKENIZERS for path in folder.glob(pattern))
-
-
 def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
     """Whether weights must come from a pickle; refused unless allowed."""
     if any(folder.glob(SAFE_WEIGHTS)):
@@ -177,90 +205,6 @@ def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
             "with --allow-bin if you trust their source."
         )
     return True
-
-
-def check_architecture(source: Source) -> None:
-    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
-    try:
-        from transformers import CONFIG_MAPPING
-    except ImportError:
-        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
-    try:
-        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
-    kind = settings.get("model_type") if isinstance(settings, dict) else None
-    if kind in CONFIG_MAPPING:
-        return
-    if isinstance(settings, dict) and "auto_map" in settings:
-        raise InputError(
-            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
-            "of transformers."
-        )
-    raise InputError(
-        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
-    )
-
-
-# What the probe measures: anything that offers word embeddings and attention.
-#
-# :class:`Subject` is all that the rest of the probe knows of a model. :class:`HuggingFaceModel` offers it for every
-# architecture of transformers, by the models' common interface alone (``get_input_embeddings``, ``get_encoder``,
-# ``output_attentions``, ``output_hidden_states``); what else must be known (layers, heads, whether attention is causal,
-# the longest input) is found by running the model once.
-
-
-# Words per batch where embeddings are taken one word at a time.
-WORDS_AT_ONCE = 2_048
-
-
-# Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
-SPARE_POSITIONS = 8
-
-
-@runtime_checkable
-class Subject(Protocol):
-    """A model that can be probed."""
-
-    @property
-    def name(self) -> str:
-        """What rows of results call it."""
-
-    @property
-    def revision(self) -> str:
-        """Which checkpoint of it; empty if there is one only."""
-
-    @property
-    def layers(self) -> int:
-        """Layers with attention."""
-
-    @property
-    def heads(self) -> int:
-        """Heads a layer."""
-
-    @property
-    def causal(self) -> bool:
-        """Whether a position sees itself and earlier ones only."""
-
-    @property
-    def first(self) -> int:
-        """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
-
-    def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
-        """The word-embedding matrix, a row a token."""
-
-    def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
-        """The embedding layer's output for an input that is this one token, without special tokens.
-
-        So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
-        """
-
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
-        """Attention among content tokens, layer by layer: what the model put around them is cut away.
-
-        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are its own, n_b its length; the rest is
-        padding's and means nothing.
-        """
 
 
 @dataclass(frozen=True)
@@ -287,26 +231,88 @@ class Shape:
     """The longest sequence it took, at most the one asked for."""
 
 
+def load_model(source: Source, loading: Loading) -> tuple["HuggingFaceModel", Tokenizer]:
+    """Load a model and its tokenizer, so that whatever is wrong with them is said before anything is measured.
+
+    The tokenizer may allow less than the length asked for.
+    """
+    check_architecture(source)
+    if not _has_tokenizer(source.tokenizer_folder):
+        # transformers would make an empty one up.
+        raise InputError(
+            f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
+        )
+    tokenizer = load_tokenizer(str(source.tokenizer_folder))
+    longest = min(loading.length, tokenizer.longest or loading.length)
+    return HuggingFaceModel(source, _special_tokens(tokenizer), replace(loading, length=longest)), tokenizer
+
+
+def _special_tokens(tokenizer: Tokenizer) -> Special:
+    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
+    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    return any(path.is_file() for pattern in TOKENIZERS for path in folder.glob(pattern))
+
+
+def check_architecture(source: Source) -> None:
+    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
+    try:
+        from transformers import CONFIG_MAPPING
+    except ImportError:
+        raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
+    try:
+        settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
+    kind = settings.get("model_type") if isinstance(settings, dict) else None
+    if kind in CONFIG_MAPPING:
+        return
+    if isinstance(settings, dict) and "auto_map" in settings:
+        raise InputError(
+            f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
+            "of transformers."
+        )
+    raise InputError(
+        f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
+    )
+
+
 class HuggingFaceModel:
-    """Any encoder or decoder of transformers, or the encoder of an encoder-decoder."""
+    """Any encoder or decoder of transformers, or the encoder of an encoder-decoder.
+
+    Small, for it is sent to other processes: its network is loaded where it is first run, and kept until another is.
+    """
 
     def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
         """``special``: the tokens that the tokenizer puts before and after a text."""
         check_architecture(source)
+        self.source, self.loading = source, loading
         self.name, self.revision = source.name, source.revision
         self._before, self._after = list(special[0]), list(special[1])
-        self._network = _load(source, loading)
-        shape = _try(self._network, source.name, loading.length)
+        shape = self._loaded[1]
         self.layers, self.heads, self.causal = shape.layers, shape.heads, shape.causal
         self.length = shape.length - len(self._before) - len(self._after)
         """Content tokens that fit into a sequence."""
         self.first = int(self.causal and not self._before)
-        self._device = device_named(loading.device)
-        self._network.to(self._device)
+
+    @property
+    def title(self) -> str:
+        """For people: name and checkpoint."""
+        return f"{self.name} {self.revision}".strip()
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What determines its embeddings and attention."""
+        seed = self.loading.seed if self.source.untrained else None
+        special = [self._before, self._after]
+        return {"model": self.source.digest, "dtype": self.loading.dtype, "seed": seed, "special": special}
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """See :class:`Subject`. ALBERT and ELECTRA have a narrower matrix than their layers, projected afterwards."""
-        return _to_numpy(self._network.get_input_embeddings().weight)
+        return _to_numpy(self._loaded[0].get_input_embeddings().weight)
 
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         """See :class:`Subject`."""
@@ -317,7 +323,7 @@ class HuggingFaceModel:
     def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
         """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
-        tokens, inside = _padded(sequences, _padding(self._network))
+        tokens, inside = _padded(sequences, _padding(self._loaded[0]))
         output = self._run(torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
         content = slice(len(self._before), len(self._before) + max(map(len, passages)))
         found = (layer[:, :, content, content] for layer in output.attentions)
@@ -326,7 +332,23 @@ class HuggingFaceModel:
     def _run(
         self, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
     ) -> Any:
-        return _forward(self._network, tokens.to(self._device), inside.to(self._device), **wanted)
+        device = device_named(self.loading.device)
+        return _forward(self._loaded[0], tokens.to(device), inside.to(device), **wanted)
+
+    @property
+    def _loaded(self) -> tuple[Any, Shape]:
+        return load_network(self.source, self.source.digest, self.loading)
+
+
+@lru_cache(maxsize=1)
+def load_network(source: Source, digest: str, loading: Loading) -> tuple[Any, Shape]:
+    """The network and what a run of it shows, kept until another is asked for, or other weights in its folder."""
+    network = _load(source, loading)
+    # Results are kept under the digest, which may be older than the files: a worker loads them later.
+    if model_digest(source) != digest:
+        raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
+    shape = _try(network, source.name, loading.length)
+    return network.to(device_named(loading.device)), shape
 
 
 def _load(source: Source, loading: Loading) -> Any:
@@ -470,12 +492,9 @@ def _to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
 
 
-# Our own encoder as a subject of the probe: embeddings and attention of its current weights, while it trains.
-
-
 @dataclass(frozen=True, eq=False)
 class EncoderSubject:
-    """See ``probe.models.Subject``; any of the encoder's switches may be off."""
+    """Our own encoder with its current weights, while it trains; any of its switches may be off."""
 
     encoder: Encoder
     before: int
@@ -517,7 +536,7 @@ class EncoderSubject:
 
     @torch.no_grad()
     def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
-        """See :class:`topicscope.probing.models.Subject`."""
+        """See :class:`Subject`."""
         lengths = np.array([len(passage) for passage in passages])
         longest = int(lengths.max())
         found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))

@@ -1,4 +1,10 @@
-"""What one pass over the passages measures: all labellings over one vocabulary, as a file that every worker reads."""
+"""A pass of passages through a model: the plan of what is measured, and shards whose attention is reduced to sums.
+
+A plan has all labellings over one vocabulary; it is a file that every worker reads. A shard is some passages, run
+through a model once, their attention reduced to sums before the next batch. Which passages a shard has is fixed by the
+settings, never by who measures it; so a study that was stopped goes on with the shards that are missing, and the sums
+are the same to the bit however many workers there are.
+"""
 
 import hashlib
 import json
@@ -15,34 +21,31 @@ from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
-from topicscope.probing.models import HuggingFaceModel, Loading, Source, Subject, model_digest
-from topicscope.probing.statistics.attention import (
-    PairAccumulator,
-    PairPlan,
-    PermutedLabels,
-    ShardSums,
-    passage_pairs,
-    restore_shard,
-    shard_bytes,
-)
+from topicscope.probing.models import HuggingFaceModel, Subject
+from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import Strata, co_occurrence_strata
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import frequency_strata, stratified_orders
-from topicscope.probing.topics import Labels
 from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import open_passages
 
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
 WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
+# Passages per shard: some ten seconds of a small model on one core, so that little is lost when one is stopped.
+PASSAGES = 256
+# What a plan's file says of a labelling.
+DESCRIBED = ("name", "fraction", "assignment", "seed")
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """Labellings, what the words' pairs are matched on, and the permutations of the test over heads."""
 
-    labels: tuple[Labels, ...]
+    labellings: tuple[Labelling, ...]
+    """Over one vocabulary: every word that has a topic in some of them."""
+
     frequency: Float[np.ndarray, " word"]
     """How often each word of the vocabulary is in the measured passages."""
 
@@ -52,20 +55,23 @@ class Plan:
     permutations: int
     seed: int
 
-    @cached_property
+    @property
     def tokens(self) -> Int[np.ndarray, " word"]:
-        """The vocabulary: every word that has a topic in some labelling, ascending."""
-        return vocabulary(self.labels)
+        """The vocabulary."""
+        return self.labellings[0].tokens
 
     @cached_property
-    def labellings(self) -> tuple[Labelling, ...]:
-        """The labels over the vocabulary."""
-        return tuple(over_vocabulary(each, self.tokens) for each in self.labels)
+    def groups(self) -> list[tuple[int, ...]]:
+        """Labellings of one threshold and assignment, a place for each LDA seed, the tested one first."""
+        found: dict[tuple[object, str], list[int]] = {}
+        for place, each in enumerate(self.labellings):
+            found.setdefault((each.fraction, each.assignment), []).append(place)
+        return [tuple(places) for places in found.values()]
 
     @cached_property
     def tested(self) -> tuple[int, ...]:
         """Labellings of the first LDA seed: those that are permuted."""
-        return tuple(place for place, each in enumerate(self.labels) if each.seed == self.labels[0].seed)
+        return tuple(place for place, each in enumerate(self.labellings) if each.seed == self.labellings[0].seed)
 
     def strata(self, labelling: int) -> Int[np.ndarray, " word"]:
         """Words of like frequency among those that a labelling keeps, equally many a stratum; −1 for the others."""
@@ -87,28 +93,28 @@ class Plan:
     @cached_property
     def attention_strata(self) -> tuple[Strata, ...]:
         """What attention is matched on beside distance, for each labelling."""
-        return tuple(self.pair_strata(place, ATTENTION_FREQUENCY_LEVELS) for place in range(len(self.labels)))
+        return tuple(self.pair_strata(place, ATTENTION_FREQUENCY_LEVELS) for place in range(len(self.labellings)))
 
     def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
         """Permutations of a labelling's words within strata of frequency, always the same."""
         draw = generator(self.seed, Purpose.MEASURE, labelling, permutations)
         return stratified_orders(self.labellings[labelling], self.strata(labelling), permutations, generator=draw)
 
-    def pair_plan(self) -> PairPlan:
-        """As the pass over the passages takes it."""
-        permuted = (
+    @cached_property
+    def permuted(self) -> tuple[PermutedLabels, ...]:
+        """The tested labellings with permuted words, for the test over heads."""
+        return tuple(
             PermutedLabels(self.labellings[place], self.orders(place, self.permutations), self.strata(place))
             for place in self.tested
         )
-        return PairPlan(self.labellings, tuple(permuted), self.attention_strata)
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file, labels' own settings among its metadata."""
+        """As a safetensors file, what else there is to say of labellings among its metadata."""
         arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
-        for place, each in enumerate(self.labels):
-            arrays |= {f"tokens.{place}": each.tokens, f"membership.{place}": each.membership}
-        names = [[each.name, each.fraction, each.assignment, each.seed] for each in self.labels]
-        about = {"labels": names, "permutations": self.permutations, "seed": self.seed}
+        arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
+        arrays["tokens"] = self.tokens
+        names = [{name: getattr(each, name) for name in DESCRIBED} for each in self.labellings]
+        about = {"labellings": names, "permutations": self.permutations, "seed": self.seed}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
         return save(contiguous, metadata={"about": json.dumps(about)})
 
@@ -118,13 +124,13 @@ class Plan:
         arrays = load(content)
         length = int.from_bytes(content[:8], "little")
         about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
-        labels = tuple(
-            Labels(name, arrays[f"tokens.{place}"], arrays[f"membership.{place}"], fraction, assignment, seed)
-            for place, (name, fraction, assignment, seed) in enumerate(about["labels"])
+        labellings = tuple(
+            Labelling(arrays[f"membership.{place}"], tokens=arrays["tokens"], **each)
+            for place, each in enumerate(about["labellings"])
         )
         size = len(arrays["frequency"])
         pairs = PairTable(size, arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
-        return cls(labels, arrays["frequency"], pairs, about["permutations"], about["seed"])
+        return cls(labellings, arrays["frequency"], pairs, about["permutations"], about["seed"])
 
     def write(self, folder: Path) -> Path:
         """Write it under the name of its content."""
@@ -136,113 +142,44 @@ class Plan:
         return path
 
 
-def vocabulary(labels: Sequence[Labels]) -> Int[np.ndarray, " word"]:
-    """Every word that has a topic in some labelling, ascending."""
-    return np.unique(np.concatenate([each.tokens for each in labels])).astype(np.int64)
-
-
-def over_vocabulary(labels: Labels, tokens: Int[np.ndarray, " word"]) -> Labelling:
-    """Labels over a vocabulary that includes their words; the others have no topic."""
-    membership = np.zeros((len(tokens), labels.membership.shape[1]), dtype=bool)
-    membership[np.searchsorted(tokens, labels.tokens)] = labels.membership
-    return Labelling(membership)
-
-
 def places(tokens: Int[np.ndarray, " position"], words: Int[np.ndarray, " word"]) -> Int[np.ndarray, " position"]:
     """Where each token is in the vocabulary, −1 if it is not."""
     found = np.minimum(np.searchsorted(words, tokens), len(words) - 1)
     return np.where(words[found] == tokens, found, -1)
 
 
-# A shard: some passages run through a model once, their attention reduced to sums before the next batch.
-#
-# Which passages a shard has is fixed by the settings, never by who measures it; so a study that was stopped goes on
-# with
-# the shards that are missing, and the sums are the same to the bit however many workers there are.
-
-
-# Passages a shard: some ten seconds of a small model on one core, so that little is lost when one is stopped.
-PASSAGES = 256
-
-
 @dataclass(frozen=True)
 class Shard:
     """All that a worker needs to measure some passages: small, for it is sent to another process."""
 
-    source: Source
-    special: tuple[tuple[int, ...], tuple[int, ...]]
-    loading: Loading
+    model: HuggingFaceModel
     passages: Path
     plan: Path
     chosen: tuple[int, ...]
     """Which of the passages."""
 
     batch: int
-    """Tokens a batch."""
-
-
-@dataclass(frozen=True, eq=False)
-class ShardResult:
-    """Sums over a shard's pairs, and how much attention of a causal model sinks into its first token."""
-
-    sums: ShardSums
-    sunk: Float[np.ndarray, "layer head"]
-    """Sum over queries of what they give to none of the measured positions."""
-
-    queries: int
-    """How many queries that sum is over; 0 for a model that is not causal."""
-
-    def to_bytes(self) -> bytes:
-        """As a file."""
-        rest = save({"sunk": np.ascontiguousarray(self.sunk), "queries": np.array([self.queries])})
-        sums = shard_bytes(self.sums)
-        return json.dumps([len(rest)]).encode() + b"\n" + rest + sums
-
-    @classmethod
-    def restore(cls, content: bytes) -> "ShardResult":
-        """What ``to_bytes`` wrote."""
-        head, _, body = content.partition(b"\n")
-        (size,) = json.loads(head)
-        rest = load(body[:size])
-        return cls(restore_shard(body[size:]), rest["sunk"], int(rest["queries"][0]))
+    """Tokens per batch."""
 
 
 def measure_shard(shard: Shard) -> bytes:
     """Measure one shard, in whatever process; model, passages and plan stay loaded for the next."""
-    subject = load_model(shard.source, shard.special, shard.loading)
-    passages = open_passages(shard.passages)
-    plan, pair_plan = _plan(shard.plan)
-    result = attention_sums(
-        subject,
+    passages, plan = open_passages(shard.passages), read_plan(shard.plan)
+    sums = attention_sums(
+        shard.model,
         [passages[place] for place in shard.chosen],
         [places(passages.whole_tokens(place), plan.tokens) for place in shard.chosen],
         [int(passages.articles[place]) for place in shard.chosen],
-        plan=pair_plan,
+        plan=plan,
         batch=shard.batch,
     )
-    return result.to_bytes()
-
-
-def load_model(source: Source, special: tuple[tuple[int, ...], tuple[int, ...]], loading: Loading) -> HuggingFaceModel:
-    """The model, kept until another is asked for, or the same with other weights in its folder."""
-    return _load_model(source, source.digest, special, loading)
+    return sums.to_bytes()
 
 
 @lru_cache(maxsize=1)
-def _load_model(
-    source: Source, digest: str, special: tuple[tuple[int, ...], tuple[int, ...]], loading: Loading
-) -> HuggingFaceModel:
-    model = HuggingFaceModel(source, special, loading)
-    # Results are kept under the digest, which may be older than the files: a worker loads them later.
-    if model_digest(source) != digest:
-        raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
-    return model
-
-
-@lru_cache(maxsize=1)
-def _plan(path: Path) -> tuple[Plan, PairPlan]:
-    plan = Plan.restore(path.read_bytes())
-    return plan, plan.pair_plan()
+def read_plan(path: Path) -> Plan:
+    """The plan of a file, kept until another is asked for."""
+    return Plan.restore(path.read_bytes())
 
 
 def attention_sums(
@@ -251,9 +188,9 @@ def attention_sums(
     words: Sequence[Int[np.ndarray, " _"]],
     articles: Sequence[int],
     *,
-    plan: PairPlan,
+    plan: Plan,
     batch: int,
-) -> ShardResult:
+) -> ShardSums:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
     words: of each passage's tokens, the place in the plan's vocabulary, −1 for other tokens.
@@ -261,16 +198,17 @@ def attention_sums(
     Passages go through the model shortest first, so that little is padding; the order of the sums is that one, whatever
     the batch.
     """
-    accumulator = PairAccumulator(plan, subject.layers, subject.heads)
-    sunk, queries = np.zeros((subject.layers, subject.heads)), 0
+    accumulator = PairAccumulator(
+        plan.labellings, subject.layers, subject.heads, permuted=plan.permuted, strata=plan.attention_strata
+    )
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
     for place, attention in _attentions(subject, passages, order, batch):
         pairs = passage_pairs(attention, words[place], causal=subject.causal, skip=subject.first)
         accumulator.add(pairs, articles[place])
         if subject.causal:
-            sunk += sunk_attention(attention, subject.first)
-            queries += len(passages[place]) - subject.first
-    return ShardResult(accumulator.result(), sunk, queries)
+            accumulator.sunk += sunk_attention(attention, subject.first)
+            accumulator.queries += len(passages[place]) - subject.first
+    return accumulator.result()
 
 
 def sunk_attention(

@@ -1,11 +1,15 @@
-"""Similarity of embeddings within and between topics, over all LDA seeds of one threshold and assignment."""
+"""Numbers with intervals and tests, by threshold and assignment: what rows of probe.json are made of.
+
+Embeddings: similarity within and between topics, as a piece of work of its own. Attention: all shards of a model added
+up, then its contrasts, those of its heads, and the matched comparison. Both average over the LDA seeds of one threshold
+and assignment.
+"""
 
 import json
 import math
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +17,16 @@ import numpy as np
 from jaxtyping import Float, Int
 from safetensors.numpy import load_file
 
-from topicscope.probing.passes import WORD_FREQUENCY_LEVELS, Plan, ShardResult
+from topicscope.probing.passes import WORD_FREQUENCY_LEVELS, Plan, read_plan
 from topicscope.probing.settings import MeasureSettings
-from topicscope.probing.statistics.attention import AttentionReplicates, PermutedSums, head_tests, model_test
+from topicscope.probing.statistics.attention import (
+    AttentionReplicates,
+    PermutedSums,
+    ShardSums,
+    head_tests,
+    model_test,
+)
+from topicscope.probing.statistics.cooccurrence import compare_top_pairs
 from topicscope.probing.statistics.labelling import (
     DIFFERENT_TOPIC,
     SAME_TOPIC,
@@ -39,7 +50,6 @@ from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.resampling import SeedDraws, contrast
 from topicscope.probing.statistics.similarity import (
     Kind,
-    Placements,
     auc_replicates,
     averages_of,
     placements,
@@ -49,10 +59,12 @@ from topicscope.probing.statistics.similarity import (
 from topicscope.randomness import Purpose, generator
 
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
-
-
 # Similarities of words held at once.
 PRODUCTS = 40_000_000
+# Groups of labellings summed up at once: permutations wait for memory more than for a processor.
+THREADS = 2
+# Shards' tables of pairs that are held before they are put together.
+MERGED = 8
 
 
 @dataclass(frozen=True)
@@ -80,17 +92,13 @@ class Variant:
 
 
 Measured = tuple[Variant, Kind]
-
-
 VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer") for centred in (False, True))
-
-
 MEASURED: tuple[Measured, ...] = tuple((variant, kind) for variant in VARIANTS for kind in KINDS)
 
 
 def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
     """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
-    plan, vectors = _plan(task.plan), load_file(task.vectors)
+    plan, vectors = read_plan(task.plan), load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
     # The same draws for all seeds and variants: what differs between variants is the similarity alone.
     draw = generator(task.seed, Purpose.BOOTSTRAP, 0, task.labellings[0])
@@ -98,8 +106,7 @@ def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
     of_seeds = [
         _measure_seed(vectors, plan, task, number, draws.weights(each)) for number, each in enumerate(labellings)
     ]
-    draw = generator(task.seed, Purpose.MEASURE, task.labellings[0])
-    seeds = SeedDraws.draw(len(labellings), task.replicates, generator=draw)
+    seeds = _seed_draws(task.seed, task.labellings, task.replicates)
     balance = {"co_occurrence": asdict(Balance.mean([each.balance for each in of_seeds]))}
     found = []
     for variant in VARIANTS:
@@ -110,7 +117,7 @@ def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True, eq=False)
-class SeedNumbers:
+class _SeedNumbers:
     """What one LDA seed's labelling gives: numbers themselves first, then their bootstrap replicates."""
 
     same: dict[Measured, Float[np.ndarray, " replicate"]]
@@ -123,7 +130,7 @@ class SeedNumbers:
     balance: Balance
 
 
-def _contrast(seeds: Sequence[SeedNumbers], measured: Measured, draws: SeedDraws) -> dict[str, Any]:
+def _contrast(seeds: Sequence[_SeedNumbers], measured: Measured, draws: SeedDraws) -> dict[str, Any]:
     """The average over LDA seeds."""
     same, different, auc = (
         draws.average(np.stack([getattr(each, name)[measured] for each in seeds]))
@@ -134,42 +141,29 @@ def _contrast(seeds: Sequence[SeedNumbers], measured: Measured, draws: SeedDraws
 
 def _measure_seed(
     vectors: dict[str, np.ndarray], plan: Plan, task: EmbeddingTask, number: int, weights: TopicWeights
-) -> SeedNumbers:
+) -> _SeedNumbers:
     """Exact averages over all pairs of the words that a labelling keeps, with a bootstrap over topics and words."""
     labelling = plan.labellings[task.labellings[number]]
     kept, ready = labelling.among_kept, {each: _ready(vectors, labelling, each) for each in MEASURED}
     words = MatchedWords(labelling, plan.pair_strata(task.labellings[number], WORD_FREQUENCY_LEVELS))
-    pairs = _look_at_pairs(ready, kept, words)
-    averages = averages_of([ready[each] for each in MEASURED], [pairs.same[each] for each in MEASURED], kept, weights)
-    areas = auc_replicates([pairs.placed[each] for each in MEASURED], kept, weights)
-    return SeedNumbers(
+    same, placed, matched = [], [], {}
+    for measured in MEASURED:
+        # A matrix of all pairs of words, which is not kept.
+        products = ready[measured] @ ready[measured].T
+        same.append(products[kept.same_topic_pairs])
+        placed.append(placements(products, kept))
+        if measured[1] == "cosine":
+            matched[measured[0]] = words.averages(products)
+    averages = averages_of([ready[each] for each in MEASURED], same, kept, weights)
+    areas = auc_replicates(placed, kept, weights)
+    return _SeedNumbers(
         same={each: average.same for each, average in zip(MEASURED, averages, strict=True)},
         different={each: average.different for each, average in zip(MEASURED, averages, strict=True)},
         auc=dict(zip(MEASURED, areas, strict=True)),
         p={} if number else _p_values(ready, kept, plan.strata(task.labellings[0])[labelling.kept], task),
-        matched=pairs.matched,
+        matched=matched,
         balance=matched_word_co_occurrence(plan.co_occurrence, labelling, words),
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Pairs:
-    """What is taken of the similarities of all pairs of words, a matrix that is not kept."""
-
-    same: dict[Measured, Float[np.ndarray, " pair"]]
-    placed: dict[Measured, Placements]
-    matched: dict[Variant, Matched]
-
-
-def _look_at_pairs(ready: dict[Measured, np.ndarray], kept: Labelling, words: MatchedWords) -> _Pairs:
-    found = _Pairs({}, {}, {})
-    for measured in MEASURED:
-        products = ready[measured] @ ready[measured].T
-        found.same[measured] = products[kept.same_topic_pairs]
-        found.placed[measured] = placements(products, kept)
-        if measured[1] == "cosine":
-            found.matched[measured[0]] = words.averages(products)
-    return found
 
 
 def _ready(vectors: dict[str, np.ndarray], labelling: Labelling, measured: Measured) -> Float[np.ndarray, "word width"]:
@@ -192,22 +186,6 @@ def _p_values(
     return dict(zip(MEASURED, found, strict=True))
 
 
-@lru_cache(maxsize=1)
-def _plan(path: Path) -> Plan:
-    return Plan.restore(path.read_bytes())
-
-
-# From shards' sums to numbers with intervals: attention of a model by threshold and assignment, and of its heads.
-
-
-# Groups summed up at once: permutations wait for memory more than for a processor.
-THREADS = 2
-
-
-# Shards' tables of pairs that are held before they are put together.
-MERGED = 8
-
-
 @dataclass(eq=False)
 class AttentionTotals:
     """All shards of a model added up, in one order; what is kept does not grow with the corpus."""
@@ -226,31 +204,22 @@ class AttentionTotals:
         tables, sunk, queries = [PairTable.empty(len(plan.tokens))], np.zeros(()), 0
         permuted: list[PermutedSums] = []
         for content in shards:
-            shard = ShardResult.restore(content)
-            replicates.add(shard.sums.articles)
-            tables.append(shard.sums.pairs)
+            shard = ShardSums.restore(content)
+            replicates.add(shard.articles)
+            tables.append(shard.pairs)
             if len(tables) > MERGED:
                 tables = [PairTable.merged(tables)]
-            added = shard.sums.permuted
             permuted = [
                 PermutedSums(old.sums + new.sums, old.counts + new.counts)
-                for old, new in zip(permuted or [_nothing(each) for each in added], added, strict=True)
+                for old, new in zip(permuted or _nothing(shard.permuted), shard.permuted, strict=True)
             ]
             sunk, queries = sunk + shard.sunk, queries + shard.queries
         pairs = PairTable.merged(tables)
         return cls(replicates, pairs.over_bins(), pairs, permuted, sunk, queries)
 
 
-def _nothing(like: PermutedSums) -> PermutedSums:
-    return PermutedSums(np.zeros_like(like.sums), np.zeros_like(like.counts))
-
-
-def groups(plan: Plan) -> list[tuple[int, ...]]:
-    """Labellings of one threshold and assignment, a place for each LDA seed, the tested one first."""
-    found: dict[tuple[object, str], list[int]] = {}
-    for place, each in enumerate(plan.labels):
-        found.setdefault((each.fraction, each.assignment), []).append(place)
-    return [tuple(places) for places in found.values()]
+def _nothing(like: Sequence[PermutedSums]) -> list[PermutedSums]:
+    return [PermutedSums(np.zeros_like(each.sums), np.zeros_like(each.counts)) for each in like]
 
 
 def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> dict[str, Any]:
@@ -258,7 +227,7 @@ def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSett
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
     # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda places: _group(totals, plan, places, settings), groups(plan)))
+        found = list(pool.map(lambda places: _group(totals, plan, places, settings), plan.groups))
     return plain({"sink": sink, "groups": found})
 
 
@@ -266,7 +235,7 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
     replicates, first = totals.replicates, places[0]
     draw = generator(plan.seed, Purpose.PERMUTATION, first)
     p = model_test(totals.pairs, plan.labellings[first], plan.strata(first), settings.permutations, generator=draw)
-    seeds = seed_draws(plan.seed, places, settings.replicates)
+    seeds = _seed_draws(plan.seed, places, settings.replicates)
     averages = np.stack([replicates.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
     attention = contrast(
@@ -335,9 +304,19 @@ def _heads(
     ]
 
 
-def seed_draws(seed: int, places: tuple[int, ...], replicates: int) -> SeedDraws:
-    """The same draws of LDA seeds for every number of a group."""
+def _seed_draws(seed: int, places: Sequence[int], replicates: int) -> SeedDraws:
+    """The same draws of LDA seeds for every number of a group of labellings."""
     return SeedDraws.draw(len(places), replicates, generator=generator(seed, Purpose.MEASURE, places[0]))
+
+
+def top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[dict[str, Any]]:
+    """A row of Table 2 for each variant."""
+    stored = load_file(task.vectors)
+    labellings = [plan.labellings[place] for place in task.labellings]
+    vectors = [[_ready(stored, each, (variant, "cosine")) for each in labellings] for variant in VARIANTS]
+    draw = generator(task.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
+    found = compare_top_pairs(pairs, labellings, vectors, replicates=task.replicates, generator=draw)
+    return [asdict(each) for each in found]
 
 
 def plain(value: Any) -> Any:

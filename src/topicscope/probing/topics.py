@@ -1,4 +1,8 @@
-"""Which words belong to which topics: what every measure of the probe is taken against."""
+"""Topics: LDA on the words of passages by tomotopy, a user's own words and topics, and how good fitted topics are.
+
+LDA sees passages as bags: the words that the tokenizer keeps whole, without stop words. The likeliest words of its
+topics, or those of a CSV file, make a :class:`Labelling`, which every measure of the probe is taken against.
+"""
 
 import csv
 import hashlib
@@ -10,78 +14,33 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int32, Int64
 from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
-from topicscope.errors import InputError, UnreadableError, check_at_least
+from topicscope.errors import InputError, UnreadableError
 from topicscope.files import write_atomically
 from topicscope.probing.settings import Assignment
+from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
 from topicscope.records import FITTED, read_fitted_topics
 from topicscope.scale import Item, Report, code_digest, map_items, versions
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
 
-
-@dataclass(frozen=True, eq=False)
-class Labels:
-    """Words with their topics.
-
-    Two words are of the same topic if they share one; a word with itself is "same word", never "same topic".
-    """
-
-    name: str
-    """For people and for rows of results: ``0.0005/one/seed0``."""
-
-    tokens: Int[np.ndarray, " word"]
-    """The tokenizer's number of each word: distinct, ascending."""
-
-    membership: Bool[np.ndarray, "word topic"]
-    """Whether the word belongs to the topic: one True a row if the assignment is ``one``, at least one if not."""
-
-    fraction: float | None
-    """Ambiguity threshold: words a topic as a fraction of LDA's vocabulary; None for a user's own topics."""
-
-    assignment: Assignment
-    """``one``: each word keeps one topic (Table 1). ``several``: all that it is among the likeliest of (Table 5)."""
-
-    seed: int | None
-    """LDA's seed; None for a user's own topics."""
-
-    topic_names: tuple[str, ...] = ()
-    """Of a user's own topics; LDA's have numbers alone. For people: no number depends on them."""
-
-    def __post_init__(self) -> None:
-        assert (np.diff(self.tokens) > 0).all(), "tokens must be distinct and ascending"
-        topics = self.membership.sum(axis=1)
-        assert (topics == 1).all() if self.assignment == "one" else (topics >= 1).all()
-
-    @property
-    def words(self) -> int:
-        """How many words are labelled."""
-        return len(self.tokens)
-
-    @property
-    def topics(self) -> int:
-        """How many topics have a word."""
-        return int(self.membership.any(axis=0).sum())
-
-    @property
-    def topic(self) -> Int[np.ndarray, " word"]:
-        """Each word's topic, if words have one each."""
-        assert self.assignment == "one", "words have several topics: use membership"
-        return self.membership.argmax(axis=1)
-
-
-# Passages as LDA sees them: words that the tokenizer keeps whole, without stop words, in the order of the text.
-
-
 # Passages looked at together: memory does not grow with the corpus.
 BLOCK = 10_000
+# Words of each topic that are judged, as is common, and by what coherences.
+TOP = 10
+COHERENCES = ("c_npmi", "c_v")
+# Part of a fit's key: code and packages that the same words may come to give other topics, or coherences, with.
+SOURCES = ("probing/topics.py",)
+PACKAGES = ("numpy", "tomotopy", "gensim")
+# Columns of a user's own topics.
+COLUMNS = ("word", "topic")
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,25 +165,228 @@ def _whole_tokens(
     return passages.tokens[places[whole]], passage[whole]
 
 
-# A user's own words and topics, from a CSV file, in place of LDA.
+@dataclass(frozen=True)
+class LdaSettings:
+    """How topics are fitted; ``TopicOptions`` and ``TextTopics`` check what a user gives of it."""
+
+    topics: int = 100
+    """Topics, T."""
+
+    iterations: int = 200
+    """Sweeps of Gibbs sampling."""
+
+    seeds: tuple[int, ...] = (0,)
+    """LDA's seeds: one fit each."""
+
+    most_tokens: int = 20_000_000
+    """Passages drawn have at most so many tokens; tomotopy keeps about 17.5 bytes a word in memory."""
+
+    stop_words: str = "gensim"
+    """Words left out: gensim (the list in its package), none, or a file with one word a line."""
+
+    shortest_word: int = 3
+    """Letters; shorter words are left out."""
+
+    split: bool = True
+    """Fit on one half of the articles, to measure on the other. The paper does not."""
+
+    coherence: bool = True
+    """Measure c_npmi and c_v of each fit."""
 
 
-COLUMNS = ("word", "topic")
+@dataclass(frozen=True, eq=False)
+class FittedTopics:
+    """One fit of LDA."""
+
+    tokens: Int32[np.ndarray, " word"]
+    """The tokenizer's number of each word of LDA's vocabulary, ascending."""
+
+    topic_word: Float32[np.ndarray, "topic word"]
+    """P(word | topic)."""
+
+    counts: Int64[np.ndarray, " word"]
+    """How often each word occurs in what was fitted."""
+
+    description: dict[str, Any]
+    """Seed, log-likelihood a word, coherence, diversity, the tokenizer's and the text's digests."""
+
+    @property
+    def seed(self) -> int:
+        """LDA's."""
+        return self.description["seed"]
+
+    def top_words(self, count: int = 10) -> list[list[int]]:
+        """Tokens of each topic's likeliest words."""
+        return self.tokens[top_words(self.topic_word, count)].tolist()
 
 
-class OwnTopics(NamedTuple):
-    """Labels, and what could not be labelled."""
+@dataclass(frozen=True)
+class _Fit:
+    """A fit to do, as it is sent to a worker."""
 
-    labels: Labels
-    topics: list[str]
-    """Names of the topics, in the order of the labels' columns."""
-
-    split_words: list[str]
-    """Words that the tokenizer does not keep whole: left out."""
+    bags: Path
+    settings: LdaSettings
+    seed: int
 
 
-def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
-    """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics."""
+def fit_topics(
+    passages: Passages,
+    tokenizer: Tokenizer,
+    settings: LdaSettings,
+    *,
+    folder: Path,
+    workers: int = 1,
+    report: Report | None = None,
+) -> list[FittedTopics]:
+    """One fit for each seed, each in a process of its own and on one thread, so that it repeats exactly."""
+    bags = collect_bags(
+        passages,
+        tokenizer,
+        chosen=passages.for_topics if settings.split else np.arange(len(passages)),
+        most_tokens=settings.most_tokens,
+        stop_words=stop_word_list(settings.stop_words),
+        shortest=settings.shortest_word,
+        generator=generator(0, Purpose.DOCUMENTS),
+    )
+    if len(bags.tokens) < settings.topics:
+        raise InputError(
+            f"topics = {settings.topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
+            f'"{tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
+        )
+    _tomotopy()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"bags-{bags.digest}.safetensors"
+    bags.save(path)
+    items = [
+        Item(
+            name=f"topics seed {seed}",
+            key={
+                "what": "topics",
+                "code": code_digest(SOURCES),
+                "packages": {name: versions()[name] for name in PACKAGES},
+                "bags": bags.digest,
+                "settings": asdict(settings) | {"seeds": seed, "stop_words": None, "split": None},
+            },
+            argument=_Fit(path, settings, seed),
+            suffix=".safetensors",
+        )
+        for seed in settings.seeds
+    ]
+    fitted = [_restored(content) for content in map_items(_fit, items, folder=folder, workers=workers, report=report)]
+    about = {
+        "tokenizer": tokenizer.digest,
+        "tokenizer_name": tokenizer.name,
+        "corpus": passages.description["corpus"],
+        "passages": passages.digest,
+        "stop_words": settings.stop_words,
+        "split": settings.split,
+    }
+    return [replace(one, description=one.description | about) for one in fitted]
+
+
+def fit_lda(bags: Bags, settings: LdaSettings, seed: int) -> FittedTopics:
+    """LDA by collapsed Gibbs sampling, on counts of words.
+
+    Dirichlet parameters start at tomotopy's 0.1 (topics of a document; fitted every ten sweeps) and 0.01 (words).
+    """
+    tomotopy = _tomotopy()
+    documents = bags.documents()
+    model = tomotopy.LDAModel(k=settings.topics, seed=seed)
+    for document in documents:
+        model.add_doc([str(word) for word in document.tolist()])
+    model.train(settings.iterations, workers=1)
+    # tomotopy numbers words as they come.
+    order = np.argsort([int(word) for word in model.used_vocabs])
+    topic_word = np.array([model.get_topic_word_dist(topic) for topic in range(settings.topics)], dtype=np.float32)
+    topic_word = np.ascontiguousarray(topic_word[:, order])
+    top = top_words(topic_word)
+    description = {
+        "seed": seed,
+        "topics": settings.topics,
+        "iterations": settings.iterations,
+        "words": len(bags.tokens),
+        "passages_fitted": len(documents),
+        "words_fitted": len(bags.words),
+        "log_likelihood_per_word": float(model.ll_per_word),
+        "diversity": diversity(top),
+    }
+    if settings.coherence:
+        description |= coherence(top, documents, len(bags.tokens))
+    return FittedTopics(bags.tokens, topic_word, bags.counts, description)
+
+
+def _fit(work: _Fit) -> bytes:
+    fitted = fit_lda(load_bags(work.bags), work.settings, work.seed)
+    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
+    return save(arrays, metadata={"description": json.dumps(fitted.description)})
+
+
+def _restored(content: bytes) -> FittedTopics:
+    # The header of a safetensors file: its length in eight bytes, then JSON.
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    return FittedTopics(**load(content), description=json.loads(header["__metadata__"]["description"]))
+
+
+def _tomotopy() -> Any:
+    try:
+        with warnings.catch_warnings():
+            # Where warnings are errors, its own while it loads would make it seem missing.
+            warnings.simplefilter("ignore")
+            import tomotopy
+    except ImportError:
+        raise InputError('Fitting topics needs tomotopy: pip install "topicscope[language]".') from None
+    return tomotopy
+
+
+def words_per_topic(fraction: float, vocabulary: int) -> int:
+    """⌊f·V⌋ + 1, f the ambiguity threshold and V the number of words of LDA's vocabulary (Table 1's first column)."""
+    # As written, not as stored: 0.29 · 100 is 29, though 0.29 is stored as a little less.
+    return math.floor(Fraction(str(fraction)) * vocabulary) + 1
+
+
+def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -> Labelling:
+    """The likeliest words of each topic, ⌊f·V⌋ + 1 of them.
+
+    ``several`` (Table 5): a word has all topics that it is among the likeliest of. ``one`` (Table 1): of these, the one
+    in which it is likeliest.
+    """
+    if not 0 < fraction < 1:
+        raise InputError(f"fraction = {fraction:g} is not allowed: give a number between 0 and 1, such as 0.001.")
+    vocabulary = len(fitted.tokens)
+    count = words_per_topic(fraction, vocabulary)
+    if count < 2:
+        raise InputError(
+            f"fraction = {fraction:g} is not allowed with LDA's {vocabulary:,} words, for it keeps one word a topic, "
+            f"so no pair: give {math.ceil(1e6 / vocabulary) / 1e6:g} or more, or a larger corpus."
+        )
+    likely = np.zeros(fitted.topic_word.shape, dtype=bool)
+    np.put_along_axis(likely, top_words(fitted.topic_word, count), True, axis=1)
+    if assignment == "one":
+        own = np.where(likely, fitted.topic_word, -1.0).argmax(axis=0)
+        likely &= own == np.arange(len(likely))[:, None]
+    empty = np.flatnonzero(~likely.any(axis=1))
+    if len(empty):
+        raise InputError(
+            f"Topic {empty[0]} of LDA's seed {fitted.seed} has no word of its own at fraction = {fraction:g}: "
+            "fit fewer topics, give a larger fraction or a larger corpus."
+        )
+    words = likely.any(axis=0)
+    return Labelling(
+        np.ascontiguousarray(likely[:, words].T),
+        tokens=fitted.tokens[words],
+        name=f"{fraction:g}/{assignment}/seed{fitted.seed}",
+        fraction=fraction,
+        assignment=assignment,
+        seed=fitted.seed,
+    )
+
+
+def read_own_topics(path: Path, tokenizer: Tokenizer) -> tuple[Labelling, list[str]]:
+    """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics.
+
+    Also the words that the tokenizer does not keep whole, which are left out.
+    """
     pairs = read_pairs(path)
     tokens = {word: tokenizer.token(word) for word, _ in pairs}
     topics = list(dict.fromkeys(topic for _, topic in pairs))
@@ -235,17 +397,15 @@ def read_own_topics(path: Path, tokenizer: Tokenizer) -> OwnTopics:
         if token is not None:
             membership[kept.index(token), topics.index(topic)] = True
     _check(path, topics, membership, tokenizer)
-    assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
-    labels = Labels(
-        name=f"own/{assignment}",
+    assignment: Assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
+    labelling = Labelling(
+        membership,
         tokens=np.array(kept, dtype=np.int32),
-        membership=membership,
-        fraction=None,
-        assignment=assignment,  # type: ignore[arg-type]
-        seed=None,
+        name=f"own/{assignment}",
+        assignment=assignment,
         topic_names=tuple(topics),
     )
-    return OwnTopics(labels, topics, sorted(word for word, token in tokens.items() if token is None))
+    return labelling, sorted(word for word, token in tokens.items() if token is None)
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
@@ -286,14 +446,44 @@ def _check(path: Path, topics: list[str], membership: np.ndarray, tokenizer: Tok
         raise InputError(f"{path} has no topic with two words that the tokenizer keeps whole: add words.")
 
 
-# How good fitted topics are: coherence, diversity, and whether other seeds find them again.
+def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
+    """``topics.safetensors`` and ``topics.json``: for other models with the same tokenizer, and for people."""
+    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
+    about = {"fits": [one.description for one in fits], "quality": quality(fits)}
+    write_atomically(folder / "topics.safetensors", save(arrays))
+    write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
-# Words of each topic that are judged, as is common.
-TOP = 10
+def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
+    """What ``save_topics`` wrote; refused if another tokenizer numbered the words."""
+    try:
+        descriptions, arrays = read_fitted_topics(folder)
+    except UnreadableError as error:
+        raise InputError(
+            f"{folder} has no fitted topics that can be read ({Path(str(error.path)).name}: {error.reason}): "
+            f"{error.remedy}."
+        ) from None
+    fits = [
+        FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in FITTED}, description=one)
+        for one in descriptions
+    ]
+    other = next((one.description for one in fits if one.description["tokenizer"] != tokenizer.digest), None)
+    if other:
+        raise InputError(
+            f'The topics in {folder} were fitted with the tokenizer of "{other["tokenizer_name"]}", which is not that '
+            f'of "{tokenizer.name}": fit them anew.'
+        )
+    return fits
 
 
-COHERENCES = ("c_npmi", "c_v")
+def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
+    """Coherence and diversity, each the mean over seeds, and stability over them; None for what was not measured."""
+    kinds = ("c_npmi", "c_v", "diversity", "log_likelihood_per_word")
+    found = {kind: [one.description[kind] for one in fits if kind in one.description] for kind in kinds}
+    means: dict[str, float | None] = {
+        kind: float(np.mean(values)) if values else None for kind, values in found.items()
+    }
+    return means | {"stability": stability([np.array(one.top_words()) for one in fits])}
 
 
 def top_words(topic_word: Float[np.ndarray, "topic word"], count: int = TOP) -> Int[np.ndarray, "topic top"]:
@@ -363,280 +553,3 @@ def _gensim() -> tuple[Any, Any]:
     except ImportError:
         raise InputError('Coherence is measured by gensim: pip install "topicscope[language]".') from None
     return CoherenceModel, Dictionary
-
-
-# LDA on passages, by tomotopy: which words are likeliest in which topic, and the labels that follow.
-
-
-# Part of a fit's key: code and packages that the same words may come to give other topics, or coherences, with.
-SOURCES = ("probing/topics.py",)
-
-
-PACKAGES = ("numpy", "tomotopy", "gensim")
-
-
-@dataclass(frozen=True)
-class TopicSettings:
-    """How topics are fitted."""
-
-    topics: int = 100
-    """Topics, T."""
-
-    iterations: int = 200
-    """Sweeps of Gibbs sampling."""
-
-    seeds: tuple[int, ...] = (0,)
-    """LDA's seeds: one fit each."""
-
-    most_tokens: int = 20_000_000
-    """Passages drawn have at most so many tokens; tomotopy keeps about 17.5 bytes a word in memory."""
-
-    stop_words: str = "gensim"
-    """Words left out: gensim (the list in its package), none, or a file with one word a line."""
-
-    shortest_word: int = 3
-    """Letters; shorter words are left out."""
-
-    split: bool = True
-    """Fit on one half of the articles, to measure on the other. The paper does not."""
-
-    coherence: bool = True
-    """Measure c_npmi and c_v of each fit."""
-
-    def __post_init__(self) -> None:
-        check_at_least("topics", self.topics, 2)
-        check_at_least("iterations", self.iterations, 1)
-        check_at_least("most_tokens", self.most_tokens, 1)
-        check_at_least("shortest_word", self.shortest_word, 1)
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise InputError(f"seeds = {list(self.seeds)} is not allowed: give one or more, all different.")
-        for seed in self.seeds:
-            check_at_least("seeds", seed, 0)
-
-
-@dataclass(frozen=True, eq=False)
-class FittedTopics:
-    """One fit of LDA."""
-
-    tokens: Int32[np.ndarray, " word"]
-    """The tokenizer's number of each word of LDA's vocabulary, ascending."""
-
-    topic_word: Float32[np.ndarray, "topic word"]
-    """P(word | topic)."""
-
-    counts: Int64[np.ndarray, " word"]
-    """How often each word occurs in what was fitted."""
-
-    description: dict[str, Any]
-    """Seed, log-likelihood a word, coherence, diversity, the tokenizer's and the text's digests."""
-
-    @property
-    def seed(self) -> int:
-        """LDA's."""
-        return self.description["seed"]
-
-    def top_words(self, count: int = 10) -> list[list[int]]:
-        """Tokens of each topic's likeliest words."""
-        return self.tokens[top_words(self.topic_word, count)].tolist()
-
-
-@dataclass(frozen=True)
-class _Fit:
-    """A fit to do, as it is sent to a worker."""
-
-    bags: Path
-    settings: TopicSettings
-    seed: int
-
-
-def fit_topics(
-    passages: Passages,
-    tokenizer: Tokenizer,
-    settings: TopicSettings,
-    *,
-    folder: Path,
-    workers: int = 1,
-    report: Report | None = None,
-) -> list[FittedTopics]:
-    """One fit for each seed, each in a process of its own and on one thread, so that it repeats exactly."""
-    bags = collect_bags(
-        passages,
-        tokenizer,
-        chosen=passages.for_topics if settings.split else np.arange(len(passages)),
-        most_tokens=settings.most_tokens,
-        stop_words=stop_word_list(settings.stop_words),
-        shortest=settings.shortest_word,
-        generator=generator(0, Purpose.DOCUMENTS),
-    )
-    if len(bags.tokens) < settings.topics:
-        raise InputError(
-            f"topics = {settings.topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
-            f'"{tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
-        )
-    _tomotopy()
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"bags-{bags.digest}.safetensors"
-    bags.save(path)
-    items = [
-        Item(
-            name=f"topics seed {seed}",
-            key={
-                "what": "topics",
-                "code": code_digest(SOURCES),
-                "packages": {name: versions()[name] for name in PACKAGES},
-                "bags": bags.digest,
-                "settings": asdict(settings) | {"seeds": seed, "stop_words": None, "split": None},
-            },
-            argument=_Fit(path, settings, seed),
-            suffix=".safetensors",
-        )
-        for seed in settings.seeds
-    ]
-    fitted = [_restored(content) for content in map_items(_fit, items, folder=folder, workers=workers, report=report)]
-    about = {
-        "tokenizer": tokenizer.digest,
-        "tokenizer_name": tokenizer.name,
-        "corpus": passages.description["corpus"],
-        "passages": passages.digest,
-        "stop_words": settings.stop_words,
-        "split": settings.split,
-    }
-    return [replace(one, description=one.description | about) for one in fitted]
-
-
-def fit_lda(bags: Bags, settings: TopicSettings, seed: int) -> FittedTopics:
-    """LDA by collapsed Gibbs sampling, on counts of words.
-
-    Dirichlet parameters start at tomotopy's 0.1 (topics of a document; fitted every ten sweeps) and 0.01 (words).
-    """
-    tomotopy = _tomotopy()
-    documents = bags.documents()
-    model = tomotopy.LDAModel(k=settings.topics, seed=seed)
-    for document in documents:
-        model.add_doc([str(word) for word in document.tolist()])
-    model.train(settings.iterations, workers=1)
-    # tomotopy numbers words as they come.
-    order = np.argsort([int(word) for word in model.used_vocabs])
-    topic_word = np.array([model.get_topic_word_dist(topic) for topic in range(settings.topics)], dtype=np.float32)
-    topic_word = np.ascontiguousarray(topic_word[:, order])
-    top = top_words(topic_word)
-    description = {
-        "seed": seed,
-        "topics": settings.topics,
-        "iterations": settings.iterations,
-        "words": len(bags.tokens),
-        "passages_fitted": len(documents),
-        "words_fitted": len(bags.words),
-        "log_likelihood_per_word": float(model.ll_per_word),
-        "diversity": diversity(top),
-    }
-    if settings.coherence:
-        description |= coherence(top, documents, len(bags.tokens))
-    return FittedTopics(bags.tokens, topic_word, bags.counts, description)
-
-
-def words_per_topic(fraction: float, vocabulary: int) -> int:
-    """⌊f·V⌋ + 1, f the ambiguity threshold and V the number of words of LDA's vocabulary (Table 1's first column)."""
-    # As written, not as stored: 0.29 · 100 is 29, though 0.29 is stored as a little less.
-    return math.floor(Fraction(str(fraction)) * vocabulary) + 1
-
-
-def labels(fitted: FittedTopics, fraction: float, assignment: Assignment) -> Labels:
-    """The likeliest words of each topic, ⌊f·V⌋ + 1 of them.
-
-    ``several`` (Table 5): a word has all topics that it is among the likeliest of. ``one`` (Table 1): of these, the one
-    in which it is likeliest.
-    """
-    if not 0 < fraction < 1:
-        raise InputError(f"fraction = {fraction:g} is not allowed: give a number between 0 and 1, such as 0.001.")
-    vocabulary = len(fitted.tokens)
-    count = words_per_topic(fraction, vocabulary)
-    if count < 2:
-        raise InputError(
-            f"fraction = {fraction:g} is not allowed with LDA's {vocabulary:,} words, for it keeps one word a topic, "
-            f"so no pair: give {math.ceil(1e6 / vocabulary) / 1e6:g} or more, or a larger corpus."
-        )
-    likely = np.zeros(fitted.topic_word.shape, dtype=bool)
-    np.put_along_axis(likely, top_words(fitted.topic_word, count), True, axis=1)
-    if assignment == "one":
-        own = np.where(likely, fitted.topic_word, -1.0).argmax(axis=0)
-        likely &= own == np.arange(len(likely))[:, None]
-    empty = np.flatnonzero(~likely.any(axis=1))
-    if len(empty):
-        raise InputError(
-            f"Topic {empty[0]} of LDA's seed {fitted.seed} has no word of its own at fraction = {fraction:g}: "
-            "fit fewer topics, give a larger fraction or a larger corpus."
-        )
-    words = likely.any(axis=0)
-    return Labels(
-        name=f"{fraction:g}/{assignment}/seed{fitted.seed}",
-        tokens=fitted.tokens[words],
-        membership=np.ascontiguousarray(likely[:, words].T),
-        fraction=fraction,
-        assignment=assignment,
-        seed=fitted.seed,
-    )
-
-
-def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
-    """Coherence and diversity, each the mean over seeds, and stability over them; None for what was not measured."""
-    kinds = ("c_npmi", "c_v", "diversity", "log_likelihood_per_word")
-    found = {kind: [one.description[kind] for one in fits if kind in one.description] for kind in kinds}
-    means: dict[str, float | None] = {
-        kind: float(np.mean(values)) if values else None for kind, values in found.items()
-    }
-    return means | {"stability": stability([np.array(one.top_words()) for one in fits])}
-
-
-def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
-    """``topics.safetensors`` and ``topics.json``: for other models with the same tokenizer, and for people."""
-    arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
-    about = {"fits": [one.description for one in fits], "quality": quality(fits)}
-    write_atomically(folder / "topics.safetensors", save(arrays))
-    write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
-
-
-def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
-    """What ``save_topics`` wrote; refused if another tokenizer numbered the words."""
-    try:
-        descriptions, arrays = read_fitted_topics(folder)
-    except UnreadableError as error:
-        raise InputError(
-            f"{folder} has no fitted topics that can be read ({Path(str(error.path)).name}: {error.reason}): "
-            f"{error.remedy}."
-        ) from None
-    fits = [
-        FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in FITTED}, description=one)
-        for one in descriptions
-    ]
-    other = next((one.description for one in fits if one.description["tokenizer"] != tokenizer.digest), None)
-    if other:
-        raise InputError(
-            f'The topics in {folder} were fitted with the tokenizer of "{other["tokenizer_name"]}", which is not that '
-            f'of "{tokenizer.name}": fit them anew.'
-        )
-    return fits
-
-
-def _fit(work: _Fit) -> bytes:
-    fitted = fit_lda(load_bags(work.bags), work.settings, work.seed)
-    arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
-    return save(arrays, metadata={"description": json.dumps(fitted.description)})
-
-
-def _restored(content: bytes) -> FittedTopics:
-    # The header of a safetensors file: its length in eight bytes, then JSON.
-    size = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + size])
-    return FittedTopics(**load(content), description=json.loads(header["__metadata__"]["description"]))
-
-
-def _tomotopy() -> Any:
-    try:
-        with warnings.catch_warnings():
-            # Where warnings are errors, its own while it loads would make it seem missing.
-            warnings.simplefilter("ignore")
-            import tomotopy
-    except ImportError:
-        raise InputError('Fitting topics needs tomotopy: pip install "topicscope[language]".') from None
-    return tomotopy

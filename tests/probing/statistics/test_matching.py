@@ -1,22 +1,38 @@
-"""Strata hold like pairs, and matching removes what it matches on and nothing else."""
+"""Strata hold like pairs, matching removes what it matches on and nothing else, and its tests and intervals hold."""
+
+from typing import cast
 
 import numpy as np
+import pytest
 
-from support.random_pairs import WORDS, random_words
-from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, PairPlan, PassagePairs
+from support.random_pairs import WORDS, check_uniform, random_words, width
+from topicscope.probing.statistics.attention import (
+    AttentionReplicates,
+    PairAccumulator,
+    PassagePairs,
+    ShardSums,
+)
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import (
+    Matched,
+    MatchedSimilarity,
     MatchedWords,
     Strata,
     cells_by_labelling,
     co_occurrence_strata,
+    jackknife_interval,
     matched_averages,
     matched_co_occurrence,
+    matched_similarity,
+    matched_test,
+    matched_without_topics,
     matched_word_co_occurrence,
     quarter_doubling_bins,
+    with_topics,
 )
-from topicscope.probing.statistics.resampling import contrast
+from topicscope.probing.statistics.permutation import frequency_strata, permutation_p, stratified_orders
+from topicscope.probing.statistics.resampling import Contrast, contrast
 
 
 def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
@@ -77,7 +93,7 @@ def matched_ratio(
     words: np.ndarray, attention: np.ndarray, labelling: Labelling, strata: Strata
 ) -> tuple[float | None, float | None]:
     """The interval of the matched ratio, from passages' words and the attention of their pairs of positions."""
-    adding = PairAccumulator(PairPlan((labelling,), strata=(strata,)), 1, 1)
+    adding = PairAccumulator((labelling,), 1, 1, strata=(strata,))
     early, late = np.triu_indices(words.shape[1], k=1)
     for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
         both = directed.sum(axis=0)[:, None, None]
@@ -150,3 +166,341 @@ def test_cells_without_a_match_are_left_out_and_said_so() -> None:
     assert (found.same[0], found.different[0], found.share[0]) == (2.0, 1.0, 3 / 8)
     nothing = matched_averages(np.zeros((1, 2)), np.zeros((1, 2)), np.ones((1, 2)), np.ones((1, 2)))
     assert np.isnan(nothing.same[0])
+
+
+def matched_over(labelling: Labelling, strata: Strata, products: np.ndarray) -> MatchedSimilarity:
+    kept = np.ix_(labelling.kept, labelling.kept)
+    return matched_similarity([MatchedWords(labelling, strata).averages(products[kept])], [labelling])
+
+
+def test_matched_similarity_equals_a_loop_over_pairs() -> None:
+    draw = np.random.default_rng(5)
+    labelling = Labelling(np.eye(3, dtype=bool)[draw.integers(3, size=WORDS)] & (draw.random((WORDS, 1)) < 0.8))
+    vectors = draw.normal(size=(WORDS, 4))
+    products = vectors @ vectors.T
+    stratum = draw.integers(3, size=(WORDS, WORDS))
+    strata = Strata(np.maximum(stratum, stratum.T), 3)
+    cells: dict[int, tuple[list[float], list[float]]] = {each: ([], []) for each in range(3)}
+    for i in range(WORDS):
+        for j in range(i):
+            if labelling.kept[i] and labelling.kept[j]:
+                apart = int(labelling.topic[i] != labelling.topic[j])
+                cells[int(strata.pair_bins[i, j])][apart].append(float(products[i, j]))
+    both = [(same, apart) for same, apart in cells.values() if same and apart]
+    total = sum(len(same) for same, _ in both)
+    found = matched_over(labelling, strata, products)
+    assert found.same == pytest.approx(sum(sum(same) for same, _ in both) / total)
+    assert found.different == pytest.approx(sum(len(same) * np.mean(apart) for same, apart in both) / total)
+    assert found.different != pytest.approx(np.mean([value for _, apart in both for value in apart]))
+
+
+def test_the_jackknife_leaves_each_topics_words_out_in_turn() -> None:
+    draw = np.random.default_rng(6)
+    topic = np.repeat(np.arange(6), 5)
+    labelling = Labelling(topic[:, None] == np.arange(6))
+    vectors = draw.normal(size=(30, 4)) + draw.normal(size=(6, 4))[topic]
+    products = vectors @ vectors.T
+    stratum = draw.integers(2, size=(30, 30))
+    strata = Strata(np.maximum(stratum, stratum.T), 2)
+    found = matched_over(labelling, strata, products)
+    without = []
+    for left_out in range(6):
+        rest = np.flatnonzero(topic != left_out)
+        part = Strata(strata.pair_bins[np.ix_(rest, rest)], 2)
+        smaller = matched_over(Labelling(labelling.membership[rest]), part, products[np.ix_(rest, rest)])
+        without.append(smaller.same - smaller.different)
+    expected = jackknife_interval(found.difference, np.array(without))
+    assert (found.difference_low, found.difference_high) == pytest.approx(expected)
+    assert found.difference_low is not None
+    assert found.difference_low < found.difference
+
+
+def test_matched_similarity_averages_lda_seeds_and_leaves_out_a_topic_with_its_partners() -> None:
+    draw = np.random.default_rng(14)
+    topic = np.repeat(np.arange(6), 5)
+    vectors = draw.normal(size=(30, 4)) + draw.normal(size=(6, 4))[topic]
+    products = vectors @ vectors.T
+    strata = Strata(np.zeros((30, 30), dtype=np.uint8), 1)
+    # The same topics under other numbers, and topics that share no more than chance has it.
+    numbers = draw.permutation(6)
+    first, same, other = (
+        Labelling(each[:, None] == np.arange(6)) for each in (topic, numbers[topic], draw.permutation(topic))
+    )
+    found = {each: MatchedWords(each, strata).averages(products) for each in (first, same, other)}
+    alone = matched_over(first, strata, products)
+    again = matched_similarity([found[first], found[same]], [first, same])
+    assert width(again) == pytest.approx(width(alone))
+    assert again.difference == pytest.approx(alone.difference)
+    mixed = matched_similarity([found[first], found[other]], [first, other])
+    second = matched_over(other, strata, products)
+    assert mixed.difference == pytest.approx((alone.difference + second.difference) / 2)
+    between = (alone.difference - second.difference) ** 2 / 2 / 2
+    assert width(mixed) > 2 * 1.959964 * np.sqrt(between)
+    # The control: were topics not partners, leaving two different ones out would seem to change less.
+    rows = np.stack([found[each].same - found[each].different for each in (first, same)])
+    unpaired = jackknife_interval(alone.difference, rows[:, 1:].mean(axis=0))
+    assert unpaired[0] is not None
+    assert unpaired[1] is not None
+    assert unpaired[1] - unpaired[0] < 0.95 * width(alone)
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:
+    values = np.random.default_rng(7).normal(size=20)
+    without = (values.sum() - values) / 19
+    low, high = jackknife_interval(float(values.mean()), without)
+    assert low is not None
+    assert high is not None
+    assert (high - low) / 2 == pytest.approx(1.959964 * values.std(ddof=1) / np.sqrt(20), rel=1e-5)
+    assert jackknife_interval(1.0, np.array([1.0, np.nan])) == (None, None)
+
+
+WORLD_WORDS, TOPICS, LENGTH = 60, 6, 30
+
+
+class World:
+    """Passages of words that keep to a topic each, and attention that follows co-occurrence, distance and words."""
+
+    def __init__(self, seed: int, *, effect: float = 0.0, articles: int = 60, topics: int = TOPICS) -> None:
+        draw = np.random.default_rng(seed)
+        self.topics = topics
+        self.topic = draw.permutation(np.repeat(np.arange(topics), WORLD_WORDS // topics))
+        likely = np.where(self.topic == draw.integers(topics, size=(articles, 1)), 6.0, 1.0) * draw.gamma(
+            2, size=WORLD_WORDS
+        )
+        self.words = np.stack([draw.choice(WORLD_WORDS, LENGTH, p=each / each.sum()) for each in likely])
+        frequency = np.bincount(self.words.ravel(), minlength=WORLD_WORDS).astype(np.float64)
+        counted = count_pairs(self.words.ravel(), np.arange(0, self.words.size + 1, LENGTH), WORLD_WORDS)
+        self.strata = co_occurrence_strata(counted).by_frequency(frequency, np.ones(WORLD_WORDS, dtype=bool), 2)
+        self.stratum = frequency_strata(frequency, 4)
+        together = np.zeros((WORLD_WORDS, WORLD_WORDS))
+        together[counted.first, counted.second] = together[counted.second, counted.first] = counted.counts
+        bias = draw.gamma(3, size=WORLD_WORDS)
+        pair = draw.gamma(5, size=(WORLD_WORDS, WORLD_WORDS))
+        same = self.topic[:, None] == self.topic
+        level = np.log2(2 + together) * (bias[:, None] + bias) * (pair + pair.T) * np.where(same, 1 + effect, 1)
+        early, late = np.triu_indices(LENGTH, k=1)
+        noise = draw.exponential(size=(articles, 2, len(early)))
+        self.attention = (level[self.words[:, early], self.words[:, late]] / (late - early))[:, None] * noise
+
+    def labelling(self, topic: np.ndarray | None = None) -> Labelling:
+        return Labelling((self.topic if topic is None else topic)[:, None] == np.arange(self.topics))
+
+    def shard(self, labelling: Labelling) -> ShardSums:
+        adding = PairAccumulator((labelling,), 1, 1, strata=(self.strata,))
+        early, late = np.triu_indices(LENGTH, k=1)
+        for article, (words, directed) in enumerate(zip(self.words, self.attention, strict=True)):
+            both = directed.sum(axis=0)[:, None, None]
+            adding.add(PassagePairs(words[early], words[late], late - early, both, directed), article)
+        return adding.result()
+
+    def shuffled(self, draw: np.random.Generator) -> Labelling:
+        """Topics exchanged among words of like frequency: nothing is there."""
+        [order] = stratified_orders(self.labelling(), self.stratum, 1, generator=draw)
+        return self.labelling(self.topic[order])
+
+
+def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionReplicates:
+    found = AttentionReplicates(replicates, seed=0)
+    found.add(shard.articles)
+    return found
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_permuted_matched_ratios_are_those_of_passages_with_relabelled_words(several: bool) -> None:
+    world = World(0, articles=12)
+    member = world.labelling().membership.copy()
+    member[::9] = False
+    if several:
+        member[::4, 2] = True
+    labelling = Labelling(member)
+    pairs = world.shard(labelling).pairs
+    permutations = 12
+    found = matched_test(
+        pairs, labelling, world.stratum, world.strata, permutations, generator=np.random.default_rng(1)
+    )
+    orders = stratified_orders(labelling, world.stratum, permutations, generator=np.random.default_rng(1))
+    expected = []
+    for order in [*orders, np.arange(WORLD_WORDS)]:
+        matched = replicates_of(world.shard(Labelling(member[np.argsort(order)]))).matched(0)
+        expected.append(np.log(matched.same[0] / matched.different[0]))
+    assert found == permutation_p(expected[-1], np.array(expected[:-1]))
+    # The control: with all distances in one cell p is another.
+    coarse = Strata(world.strata.pair_bins, world.strata.bins, world.strata.level, world.strata.levels, ())
+    whole = pairs.over_bins()
+    arguments = (whole, labelling, world.stratum, coarse, 999)
+    fine = (pairs, labelling, world.stratum, world.strata, 999)
+    assert matched_test(*arguments, generator=np.random.default_rng(2)) != matched_test(
+        *fine, generator=np.random.default_rng(2)
+    )
+
+
+def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
+    draw, world = np.random.default_rng(seed), World(seed)
+    pairs = world.shard(world.labelling()).pairs
+    return np.array(
+        [
+            matched_test(pairs, world.shuffled(draw), world.stratum, world.strata, permutations, generator=draw)
+            for _ in range(trials)
+        ]
+    )
+
+
+def test_shuffled_topics_give_uniform_p_of_the_matched_ratio() -> None:
+    check_uniform(shuffled_p_values(120, 99, seed=4), 99)
+
+
+@pytest.mark.slow
+def test_400_shuffled_topics_give_uniform_p_of_the_matched_ratio() -> None:
+    check_uniform(shuffled_p_values(400, 199, seed=5), 199)
+
+
+def check_interval(trials: int, *, topics: int) -> None:
+    """Attention knows of co-occurrence alone: the interval keeps 1 inside, one over articles alone does not.
+
+    Nor would the permutations do alone: where topics shape co-occurrence, same-topic pairs are in sparser cells than
+    those of permuted words, so their ratio is less certain than permutations say.
+    """
+    missed, missed_over_articles = 0, 0
+    for seed in range(trials):
+        world = World(1000 + seed, topics=topics, articles=80)
+        labelling = world.labelling()
+        shard = world.shard(labelling)
+        matched = replicates_of(shard, 200).matched(0)
+        alone = contrast(matched.same, matched.different)
+        without = matched_without_topics(shard.pairs, labelling, world.strata)
+        found = with_topics(alone, matched.same, matched.different, [without], [labelling])
+        assert None not in (alone.low, alone.high, found.low, found.high)
+        missed += not cast(float, found.low) < 1 < cast(float, found.high)
+        missed_over_articles += not cast(float, alone.low) < 1 < cast(float, alone.high)
+    error = np.sqrt(0.05 * 0.95 / trials)
+    assert missed / trials < 0.05 + 5 * error
+    assert missed_over_articles / trials > 0.05 + 5 * error
+
+
+def test_an_interval_with_topics_left_out_holds_where_one_over_articles_does_not() -> None:
+    check_interval(16, topics=15)
+
+
+@pytest.mark.slow
+def test_an_interval_with_topics_left_out_holds_in_200_worlds() -> None:
+    check_interval(200, topics=15)
+
+
+def test_leaving_a_topic_out_is_what_passages_without_its_words_give() -> None:
+    world = World(3, articles=20)
+    labelling = world.labelling()
+    shard = world.shard(labelling)
+    found = matched_without_topics(shard.pairs, labelling, world.strata)
+    for place, topic in enumerate([None, *range(TOPICS)]):
+        member = labelling.membership & (world.topic != topic)[:, None]
+        expected = replicates_of(world.shard(Labelling(member))).matched(0)
+        for name in ("same", "different", "share"):
+            assert getattr(found, name)[place] == pytest.approx(getattr(expected, name)[0], rel=1e-9)
+    # The control: it matters which topic is left out.
+    assert len(np.unique(found.same.round(9))) == TOPICS + 1
+
+
+def test_the_interval_adds_the_variances_of_replicates_and_of_topics() -> None:
+    world = World(4)
+    labelling = world.labelling()
+    shard = world.shard(labelling)
+    matched = replicates_of(shard, 100).matched(0)
+    without = matched_without_topics(shard.pairs, labelling, world.strata)
+    alone = contrast(matched.same, matched.different)
+    found = with_topics(alone, matched.same, matched.different, [without], [labelling])
+    left = np.log(without.same / without.different)[1:]
+    jackknife = (TOPICS - 1) / TOPICS * ((left - left.mean()) ** 2).sum()
+    error = np.sqrt(np.log(matched.same / matched.different)[1:].var(ddof=1) + jackknife)
+    assert found.ratio is not None
+    assert (found.low, found.high) == pytest.approx(
+        (found.ratio * np.exp(-1.959964 * error), found.ratio * np.exp(1.959964 * error)), rel=1e-6
+    )
+    assert found.ratio == alone.ratio
+    # The controls: neither source alone is as wide; and a topic that cannot be left out leaves no interval.
+    assert cast(float, found.low) < cast(float, alone.low)
+    one = Labelling(np.arange(WORLD_WORDS)[:, None] % 7 == np.zeros(1))
+    whole = matched_without_topics(shard.pairs, one, world.strata)
+    nothing = with_topics(alone, matched.same, matched.different, [whole], [one])
+    assert (nothing.low, nothing.difference_low) == (None, None)
+
+
+def test_topics_that_attention_has_beside_co_occurrence_are_found_and_shuffled_ones_are_not() -> None:
+    draw, world = np.random.default_rng(7), World(7, effect=0.6)
+    pairs = world.shard(world.labelling()).pairs
+    for labelling, found in ((world.labelling(), True), (world.shuffled(draw), False)):
+        p = matched_test(pairs, labelling, world.stratum, world.strata, 199, generator=draw)
+        assert (p < 0.05) == found
+
+
+def test_without_a_cell_that_has_both_kinds_there_is_no_p() -> None:
+    world = World(8, articles=4)
+    alone = Labelling(np.ones((WORLD_WORDS, 1), dtype=bool))
+    p = matched_test(
+        world.shard(alone).pairs, alone, world.stratum, world.strata, 9, generator=np.random.default_rng(0)
+    )
+    assert np.isnan(p)
+
+
+LEFT_OUT, REPLICATES = 5, 200
+LABELLING = Labelling(np.repeat(np.eye(LEFT_OUT, dtype=bool), 3, axis=0))
+
+
+def random_averages(seed: int = 0) -> tuple[np.ndarray, np.ndarray, Matched]:
+    """Averages of the sample and its replicates, and with each topic left out."""
+    draw = np.random.default_rng(seed)
+    same, different = (mean * np.exp(0.1 * draw.normal(size=1 + REPLICATES)) for mean in (3.0, 2.0))
+    left = [mean * np.exp(0.1 * draw.normal(size=1 + LEFT_OUT)) for mean in (3.0, 2.0)]
+    return same, different, Matched(left[0], left[1], np.ones(1 + LEFT_OUT))
+
+
+def compared_with_topics(same: np.ndarray, different: np.ndarray, without: Matched) -> Contrast:
+    return with_topics(contrast(same, different), same, different, [without], [LABELLING])
+
+
+def ends(of: Contrast) -> tuple[float | None, ...]:
+    return of.low, of.high, of.difference_low, of.difference_high
+
+
+@pytest.mark.parametrize("gone", [1, 30, REPLICATES // 2])
+def test_replicates_without_pairs_are_left_out_and_counted(gone: int) -> None:
+    same, different, without = random_averages()
+    fewer = compared_with_topics(same[: REPLICATES + 1 - gone], different[: REPLICATES + 1 - gone], without)
+    one_side = np.append(same[:-gone], np.full(gone, np.nan))
+    other_side = np.append(different[:-gone], np.full(gone, np.nan))
+    for one, other in ((one_side, different), (same, other_side), (one_side, other_side)):
+        compared = compared_with_topics(one, other, without)
+        assert None not in ends(compared)
+        assert ends(compared) == ends(fewer)
+        assert compared.replicates_left_out == gone
+        assert compared.ratio_note == f"{gone} of {REPLICATES} replicates have no pair and are left out of the interval"
+    # The control: with all of them the interval is another, and none is said to be left out.
+    whole = compared_with_topics(same, different, without)
+    assert ends(whole) != ends(fewer)
+    assert (whole.replicates_left_out, whole.ratio_note) == (0, None)
+
+
+def test_if_over_half_of_the_replicates_are_left_out_there_is_no_interval() -> None:
+    same, different, without = random_averages()
+    for gone, there in ((REPLICATES // 2, True), (REPLICATES // 2 + 1, False)):
+        fewer = np.append(same[:-gone], np.full(gone, np.nan))
+        compared = compared_with_topics(fewer, different, without)
+        assert [end is not None for end in ends(compared)] == [there] * 4
+        assert ("too many for an interval" in str(compared.ratio_note)) != there
+        assert compared.replicates_left_out == gone
+
+
+def test_a_sample_without_pairs_or_a_single_replicate_has_no_interval() -> None:
+    same, different, without = random_averages()
+    empty = np.append(np.nan, same[1:])
+    assert ends(compared_with_topics(empty, different, without)) == (None,) * 4
+    assert ends(compared_with_topics(same[:2], different[:2], without)) == (None,) * 4
+    # The control: two replicates have a variance.
+    assert None not in ends(compared_with_topics(same[:3], different[:3], without))
+
+
+def test_a_replicate_whose_logarithm_is_infinite_leaves_the_ratio_without_an_interval() -> None:
+    same, different, without = random_averages()
+    same[7] = 0.0
+    compared = compared_with_topics(same, different, without)
+    assert (compared.low, compared.high, compared.replicates_left_out) == (None, None, 0)
+    assert None not in (compared.difference_low, compared.difference_high)

@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy import stats
 
+from support.random_pairs import check_uniform
 from topicscope.probing.statistics.attention import (
     PairAccumulator,
-    PairPlan,
     PermutedLabels,
     ShardSums,
     head_tests,
@@ -169,17 +168,6 @@ def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np
     return np.array([model_test(pairs, each, HALVES, permutations, generator=draw) for each in shuffled])
 
 
-def check_uniform(p_values: np.ndarray, permutations: int) -> None:
-    """Kolmogorov and Smirnov's distance to the uniform grid 1/(B + 1), …, 1, and its control."""
-    grid = np.arange(1, permutations + 2) / (permutations + 1)
-    distance = max(abs((p_values <= each + 1e-9).mean() - each) for each in grid)
-    limit = float(stats.kstwobign.isf(1e-4)) / np.sqrt(len(p_values))
-    assert distance < limit
-    # The control: p-values that are smaller by a third are told apart.
-    wrong = p_values**1.5
-    assert max(abs((wrong <= each + 1e-9).mean() - each) for each in grid) > (limit if len(wrong) >= 400 else 0.1)
-
-
 TESTS = pytest.mark.parametrize("p_values", [shuffled_p_values, shuffled_attention_p_values])
 
 
@@ -198,7 +186,7 @@ def attention_shard(draw: np.random.Generator, labels: np.ndarray, *, effect: fl
     """Attention with word biases, and to words of the same topic times 1 + effect in the first head only."""
     labelling = topics_of(labels)
     order = stratified_orders(labelling, STRATUM, permuted, generator=draw)
-    accumulator = PairAccumulator(PairPlan((labelling,), (PermutedLabels(labelling, order),)), 1, 3)
+    accumulator = PairAccumulator((labelling,), 1, 3, permuted=(PermutedLabels(labelling, order),))
     bias = draw.gamma(3, size=WORDS)
     for article in range(12):
         words = draw.integers(WORDS, size=40)

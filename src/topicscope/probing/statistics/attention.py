@@ -1,7 +1,18 @@
-"""Σ w_i w_j v_ij over pairs of words, for many weightings of the words and many values of the pairs at once."""
+"""Attention between the words of a corpus by what they have in common, one pass for many labellings.
+
+For each passage, all pairs of positions whose words are in the vocabulary are taken once. Attention is normalised as in
+the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01,
+or 0.01 n / (n + s) of n content and s special tokens. A causal query sees itself and what came before only, so its
+length is the number of content tokens that it sees, and a pair counts once (the later word attends to the earlier)
+instead of twice.
+
+Sums are kept by article, because articles, not passages or pairs, are independent: the bootstrap draws articles. In the
+same pass, same-topic sums of every head are taken under permuted words, for its test. Memory depends on the labellings
+and on the articles of one shard, not on the corpus.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,29 +22,81 @@ from scipy import sparse
 
 from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.matching import Matched, Strata, cells_by_labelling, matched_averages
-from topicscope.probing.statistics.pairs import HIGHEST_DOUBLING, LOWEST_DOUBLING, STEPS_PER_DOUBLING, PairTable
+from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
-from topicscope.probing.statistics.resampling import auc_of_histograms
-from topicscope.randomness import Purpose, generator
+from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_weights
 
-# Same-topic attention under permuted words, for every head, in the same pass as the attention itself.
-#
-# A permutation gives each kept word the topics of another kept word. The kept words stay, so the sum over all pairs of
-# different words does not change and only the same-topic sums are needed; they are few pairs, so the product is sparse.
-
-
-# Pairs compared under all permutations at once.
-PERMUTED_BLOCK = 2048
-
-
+# Attention is × length / 100: without special tokens, uniform attention has this value.
+UNIFORM = 0.01
+# Steps of the histogram that AUC is taken from: 16 for each doubling, from 1/64 to 16 times uniform attention.
+STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
+BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
+# What is summed by article.
+SUMS = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
+# Pairs of positions that are held before they are summed under permutations, and that are compared at once.
+WAITING, PERMUTED_BLOCK = 4096, 2048
 # Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
 # number it would be larger than all else.
 LOOKED_UP = 20_000
 
 
 @dataclass(frozen=True, eq=False)
+class PassagePairs:
+    """The pairs of positions of one passage, the earlier position first."""
+
+    earlier: Int[np.ndarray, " pair"]
+    """Word at the earlier position."""
+
+    later: Int[np.ndarray, " pair"]
+    distance: Int[np.ndarray, " pair"]
+    attention: Float[np.ndarray, "pair layer head"]
+    """Normalised, summed over the directions that exist."""
+
+    directed: Float[np.ndarray, "direction pair"]
+    """Normalised attention of each direction, averaged over layers and heads; backward (to the earlier word) first."""
+
+    @property
+    def directions(self) -> int:
+        """2; 1 for a causal model."""
+        return len(self.directed)
+
+
+def passage_pairs(
+    attention: Sequence[Float[np.ndarray, "head query key"]],
+    words: Int[np.ndarray, " position"],
+    *,
+    causal: bool = False,
+    skip: int = 0,
+) -> PassagePairs:
+    """Pairs of one passage's content positions; ``words`` are places in the vocabulary, −1 for other tokens.
+
+    ``attention`` is given layer by layer: all of it in one array would have to be copied there, and few pairs are used.
+    The first ``skip`` positions are left out, as queries and as keys (a decoder's position 0 is an attention sink).
+    """
+    length = len(words)
+    places = np.flatnonzero(words >= 0)
+    places = places[places >= skip]
+    early, late = np.triu_indices(len(places), k=1)
+    early, late = places[early], places[late]
+    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
+    if causal:
+        backward *= (late + 1) / 100
+        directed, both = backward.mean(axis=(0, 1))[None], backward
+    else:
+        backward *= length / 100
+        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64) * (length / 100)
+        directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
+        both = backward + forward
+    return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
+
+
+@dataclass(frozen=True, eq=False)
 class PermutedLabels:
-    """A labelling and permutations of its words: word i takes the topics of word ``order[permutation, i]``."""
+    """A labelling and permutations of its words: word i takes the topics of word ``order[permutation, i]``.
+
+    A permutation gives each kept word the topics of another kept word. The kept words stay, so the sum over all pairs
+    of different words does not change and only the same-topic sums are needed.
+    """
 
     labelling: Labelling
     order: Int[np.ndarray, "permutation word"]
@@ -114,99 +177,6 @@ class PermutedSums:
             self.sums[:] += (matrix.T @ attention[chosen]).reshape(self.sums.shape)
 
 
-# Attention between the words of a corpus by what they have in common, one pass for many labellings.
-#
-# For each passage, all pairs of positions whose words are in the vocabulary are taken once. Attention is normalised as
-# in
-# the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01,
-# or 0.01 n / (n + s) of n content and s special tokens. A causal query sees itself and what came before only, so its
-# length is the number of content tokens that it sees, and a pair counts once (the later word attends to the earlier)
-# instead of twice. The sums are kept by article, because
-# articles, not passages or pairs, are independent: the bootstrap draws articles.
-#
-# Memory depends on the labellings and on the articles of one shard, not on the corpus.
-
-
-# Attention is × length / 100: without special tokens, uniform attention has this value.
-UNIFORM = 0.01
-
-
-BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
-
-
-# Pairs of positions that are held before they are summed under permutations.
-WAITING = 4096
-
-
-@dataclass(frozen=True, eq=False)
-class PassagePairs:
-    """The pairs of positions of one passage, the earlier position first."""
-
-    earlier: Int[np.ndarray, " pair"]
-    """Word at the earlier position."""
-
-    later: Int[np.ndarray, " pair"]
-    distance: Int[np.ndarray, " pair"]
-    attention: Float[np.ndarray, "pair layer head"]
-    """Normalised, summed over the directions that exist."""
-
-    directed: Float[np.ndarray, "direction pair"]
-    """Normalised attention of each direction, averaged over layers and heads; backward (to the earlier word) first."""
-
-    @property
-    def directions(self) -> int:
-        """2; 1 for a causal model."""
-        return len(self.directed)
-
-
-def passage_pairs(
-    attention: Sequence[Float[np.ndarray, "head query key"]],
-    words: Int[np.ndarray, " position"],
-    *,
-    causal: bool = False,
-    skip: int = 0,
-) -> PassagePairs:
-    """Pairs of one passage's content positions; ``words`` are places in the vocabulary, −1 for other tokens.
-
-    ``attention`` is given layer by layer: all of it in one array would have to be copied there, and few pairs are used.
-    The first ``skip`` positions are left out, as queries and as keys (a decoder's position 0 is an attention sink).
-    """
-    length = len(words)
-    places = np.flatnonzero(words >= 0)
-    places = places[places >= skip]
-    early, late = np.triu_indices(len(places), k=1)
-    early, late = places[early], places[late]
-    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
-    if causal:
-        backward *= (late + 1) / 100
-        directed, both = backward.mean(axis=(0, 1))[None], backward
-    else:
-        backward *= length / 100
-        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64) * (length / 100)
-        directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
-        both = backward + forward
-    return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
-
-
-@dataclass(frozen=True, eq=False)
-class PairPlan:
-    """What is summed in the pass: labellings of one vocabulary, some of them also with permuted words."""
-
-    labellings: tuple[Labelling, ...]
-    permuted: tuple[PermutedLabels, ...] = ()
-    strata: tuple[Strata, ...] = ()
-    """One a labelling, if given: sums are also kept by stratum and distance, for the matched comparison."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of words."""
-        return len(self.labellings[0].membership)
-
-    def bins(self, pairs: PassagePairs) -> Int[np.ndarray, " pair"] | None:
-        """The strata's bins of distance; none without strata."""
-        return np.searchsorted(self.strata[0].distances, pairs.distance) if self.strata else None
-
-
 @dataclass(frozen=True, eq=False)
 class ArticleSums:
     """Sums over the pairs of positions of each article; divide sums by counts for averages."""
@@ -225,64 +195,116 @@ class ArticleSums:
 
 @dataclass(frozen=True, eq=False)
 class ShardSums:
-    """All that one shard of passages gives: by article, by pair of words, and by permutation."""
+    """All that one shard of passages gives: by article, by pair of words, by permutation, and what sinks."""
 
     articles: ArticleSums
     pairs: PairTable
     """By bin of distance, if there are strata."""
 
     permuted: tuple[PermutedSums, ...]
+    sunk: Float[np.ndarray, "layer head"]
+    """Of a causal model, the sum over queries of what they give to none of the measured positions."""
+
+    queries: int
+    """How many queries that sum is over; 0 for a model that is not causal."""
+
+    def to_bytes(self) -> bytes:
+        """As a safetensors file, which brings back every bit."""
+        arrays = {f"article.{name}": getattr(self.articles, name) for name in ("article", *SUMS)}
+        arrays |= {f"pair.{name}": getattr(self.pairs, name) for name in ("codes", "counts", "sums")}
+        for place, each in enumerate(self.permuted):
+            arrays |= {f"permuted.{place}.sums": each.sums, f"permuted.{place}.counts": each.counts}
+        arrays |= {"numbers": np.array([self.pairs.vocabulary, len(self.permuted), self.queries]), "sunk": self.sunk}
+        return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+
+    @classmethod
+    def restore(cls, content: bytes) -> "ShardSums":
+        """What ``to_bytes`` wrote."""
+        arrays = load(content)
+        vocabulary, tested, queries = arrays["numbers"].tolist()
+        return cls(
+            articles=ArticleSums(*(arrays[f"article.{name}"] for name in ("article", *SUMS))),
+            pairs=PairTable(vocabulary, *(arrays[f"pair.{name}"] for name in ("codes", "counts", "sums"))),
+            permuted=tuple(
+                PermutedSums(arrays[f"permuted.{place}.sums"], arrays[f"permuted.{place}.counts"])
+                for place in range(tested)
+            ),
+            sunk=arrays["sunk"],
+            queries=queries,
+        )
 
 
-@dataclass(eq=False)
-class _Article:
-    sums: np.ndarray
-    counts: np.ndarray
-    histograms: np.ndarray
-    matched_sums: np.ndarray
-    matched_counts: np.ndarray
-
-
-@dataclass(eq=False)
 class PairAccumulator:
-    """Takes passages one by one in a fixed order; ``result`` is what has been summed so far."""
+    """Takes passages one by one in a fixed order; ``result`` is what has been summed so far.
 
-    plan: PairPlan
-    layers: int
-    heads: int
-    _articles: dict[int, _Article] = field(default_factory=dict)
-    _tables: list[PairTable] = field(default_factory=list)
+    permuted: some of the labellings with permuted words, for the test over heads.
+    strata: one for each labelling, if given: sums are also kept by stratum and distance, for the matched comparison.
+    """
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        labellings: Sequence[Labelling],
+        layers: int,
+        heads: int,
+        *,
+        permuted: Sequence[PermutedLabels] = (),
+        strata: Sequence[Strata] = (),
+    ) -> None:
+        """All labellings are over one vocabulary."""
+        self.labellings, self.permuted, self.strata = labellings, permuted, strata
+        self.sunk, self.queries = np.zeros((layers, heads)), 0
+        self._vocabulary = len(labellings[0].membership)
+        by_class, cells = (len(labellings), len(CLASSES)), strata[0].size if strata else 0
+        self._shapes = {
+            "sums": (*by_class, layers, heads),
+            "counts": by_class,
+            "histograms": (*by_class, BINS),
+            "matched_sums": (len(strata), 2, cells),
+            "matched_counts": (len(strata), 2, cells),
+        }
+        self._articles: dict[int, dict[str, np.ndarray]] = {}
+        self._tables: list[PairTable] = []
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
-        self._permuted = [PermutedSums.empty(each, self.layers, self.heads) for each in self.plan.permuted]
+        self._permuted = [PermutedSums.empty(each, layers, heads) for each in permuted]
 
     def add(self, pairs: PassagePairs, article: int) -> None:
         """Add one passage of an article."""
-        found = self._articles.get(article)
-        if found is None:
-            found = self._articles[article] = self._empty()
+        if article not in self._articles:
+            self._articles[article] = {name: np.zeros(shape) for name, shape in self._shapes.items()}
         if not len(pairs.earlier):
             return
-        classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.plan.labellings])
+        found = self._articles[article]
+        classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.labellings])
         indicator = classes[:, None, :] == np.arange(len(CLASSES))[:, None]
-        flat = pairs.attention.reshape(len(pairs.attention), self.layers * self.heads)
+        flat = pairs.attention.reshape(len(pairs.attention), self.sunk.size)
         rows = indicator.reshape(-1, indicator.shape[-1])
-        found.sums += (rows.astype(np.float64) @ flat).reshape(found.sums.shape)
-        found.counts += pairs.directions * indicator.sum(axis=-1)
+        found["sums"] += (rows.astype(np.float64) @ flat).reshape(self._shapes["sums"])
+        found["counts"] += pairs.directions * indicator.sum(axis=-1)
         for direction in pairs.directed:
-            found.histograms += _histograms(classes, histogram_bin(direction), BINS)
-        if self.plan.strata:
+            found["histograms"] += _histograms(classes, histogram_bin(direction), BINS)
+        bins = None
+        if self.strata:
             self._add_matched(found, pairs, classes)
-        self._tables.append(
-            PairTable.of(pairs.earlier, pairs.later, pairs.directed, self.plan.vocabulary, self.plan.bins(pairs))
-        )
+            bins = np.searchsorted(self.strata[0].distances, pairs.distance)
+        self._tables.append(PairTable.of(pairs.earlier, pairs.later, pairs.directed, self._vocabulary, bins))
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
-        if self.plan.permuted:
+        if self.permuted:
             self._waiting.append((pairs.earlier, pairs.later, flat, pairs.directions))
             if sum(len(each[0]) for each in self._waiting) > WAITING:
                 self._add_permuted()
+
+    def result(self) -> ShardSums:
+        """The sums by article, in the order of the articles' indices."""
+        self._add_permuted()
+        order = sorted(self._articles)
+        stacked = {
+            name: np.array([self._articles[article][name] for article in order]).reshape(len(order), *shape)
+            for name, shape in self._shapes.items()
+        }
+        table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self._vocabulary)
+        articles = ArticleSums(np.array(order, dtype=np.int64), **stacked)
+        return ShardSums(articles, table, tuple(self._permuted), self.sunk, self.queries)
 
     def _add_permuted(self) -> None:
         """Add the waiting passages' pairs, many at once, to what the permutations give."""
@@ -290,43 +312,19 @@ class PairAccumulator:
             return
         earlier, later, flat, directions = zip(*self._waiting, strict=True)
         self._waiting = []
-        for sums, labels in zip(self._permuted, self.plan.permuted, strict=True):
+        for sums, labels in zip(self._permuted, self.permuted, strict=True):
             sums.add(labels, np.concatenate(earlier), np.concatenate(later), np.concatenate(flat), directions[0])
 
-    def result(self) -> ShardSums:
-        """The sums by article, in the order of the articles' indices."""
-        self._add_permuted()
-        order = sorted(self._articles)
-        gathered = [self._articles[article] for article in order]
-        names = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
-        empty = self._empty()
-        stacked = {
-            name: np.array([getattr(each, name) for each in gathered]).reshape(len(order), *getattr(empty, name).shape)
-            for name in names
-        }
-        table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self.plan.vocabulary)
-        return ShardSums(ArticleSums(np.array(order, dtype=np.int64), **stacked), table, tuple(self._permuted))
-
-    def _add_matched(self, found: _Article, pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]) -> None:
-        strata = self.plan.strata
-        cells = cells_by_labelling(strata, pairs.earlier, pairs.later, pairs.distance)
+    def _add_matched(
+        self, found: dict[str, np.ndarray], pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]
+    ) -> None:
+        cells = cells_by_labelling(self.strata, pairs.earlier, pairs.later, pairs.distance)
         labelling, pair = np.nonzero(classes >= SAME_TOPIC)
         kind = classes[labelling, pair] - SAME_TOPIC
-        codes = (labelling * 2 + kind) * strata[0].size + cells[labelling, pair]
-        size, shape = len(strata) * 2 * strata[0].size, found.matched_sums.shape
-        found.matched_counts += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
-        found.matched_sums += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
-
-    def _empty(self) -> _Article:
-        shape = (len(self.plan.labellings), len(CLASSES))
-        matched = (len(self.plan.strata), 2, self.plan.strata[0].size if self.plan.strata else 0)
-        return _Article(
-            sums=np.zeros((*shape, self.layers, self.heads)),
-            counts=np.zeros(shape),
-            histograms=np.zeros((*shape, BINS)),
-            matched_sums=np.zeros(matched),
-            matched_counts=np.zeros(matched),
-        )
+        shape = self._shapes["matched_sums"]
+        codes, size = (labelling * 2 + kind) * shape[-1] + cells[labelling, pair], int(np.prod(shape))
+        found["matched_counts"] += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
+        found["matched_sums"] += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
 
 
 def histogram_bin(values: Float[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
@@ -346,40 +344,51 @@ def _histograms(
     return counted.astype(np.float64).reshape(len(classes), len(CLASSES), size)
 
 
-# A shard's sums as bytes and back, to the bit.
+@dataclass(eq=False)
+class AttentionReplicates:
+    """Sums over all articles, and over each replicate's; memory does not depend on the number of articles."""
 
+    replicates: int
+    seed: int
 
-ARTICLE_FIELDS = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
+    def __post_init__(self) -> None:
+        self._totals: dict[str, np.ndarray] = {}
 
+    def add(self, sums: ArticleSums) -> None:
+        """Add the articles of a shard; add shards in one order, so that rounding repeats too."""
+        weights = poisson_weights(sums.article, self.replicates, self.seed)
+        for name in SUMS:
+            array = getattr(sums, name)
+            total = np.tensordot(weights, array, axes=1)
+            if name in self._totals:
+                # In place: with many labellings and cells, these are the largest arrays of a probe.
+                self._totals[name] += total
+            else:
+                self._totals[name] = total
 
-TABLE_FIELDS = ("codes", "counts", "sums")
+    def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
+        """Average attention by class, NaN where a replicate has no pair of the class."""
+        counts = self._totals["counts"][:, labelling]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._totals["sums"][:, labelling] / counts[..., None, None]
 
+    def pairs(self, labelling: int) -> Float[np.ndarray, " class"]:
+        """How many pairs of positions each class has."""
+        return self._totals["counts"][0, labelling]
 
-def shard_bytes(shard: ShardSums) -> bytes:
-    """As a safetensors file."""
-    arrays = {f"article.{name}": getattr(shard.articles, name) for name in ARTICLE_FIELDS}
-    arrays |= {f"pair.{name}": getattr(shard.pairs, name) for name in TABLE_FIELDS}
-    arrays["pair.vocabulary"] = np.array([shard.pairs.vocabulary])
-    for place, each in enumerate(shard.permuted):
-        arrays |= {f"permuted.{place}.sums": each.sums, f"permuted.{place}.counts": each.counts}
-    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+    def sums(self, labelling: int) -> Float[np.ndarray, "class layer head"]:
+        """Sums over all articles."""
+        return self._totals["sums"][0, labelling]
 
+    def auc(self, labelling: int) -> Float[np.ndarray, " replicate_plus_one"]:
+        """Of attention averaged over layers and heads; its error is that of the histogram's bins."""
+        found = self._totals["histograms"][:, labelling]
+        return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
 
-def restore_shard(content: bytes) -> ShardSums:
-    """What ``shard_bytes`` wrote."""
-    arrays = load(content)
-    tested = sum(name.startswith("permuted.") for name in arrays) // 2
-    return ShardSums(
-        articles=ArticleSums(*(arrays[f"article.{name}"] for name in ARTICLE_FIELDS)),
-        pairs=PairTable(int(arrays["pair.vocabulary"][0]), *(arrays[f"pair.{name}"] for name in TABLE_FIELDS)),
-        permuted=tuple(
-            PermutedSums(arrays[f"permuted.{place}.sums"], arrays[f"permuted.{place}.counts"])
-            for place in range(tested)
-        ),
-    )
-
-
-# Permutation tests of attention: of the whole model from sums by pair of words, of its heads from the stream.
+    def matched(self, labelling: int) -> Matched:
+        """The matched comparison of a labelling."""
+        sums, counts = self._totals["matched_sums"][:, labelling], self._totals["matched_counts"][:, labelling]
+        return matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
 
 
 def log_ratio(
@@ -431,62 +440,3 @@ def head_tests(
     observed = log_ratio(sums[SAME_TOPIC], np.full((1, 1), counts[SAME_TOPIC]), every, number)
     drawn = log_ratio(permuted.sums, permuted.counts[:, None, None], every[None], number[None])
     return maximum_p(observed, drawn)
-
-
-FIELDS = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
-
-
-def poisson_weights(
-    articles: Int[np.ndarray, " article"], replicates: int, seed: int
-) -> Float[np.ndarray, "replicate_plus_one article"]:
-    """How often each article counts; once in the first row, which is the sample itself."""
-    drawn = [generator(seed, Purpose.BOOTSTRAP, int(each)).poisson(1.0, replicates) for each in articles]
-    weights = np.array(drawn, dtype=np.float64).reshape(len(articles), replicates).T
-    return np.concatenate([np.ones((1, len(articles))), weights])
-
-
-@dataclass(eq=False)
-class AttentionReplicates:
-    """Sums over all articles, and over each replicate's; memory does not depend on the number of articles."""
-
-    replicates: int
-    seed: int
-
-    def __post_init__(self) -> None:
-        self._totals: dict[str, np.ndarray] = {}
-
-    def add(self, sums: ArticleSums) -> None:
-        """Add the articles of a shard; add shards in one order, so that rounding repeats too."""
-        weights = poisson_weights(sums.article, self.replicates, self.seed)
-        for name in FIELDS:
-            array = getattr(sums, name)
-            total = np.tensordot(weights, array, axes=1)
-            if name in self._totals:
-                # In place: with many labellings and cells, these are the largest arrays of a probe.
-                self._totals[name] += total
-            else:
-                self._totals[name] = total
-
-    def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
-        """Average attention by class, NaN where a replicate has no pair of the class."""
-        counts = self._totals["counts"][:, labelling]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self._totals["sums"][:, labelling] / counts[..., None, None]
-
-    def pairs(self, labelling: int) -> Float[np.ndarray, " class"]:
-        """How many pairs of positions each class has."""
-        return self._totals["counts"][0, labelling]
-
-    def sums(self, labelling: int) -> Float[np.ndarray, "class layer head"]:
-        """Sums over all articles."""
-        return self._totals["sums"][0, labelling]
-
-    def auc(self, labelling: int) -> Float[np.ndarray, " replicate_plus_one"]:
-        """Of attention averaged over layers and heads; its error is that of the histogram's bins."""
-        found = self._totals["histograms"][:, labelling]
-        return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
-
-    def matched(self, labelling: int) -> Matched:
-        """The matched comparison of a labelling."""
-        sums, counts = self._totals["matched_sums"][:, labelling], self._totals["matched_counts"][:, labelling]
-        return matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])

@@ -1,10 +1,11 @@
-"""Which words have which topics, and so which pairs of words are of the same topic.
+"""Which words have which topics, so which pairs are of the same topic; and a bootstrap over topics and words.
 
 Words are numbered by their place in a vocabulary that several labellings share (other thresholds, assignments, LDA
 seeds), so that one pass over a corpus serves all of them. A word without a topic is left out by that labelling.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -12,18 +13,55 @@ from jaxtyping import Bool, Float, Int, UInt64
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
+from topicscope.probing.settings import Assignment
+
 # Classes of pairs, in the order of every axis named ``class``.
 CLASSES = ("same_word", "same_topic", "different_topic")
-
-
 SAME_WORD, SAME_TOPIC, DIFFERENT_TOPIC = range(3)
 
 
 @dataclass(frozen=True, eq=False)
 class Labelling:
-    """Topics of the words of a vocabulary; several topics a word are allowed, and none."""
+    """Topics of the words of a vocabulary, none for some of them.
+
+    Two words are of the same topic if they share one; a word with itself is "same word", never "same topic".
+    """
 
     membership: Bool[np.ndarray, "word topic"]
+    _: KW_ONLY
+    tokens: Int[np.ndarray, " word"] = None  # type: ignore[assignment]
+    """The tokenizer's number of each word, distinct and ascending; its place if none are given."""
+
+    name: str = ""
+    """For people and for rows of results: ``0.0005/one/seed0``."""
+
+    fraction: float | None = None
+    """Ambiguity threshold: words per topic as a fraction of LDA's vocabulary; None for a user's own topics."""
+
+    assignment: Assignment = "several"
+    """``one``: no word has two topics (Table 1). ``several``: all that it is among the likeliest of (Table 5)."""
+
+    seed: int | None = None
+    """LDA's seed; None for a user's own topics."""
+
+    topic_names: tuple[str, ...] = ()
+    """Of a user's own topics; LDA's have numbers alone. For people: no number depends on them."""
+
+    def __post_init__(self) -> None:
+        if self.tokens is None:
+            object.__setattr__(self, "tokens", np.arange(len(self.membership)))
+        assert (np.diff(self.tokens) > 0).all(), "tokens must be distinct and ascending"
+        assert self.single or self.assignment == "several", "a word has two topics"
+
+    @property
+    def words(self) -> int:
+        """How many words have a topic."""
+        return int(self.kept.sum())
+
+    @property
+    def topics(self) -> int:
+        """How many topics have a word."""
+        return int(self.membership.any(axis=0).sum())
 
     @cached_property
     def kept(self) -> Bool[np.ndarray, " word"]:
@@ -81,8 +119,17 @@ class Labelling:
         """The same of the kept words alone, in their order."""
         return Labelling(self.membership[self.kept])
 
+    def over(self, tokens: Int[np.ndarray, " other"]) -> "Labelling":
+        """The same over another vocabulary, which has all of these words; its other words have no topic."""
+        membership = np.zeros((len(tokens), self.membership.shape[1]), dtype=bool)
+        membership[np.searchsorted(tokens, self.tokens)] = self.membership
+        return replace(self, membership=membership, tokens=tokens)
 
-# Bootstrap over topics and words: how often each counts in a replicate, the same for all LDA seeds.
+
+def over_one_vocabulary(labellings: Sequence[Labelling]) -> tuple[Labelling, ...]:
+    """All over the vocabulary of every word that is in one of them, ascending."""
+    tokens = np.unique(np.concatenate([each.tokens for each in labellings]))
+    return tuple(each.over(tokens.astype(np.int64)) for each in labellings)
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,8 @@
 
 Topics are fitted to co-occurrence, so same-topic pairs co-occur more, and words that co-occur often attend to each
 other at short range. Pairs are therefore put into cells of equal co-occurrence, frequency and distance, and compared
-within cells: §8.2 asks whether anything of the topic effect is left then.
+within cells: §8.2 asks whether anything of the topic effect is left then. First the cells and the averages over them;
+then attention, with a permutation test and an interval; then similarity; then how far co-occurrence is balanced.
 """
 
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, Contrast
 
 # Upper ends of distance bins, in tokens.
 DISTANCES = (2, 5, 12, 30)
+# Permutations at once: their sums by cell take 16 bytes a cell and permutation.
+DRAWN = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,19 +175,6 @@ def matched_averages(
         )
 
 
-# Permutation test of the matched comparison of attention (§8.2), from sums by pair of words and bin of distance.
-#
-# Words of like frequency exchange their topics, as in the other tests. What two words' pairs of positions are matched
-# on
-# (their co-occurrence, frequency and distance) stays as it is, so a permutation only moves same-topic pairs from cell
-# to
-# cell; what is left of a cell is its different-topic pairs.
-
-
-# Permutations at once: their sums by cell take 16 bytes a cell and permutation.
-DRAWN = 100
-
-
 @dataclass(frozen=True, eq=False)
 class _Cells:
     """Of all pairs of different words that occur, sums and counts by the cells that have any of them."""
@@ -255,6 +245,10 @@ def matched_test(
 ) -> float:
     """The p-value of the matched log-ratio of attention averaged over layers and heads; uncorrected.
 
+    Words of like frequency exchange their topics, as in the other tests. What two words' pairs of positions are matched
+    on (their co-occurrence, frequency and distance) stays as it is, so a permutation only moves same-topic pairs from
+    cell to cell; what is left of a cell is its different-topic pairs.
+
     table: sums by pair of words and bin of distance.
     word_stratum: words of like frequency, which exchange topics.
     strata: what pairs are matched on.
@@ -274,13 +268,6 @@ def matched_test(
         orders = stratified_orders(exchanged, stratum, stop - start, generator=generator)
         drawn.append(cells.log_ratios(orders, first, second))
     return permutation_p(float(observed[0]), np.concatenate(drawn), size=1.0)
-
-
-# Matched attention with each topic left out in turn, and an interval that holds articles, topics and LDA seeds (§8.2).
-#
-# Drawing articles alone asks what other text would give, for these very words. Which words a topic has is chance too,
-# so
-# the interval adds the jackknife over topics, as that of matched similarity has it.
 
 
 def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
@@ -315,6 +302,9 @@ def with_topics(
     labellings: Sequence[Labelling],
 ) -> Contrast:
     """The contrast with intervals of three sources of doubt: variances of the replicates and of the jackknife added.
+
+    Drawing articles alone asks what other text would give, for these very words. Which words a topic has is chance too,
+    so the interval adds the jackknife over topics, as that of matched similarity has it.
 
     same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
     without: of each LDA seed's labelling, what ``matched_without_topics`` gave. A topic of the first seed is left out
@@ -352,9 +342,6 @@ def _interval(
     if len(values) - 1 < max(LEAST_WITH_PAIRS * replicates, 2) or not np.isfinite(values).all():
         return None, None
     return jackknife_interval(float(values[0]), left_out, more=float(values[1:].var(ddof=1)))
-
-
-# Matched similarity: same- against different-topic pairs of words of equal co-occurrence and frequency (§8.2).
 
 
 @dataclass(frozen=True)

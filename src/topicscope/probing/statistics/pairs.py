@@ -1,4 +1,9 @@
-"""Σ w_i w_j v_ij over pairs of words, for many weightings of the words and many values of the pairs at once."""
+"""Sums over pairs of words: Σ w_i w_j v_ij under many weightings of the words, and a table of the pairs that occur.
+
+The table says how often two words are in one passage, and what attention they give each other. It has one row for each
+pair that occurs (in each bin of distance, if it tells them apart), so its size is bounded by the vocabulary's pairs,
+whatever the corpus.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,13 +36,6 @@ def form_average(
     """Sums by counts; NaN where nothing was drawn (weights are whole numbers but for rounding)."""
     counts = np.broadcast_to(counts, sums.shape)
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 1e-6)
-
-
-# Sums over pairs of words: how often two words are in one passage, and what attention they give each other.
-#
-# A table has one row for each pair that occurs (in each bin of distance, if it tells them apart), so its size is
-# bounded
-# by the vocabulary's pairs, whatever the corpus.
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +133,3 @@ class PairTable:
         place = np.searchsorted(self.codes, codes)
         place = np.minimum(place, max(len(self.codes) - 1, 0))
         return np.where(self.codes[place] == codes, place, -1) if len(self.codes) else np.full(len(codes), -1)
-
-
-# Steps of the histogram that AUC is taken from: 16 for each doubling, from 1/64 to 16 times uniform attention.
-STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4

@@ -15,12 +15,8 @@ from topicscope.probing.statistics.labelling import Labelling
 
 # Strata of equally many words, by frequency; fewer if they would have fewer words than this.
 STRATA, WORDS_IN_STRATUM = 10, 10
-
-
 # Sums in another order differ by rounding: by less than this, relative to the size of what is summed.
 ROUNDING = 1e-10
-
-
 # Permutations drawn at once: few enough for their orders to stay in a processor's cache.
 DRAWN = 100
 

@@ -1,7 +1,7 @@
-"""Bootstrap over articles that streams: every article has weights of its own, drawn from its index.
+"""Same against different topic: ratio, difference and AUC with intervals, from bootstrap replicates of the averages.
 
-Replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made of seed and article
-index. So shards can be added in any split and none needs to know the others; the first replicate is the sum itself.
+Articles are drawn by weights of their own, LDA seeds anew in every replicate (topics and words: see ``labelling``).
+Wherever replicates are passed on, the first of them is the sample itself.
 """
 
 from dataclasses import dataclass
@@ -10,9 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.measure.uncertainty import CONFIDENCE
-
-# Same against different topic: ratio, difference and AUC with intervals from bootstrap replicates.
-
+from topicscope.randomness import Purpose, generator
 
 # Replicates without pairs are left out. If less than this share remains, no interval is taken: with two topics, of
 # which only four replicates in ten draw both, it would hold the truth in 73 % of cases (with three topics in 95 %).
@@ -77,8 +75,7 @@ def contrast(
         high=high,
         difference=float(difference[0]),
         **_interval("difference", difference),
-        auc=None if auc is None else float(auc[0]),
-        **({} if auc is None else _interval("auc", np.where(gone, np.nan, auc))),
+        **({} if auc is None else _area(np.where(gone, np.nan, auc))),
         p=None if p is None or not np.isfinite(p) else p,
         ratio_note=note,
         replicates_left_out=int(gone.sum()),
@@ -134,6 +131,25 @@ def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, f
     return {f"{name}_low": low, f"{name}_high": high}
 
 
+def _area(auc: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
+    """AUC and its interval, cut at 0 and 1: it is a probability, which rounding and first-order replicates exceed."""
+    found = {"auc": float(auc[0]), **_interval("auc", auc)}
+    return {name: None if end is None else float(np.clip(end, 0, 1)) for name, end in found.items()}
+
+
+def poisson_weights(
+    articles: Int[np.ndarray, " article"], replicates: int, seed: int
+) -> Float[np.ndarray, "replicate_plus_one article"]:
+    """How often each article counts; once in the first row, which is the sample itself.
+
+    Replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made of seed and article
+    index. So shards can be added in any split, and none needs to know the others.
+    """
+    drawn = [generator(seed, Purpose.BOOTSTRAP, int(each)).poisson(1.0, replicates) for each in articles]
+    weights = np.array(drawn, dtype=np.float64).reshape(len(articles), replicates).T
+    return np.concatenate([np.ones((1, len(articles))), weights])
+
+
 @dataclass(frozen=True, eq=False)
 class SeedDraws:
     """LDA seeds drawn anew (with replacement) in every replicate but the first, the same for all numbers of it.
@@ -165,6 +181,4 @@ def auc_of_histograms(
     """
     below = np.cumsum(different, axis=-1) - different / 2
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))
-    # Counts are whole numbers, but their products are rounded from 2^53 on.
-    return np.clip(found, 0, 1)
+        return (same * below).sum(axis=-1) / (same.sum(axis=-1) * different.sum(axis=-1))

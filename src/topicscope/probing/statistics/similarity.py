@@ -16,6 +16,8 @@ from topicscope.probing.statistics.pairs import form_average, pair_forms
 from topicscope.probing.statistics.permutation import permutation_p, permuted_same_topic_sums
 
 Kind = Literal["cosine", "dot"]
+# Intervals of equal width that values are sorted into before they are compared.
+BUCKETS = 2**20
 
 
 def prepared(
@@ -109,16 +111,12 @@ def similarity_p_values(
     ]
 
 
-# AUC of similarities: the probability that a same-topic pair is more similar than a different-topic pair, exactly.
-
-
-# Intervals of equal width that values are sorted into before they are compared.
-BUCKETS = 2**20
-
-
 @dataclass(frozen=True, eq=False)
 class Placements:
-    """Where pairs stand among those of the other kind; equal ones count half."""
+    """Where pairs stand among those of the other kind; equal ones count half.
+
+    AUC, the probability that a same-topic pair is more similar than a different-topic pair, is the mean of ``inside``.
+    """
 
     inside: Float[np.ndarray, " pair"]
     """Of each same-topic pair, the share of different-topic pairs below it."""
@@ -182,16 +180,13 @@ def auc_replicates(
 
     Exact for the sample, the first replicate. In the others, both sides vary to first order: same-topic pairs are
     weighted anew against the sample's different-topic pairs, and the other way round (a word counts by its average).
-    To first order a replicate, and by rounding the sample too, may leave [0, 1], where a probability stays: it is cut.
+    So a replicate may be a little beyond 0 or 1, as may the sample by rounding: ``contrast`` cuts what is shown.
     """
     first, second = labelling.same_topic_pairs
     values = np.stack([*(each.inside for each in found), np.ones(len(first))], axis=1)
     inside = pair_forms(weights.within, first, second, values)
     averages = form_average(inside[:, :-1], inside[:, -1:])
-    return [
-        np.clip(average + _different_side(each, weights.between), 0, 1)
-        for each, average in zip(found, averages.T, strict=True)
-    ]
+    return [average + _different_side(each, weights.between) for each, average in zip(found, averages.T, strict=True)]
 
 
 def _different_side(found: Placements, weights: Float[np.ndarray, "replicate word"]) -> Float[np.ndarray, " replicate"]:

@@ -1,3 +1,5 @@
+"""A planted model gives the planted numbers, by threshold and assignment, averaged over LDA seeds."""
+
 from pathlib import Path
 from typing import Any
 
@@ -5,13 +7,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from support.planted_model import PlantedModel, planted_labels
+from support.planted_model import PlantedModel, planted_labelling
 from topicscope.probing.passes import Plan, attention_sums, places
 from topicscope.probing.rows import VARIANTS, AttentionTotals, EmbeddingTask, attention_summary, measure_embedding
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.cooccurrence import count_pairs
+from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.study import word_vectors
-from topicscope.probing.topics import Labels
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -22,19 +24,21 @@ PASSAGES = [DRAW.integers(WORDS, size=size) for size in DRAW.integers(10, 40, si
 ARTICLES = [place // 2 for place in range(len(PASSAGES))]
 
 
-def make_plan(labels: list[Labels]) -> Plan:
+def make_plan(labels: list[Labelling]) -> Plan:
     tokens = np.concatenate(PASSAGES)
     offsets = np.cumsum([0, *map(len, PASSAGES)])
     frequency = np.bincount(tokens, minlength=WORDS).astype(np.float64)
-    return Plan(tuple(labels), frequency, count_pairs(tokens, offsets, WORDS), MEASURES.head_permutations, seed=0)
+    return Plan(
+        over_one_vocabulary(labels), frequency, count_pairs(tokens, offsets, WORDS), MEASURES.head_permutations, seed=0
+    )
 
 
-def shuffled(seed: int = 0) -> Labels:
+def shuffled(seed: int = 0) -> Labelling:
     """The same topics on other words."""
-    return planted_labels(np.random.default_rng(7).permutation(TOPIC), seed)
+    return planted_labelling(np.random.default_rng(7).permutation(TOPIC), seed)
 
 
-def attention(labels: list[Labels], shards: int = 3) -> dict[str, Any]:
+def attention(labels: list[Labelling], shards: int = 3) -> dict[str, Any]:
     """Through the same steps as a study: shards to files, files to totals, totals to a summary."""
     plan = make_plan(labels)
     files = []
@@ -42,12 +46,12 @@ def attention(labels: list[Labels], shards: int = 3) -> dict[str, Any]:
         passages = [PASSAGES[place] for place in part]
         words = [places(passage, plan.tokens) for passage in passages]
         articles = [ARTICLES[place] for place in part]
-        files.append(attention_sums(MODEL, passages, words, articles, plan=plan.pair_plan(), batch=100).to_bytes())
+        files.append(attention_sums(MODEL, passages, words, articles, plan=plan, batch=100).to_bytes())
     return attention_summary(AttentionTotals.of(files, plan, MEASURES), plan, MEASURES)["groups"][0]
 
 
 def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
-    found = attention([planted_labels(TOPIC)])
+    found = attention([planted_labelling(TOPIC)])
     # The first layer attends by class with weights 5, 3 and 2, the second uniformly.
     model = found["attention"]
     assert model["same"] == pytest.approx((0.03 + 0.01) / 2, rel=1e-6)
@@ -77,7 +81,7 @@ def test_shuffled_labels_find_nothing_in_the_planted_model() -> None:
 
 
 def test_how_passages_are_shared_among_shards_changes_nothing() -> None:
-    one, many = attention([planted_labels(TOPIC)], shards=1), attention([planted_labels(TOPIC)], shards=7)
+    one, many = attention([planted_labelling(TOPIC)], shards=1), attention([planted_labelling(TOPIC)], shards=7)
     for name in ("same", "different", "ratio", "low", "high", "auc", "p"):
         assert one["attention"][name] == pytest.approx(many["attention"][name], rel=1e-9)
     shuffled_ = attention([shuffled()], shards=7)
@@ -85,15 +89,15 @@ def test_how_passages_are_shared_among_shards_changes_nothing() -> None:
 
 
 def test_lda_seeds_are_averaged_and_widen_the_interval() -> None:
-    good, bad = attention([planted_labels(TOPIC)])["attention"], attention([shuffled()])["attention"]
-    both = attention([planted_labels(TOPIC, 0), shuffled(1)])["attention"]
+    good, bad = attention([planted_labelling(TOPIC)])["attention"], attention([shuffled()])["attention"]
+    both = attention([planted_labelling(TOPIC, 0), shuffled(1)])["attention"]
     assert both["same"] == pytest.approx((good["same"] + bad["same"]) / 2, rel=1e-9)
     assert both["high"] - both["low"] > good["high"] - good["low"] + 0.1
 
 
 def test_matched_attention_averages_lda_seeds_too() -> None:
-    good, bad = attention([planted_labels(TOPIC)])["matched"], attention([shuffled()])["matched"]
-    both = attention([planted_labels(TOPIC, 0), shuffled(1)])["matched"]
+    good, bad = attention([planted_labelling(TOPIC)])["matched"], attention([shuffled()])["matched"]
+    both = attention([planted_labelling(TOPIC, 0), shuffled(1)])["matched"]
     for name in ("same", "different", "share"):
         assert both[name] == pytest.approx((good[name] + bad[name]) / 2, rel=1e-9)
     balance = [each["co_occurrence"]["same"] for each in (good, bad, both)]
@@ -102,7 +106,7 @@ def test_matched_attention_averages_lda_seeds_too() -> None:
     assert both["high"] - both["low"] > 0.1
 
 
-def embeddings(labels: list[Labels], folder: Path) -> list[dict[str, Any]]:
+def embeddings(labels: list[Labelling], folder: Path) -> list[dict[str, Any]]:
     plan = make_plan(labels)
     save_file(word_vectors(MODEL, plan), folder / "vectors.safetensors")
     places = tuple(range(len(labels)))
@@ -110,9 +114,9 @@ def embeddings(labels: list[Labels], folder: Path) -> list[dict[str, Any]]:
 
 
 def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_path: Path) -> None:
-    good, bad = (embeddings([each], tmp_path)[0] for each in (planted_labels(TOPIC), shuffled()))
-    both = embeddings([planted_labels(TOPIC, 0), shuffled(1)], tmp_path)[0]
-    agree = embeddings([planted_labels(TOPIC, 0), planted_labels((TOPIC + 1) % TOPICS, 1)], tmp_path)[0]
+    good, bad = (embeddings([each], tmp_path)[0] for each in (planted_labelling(TOPIC), shuffled()))
+    both = embeddings([planted_labelling(TOPIC, 0), shuffled(1)], tmp_path)[0]
+    agree = embeddings([planted_labelling(TOPIC, 0), planted_labelling((TOPIC + 1) % TOPICS, 1)], tmp_path)[0]
     for name in ("same", "different", "auc"):
         assert both["cosine"][name] == pytest.approx((good["cosine"][name] + bad["cosine"][name]) / 2)
     for name in ("same", "different", "difference", "share"):
@@ -128,7 +132,7 @@ def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_pat
 
 @pytest.fixture
 def planted_embeddings(tmp_path: Path) -> list[dict[str, dict[str, float]]]:
-    plan = make_plan([planted_labels(TOPIC)])
+    plan = make_plan([planted_labelling(TOPIC)])
     save_file(word_vectors(MODEL, plan), tmp_path / "vectors.safetensors")
     task = EmbeddingTask(tmp_path / "vectors.safetensors", plan.write(tmp_path), (0,), 50, 199, seed=0)
     return measure_embedding(task)

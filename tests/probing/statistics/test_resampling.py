@@ -1,10 +1,16 @@
-"""The bootstrap over articles streams, covers the truth, and gives ratio, difference and AUC their intervals."""
+"""Bootstrap over articles, intervals of ratios and differences, AUC, and LDA seeds."""
 
 import numpy as np
 import pytest
 
-from topicscope.probing.statistics.attention import ArticleSums, AttentionReplicates, poisson_weights
-from topicscope.probing.statistics.resampling import SeedDraws, auc_of_histograms, contrast, percentile_interval
+from topicscope.probing.statistics.attention import ArticleSums, AttentionReplicates
+from topicscope.probing.statistics.resampling import (
+    SeedDraws,
+    auc_of_histograms,
+    contrast,
+    percentile_interval,
+    poisson_weights,
+)
 
 SHAPE = (1, 3, 2, 2)
 

@@ -1,3 +1,5 @@
+"""Sums over a shard of passages are those of loops, whatever the batches, the memory and the process."""
+
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,34 +10,36 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from support.planted_model import PlantedModel, planted_labels
+from support.planted_model import PlantedModel, planted_labelling
 from support.tiny_models import VOCABULARY, save_tiny
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, Subject, find_model
-from topicscope.probing.passes import Plan, ShardResult, _load_model, attention_sums, load_model, places
+from topicscope.probing.models import HuggingFaceModel, Loading, Subject, find_model, load_network
+from topicscope.probing.passes import Plan, attention_sums, places
+from topicscope.probing.statistics.attention import ShardSums
+from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.topics import Labels
 
 DRAW = np.random.default_rng(5)
 PASSAGES = [DRAW.integers(5, VOCABULARY, size=size) for size in (9, 14, 3, 14, 20, 8)]
 ARTICLES = [0, 0, 1, 1, 1, 2]
 
 
-def some_labels() -> list[Labels]:
+def some_labels() -> list[Labelling]:
     """A labelling with one topic a word, of some of the words, and one with several, of more of them."""
     few, many = np.arange(6, 40), np.arange(6, 58)
     one = np.arange(len(few))[:, None] % 3 == np.arange(3)
     several = np.random.default_rng(1).random((len(many), 5)) < 0.3
     several[~several.any(axis=1), 0] = True
     return [
-        Labels("one", few, one, 0.1, "one", 0),
-        Labels("several", many, several, 0.2, "several", 0),
+        Labelling(one, tokens=few, name="one", fraction=0.1, assignment="one", seed=0),
+        Labelling(several, tokens=many, name="several", fraction=0.2, seed=0),
     ]
 
 
-def some_plan(labels: Sequence[Labels], permutations: int = 1) -> Plan:
-    words = np.unique(np.concatenate([each.tokens for each in labels]))
-    return Plan(tuple(labels), np.ones(len(words)), PairTable.empty(len(words)), permutations, seed=0)
+def some_plan(labels: Sequence[Labelling], permutations: int = 1) -> Plan:
+    labellings = over_one_vocabulary(labels)
+    words = len(labellings[0].tokens)
+    return Plan(labellings, np.ones(words), PairTable.empty(words), permutations, seed=0)
 
 
 def measure(
@@ -44,13 +48,13 @@ def measure(
     passages: Sequence[np.ndarray] = PASSAGES,
     batch: int = 64,
     articles: list[int] = ARTICLES,
-) -> ShardResult:
+) -> ShardSums:
     words = [places(passage, plan.tokens) for passage in passages]
-    return attention_sums(subject, passages, words, articles, plan=plan.pair_plan(), batch=batch)
+    return attention_sums(subject, passages, words, articles, plan=plan, batch=batch)
 
 
 def by_hand(
-    model: HuggingFaceModel, labels: Labels, before: list[int], after: list[int], *, causal: bool, skip: int
+    model: HuggingFaceModel, labels: Labelling, before: list[int], after: list[int], *, causal: bool, skip: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """The obvious loop over passages, i, j, on Hugging Face's own output, one passage at a time."""
     from transformers import AutoModel
@@ -81,8 +85,8 @@ def test_sums_are_those_of_a_loop_over_all_pairs(kind: str, special: bool, tmp_p
     before, after = ([2], [3]) if special else ([], [])
     model = HuggingFaceModel(find_model(str(save_tiny(kind, tmp_path))), (before, after), Loading(device="cpu"))
     plan = some_plan(some_labels())
-    found = measure(model, plan).sums.articles
-    for place, labels in enumerate(plan.labels):
+    found = measure(model, plan).articles
+    for place, labels in enumerate(some_labels()):
         causal, skip = kind == "gpt2", int(kind == "gpt2" and not special)
         sums, counts = by_hand(model, labels, before, after, causal=causal, skip=skip)
         assert counts.min() > 0
@@ -119,27 +123,27 @@ def test_batches_and_their_order_change_nothing(tmp_path: Path) -> None:
     together = measure(model, plan, batch=1_000)
     for batch in (1, 30, 41):
         apart = measure(model, plan, batch=batch)
-        np.testing.assert_allclose(apart.sums.articles.sums, together.sums.articles.sums, rtol=1e-5, atol=1e-7)
-        np.testing.assert_array_equal(apart.sums.articles.counts, together.sums.articles.counts)
-        np.testing.assert_allclose(apart.sums.permuted[1].sums, together.sums.permuted[1].sums, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(apart.articles.sums, together.articles.sums, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(apart.articles.counts, together.articles.counts)
+        np.testing.assert_allclose(apart.permuted[1].sums, together.permuted[1].sums, rtol=1e-5, atol=1e-7)
     backwards = measure(model, plan, PASSAGES[::-1], articles=ARTICLES[::-1])
-    np.testing.assert_allclose(backwards.sums.articles.sums, together.sums.articles.sums, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(backwards.articles.sums, together.articles.sums, rtol=1e-5, atol=1e-7)
     other = measure(model, plan, PASSAGES[1:], articles=ARTICLES[1:])
-    assert not np.allclose(other.sums.articles.sums, together.sums.articles.sums)
+    assert not np.allclose(other.articles.sums, together.articles.sums)
 
 
 def test_a_shards_file_brings_back_every_number(tmp_path: Path) -> None:
     model = HuggingFaceModel(find_model(str(save_tiny("gpt2", tmp_path))), ([], []), Loading(device="cpu"))
     plan = some_plan(some_labels(), permutations=3)
     result = measure(model, plan)
-    restored = ShardResult.restore(result.to_bytes())
-    np.testing.assert_array_equal(restored.sums.articles.sums, result.sums.articles.sums)
-    np.testing.assert_array_equal(restored.sums.permuted[0].sums, result.sums.permuted[0].sums)
+    restored = ShardSums.restore(result.to_bytes())
+    np.testing.assert_array_equal(restored.articles.sums, result.articles.sums)
+    np.testing.assert_array_equal(restored.permuted[0].sums, result.permuted[0].sums)
     np.testing.assert_array_equal(restored.sunk, result.sunk)
     assert restored.queries == result.queries > 0
     again = Plan.restore(plan.to_bytes())
     np.testing.assert_array_equal(again.orders(1, 3), plan.orders(1, 3))
-    assert [each.name for each in again.labels] == ["one", "several"]
+    assert [each.name for each in again.labellings] == ["one", "several"]
 
 
 class Greedy(PlantedModel):
@@ -162,11 +166,11 @@ class Greedy(PlantedModel):
     "error", [torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )
 def test_batches_halve_when_memory_runs_out_and_nothing_is_lost(error: Exception) -> None:
-    plan = some_plan([planted_labels(np.arange(VOCABULARY) % 4)])
+    plan = some_plan([planted_labelling(np.arange(VOCABULARY) % 4)])
     small, large = Greedy(most=25), Greedy(most=10_000)
     small.error = error
     np.testing.assert_array_equal(
-        measure(small, plan, batch=1_000).sums.articles.sums, measure(large, plan, batch=1_000).sums.articles.sums
+        measure(small, plan, batch=1_000).articles.sums, measure(large, plan, batch=1_000).articles.sums
     )
     assert max(small.sizes) > 25 >= small.sizes[-1]
     assert len(large.sizes) == 2
@@ -176,25 +180,28 @@ def test_other_errors_are_not_taken_for_memory() -> None:
     model = Greedy(most=1)
     model.error = RuntimeError("the sizes do not match")
     with pytest.raises(RuntimeError, match="do not match"):
-        measure(model, some_plan([planted_labels(model.topic)]))
+        measure(model, some_plan([planted_labelling(model.topic)]))
     with pytest.raises(InputError, match="memory ran out on a single passage of 3 tokens: lower --length"):
-        measure(Greedy(most=1), some_plan([planted_labels(model.topic)]))
+        measure(Greedy(most=1), some_plan([planted_labelling(model.topic)]))
 
 
 def test_a_model_that_changes_before_a_worker_loads_it_is_refused(tmp_path: Path) -> None:
-    source = find_model(str(save_tiny("bert", tmp_path)))
-    before, sent = source.digest, pickle.dumps(source)
-    special, loading = ((2,), (3,)), Loading(device="cpu")
-    first = load_model(source, special, loading).embedding_matrix()
+    def found() -> HuggingFaceModel:
+        return HuggingFaceModel(find_model(str(tmp_path)), ([2], [3]), Loading(device="cpu"))
+
+    save_tiny("bert", tmp_path)
+    model = found()
+    first, sent = model.embedding_matrix(), pickle.dumps(model)
+    assert len(sent) < 10_000
     save_tiny("bert", tmp_path, seed=1)
     # As in another process, which has nothing loaded.
-    _load_model.cache_clear()
+    load_network.cache_clear()
     with pytest.raises(InputError, match="was changed while it was probed: probe it again"):
-        load_model(pickle.loads(sent), special, loading)
+        pickle.loads(sent).embedding_matrix()
     # The control: found anew, it is what it is now.
-    changed = find_model(str(tmp_path))
-    assert changed.digest != before
-    assert not np.array_equal(load_model(changed, special, loading).embedding_matrix(), first)
+    changed = found()
+    assert changed.key != model.key
+    assert not np.array_equal(changed.embedding_matrix(), first)
 
 
 def test_modernbert_attends_within_a_window_in_its_local_layers(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,13 +14,10 @@ from topicscope.probing.statistics.attention import (
     LOOKED_UP,
     UNIFORM,
     PairAccumulator,
-    PairPlan,
     PermutedLabels,
     ShardSums,
     histogram_bin,
     passage_pairs,
-    restore_shard,
-    shard_bytes,
 )
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, SAME_WORD, Labelling
 from topicscope.probing.statistics.matching import Strata
@@ -86,8 +84,10 @@ def sums_by_loop(
     return sums, counts
 
 
-def accumulated(passages: list[Passage], plan: PairPlan, *, causal: bool = False, skip: int = 0) -> ShardSums:
-    accumulator = PairAccumulator(plan, LAYERS, HEADS)
+def accumulated(
+    passages: list[Passage], labellings: tuple[Labelling, ...], *, causal: bool = False, skip: int = 0, **more: Any
+) -> ShardSums:
+    accumulator = PairAccumulator(labellings, LAYERS, HEADS, **more)
     for passage in passages:
         accumulator.add(
             passage_pairs(list(passage.attention), passage.words, causal=causal, skip=skip), passage.article
@@ -98,7 +98,7 @@ def accumulated(passages: list[Passage], plan: PairPlan, *, causal: bool = False
 def check_equals_loop(seed: int, causal: bool, skip: int) -> None:
     draw = np.random.default_rng(seed)
     passages, labellings = random_passages(draw, causal=causal), random_labellings(draw)
-    found = accumulated(passages, PairPlan(labellings), causal=causal, skip=skip).articles
+    found = accumulated(passages, labellings, causal=causal, skip=skip).articles
     assert found.article.tolist() == sorted({passage.article for passage in passages})
     for place, labelling in enumerate(labellings):
         sums, counts = sums_by_loop(passages, labelling, causal=causal, skip=skip)
@@ -133,7 +133,7 @@ def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths(
             seen = np.arange(1, length + 1)[:, None] if causal else np.full((length, 1), length)
             flat = np.broadcast_to(1 / seen, (LAYERS, HEADS, length, length)).astype(np.float64)
             uniform.append(Passage(np.tril(flat) if causal else flat, passage.words, passage.article))
-        found = accumulated(uniform, PairPlan(random_labellings(draw)), causal=causal).articles
+        found = accumulated(uniform, random_labellings(draw), causal=causal).articles
         present = found.counts > 0
         assert present.sum() > 10
         averages = found.sums[present] / found.counts[present][:, None, None]
@@ -160,7 +160,7 @@ def test_uniform_attention_is_a_little_less_where_special_tokens_are_keys_too() 
 def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
     draw = np.random.default_rng(2)
     passages, labellings = random_passages(draw, count=20), random_labellings(draw)
-    shard = accumulated(passages, PairPlan(labellings))
+    shard = accumulated(passages, labellings)
     for place, labelling in enumerate(labellings):
         classes = labelling.classes(shard.pairs.first, shard.pairs.second)
         for kind in range(3):
@@ -182,10 +182,10 @@ def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
         order[1:, kept] = [draw.permutation(kept) for _ in range(4)]
         orders.append(order)
     permuted = tuple(PermutedLabels(*pair) for pair in zip(labellings, orders, strict=True))
-    shard = accumulated(passages, PairPlan(labellings, permuted))
+    shard = accumulated(passages, labellings, permuted=permuted)
     for place, (labelling, order) in enumerate(zip(labellings, orders, strict=True)):
         relabelled = tuple(Labelling(labelling.membership[each]) for each in order)
-        expected = accumulated(passages, PairPlan(relabelled)).articles
+        expected = accumulated(passages, relabelled).articles
         found = shard.permuted[place]
         assert found.sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=0), rel=1e-12)
         assert found.counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=0))
@@ -215,7 +215,7 @@ def test_many_words_are_compared_by_their_topics_and_not_in_a_table_that_overflo
 
 def test_the_order_of_passages_and_the_shards_change_nothing() -> None:
     draw = np.random.default_rng(4)
-    passages, plan = random_passages(draw, count=15), PairPlan(random_labellings(draw))
+    passages, plan = random_passages(draw, count=15), random_labellings(draw)
     whole = accumulated(passages, plan).articles
     backwards = accumulated(passages[::-1], plan).articles
     assert backwards.sums == pytest.approx(whole.sums, rel=1e-12)
@@ -226,7 +226,7 @@ def test_the_order_of_passages_and_the_shards_change_nothing() -> None:
 
 def test_histograms_count_every_direction_of_every_pair_in_increasing_bins() -> None:
     draw = np.random.default_rng(5)
-    shard = accumulated(random_passages(draw, count=10), PairPlan(random_labellings(draw))).articles
+    shard = accumulated(random_passages(draw, count=10), random_labellings(draw)).articles
     assert shard.histograms.sum(axis=-1) == pytest.approx(shard.counts)
     values = UNIFORM * np.geomspace(1 / 200, 50, 500)
     bins = histogram_bin(values)
@@ -243,7 +243,7 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
     passages, labellings = random_passages(draw, count=10), random_labellings(draw)
     stratum = draw.integers(2, size=(WORDS, WORDS))
     strata = Strata(np.maximum(stratum, stratum.T), 2, distances=(1, 3))
-    shard = accumulated(passages, PairPlan(labellings, strata=(strata, strata))).articles
+    shard = accumulated(passages, labellings, strata=(strata, strata)).articles
     expected = np.zeros((3, strata.size))
     for passage in passages:
         for query, first in enumerate(passage.words):
@@ -262,10 +262,10 @@ def test_a_shard_is_the_same_after_a_file_and_may_be_empty() -> None:
     draw = np.random.default_rng(7)
     labellings = random_labellings(draw)
     permuted = (PermutedLabels(labellings[0], np.tile(np.arange(WORDS), (3, 1))),)
-    plan = PairPlan(labellings, permuted, (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1),) * 2)
+    strata = (Strata(np.zeros((WORDS, WORDS), dtype=np.int64), 1),) * 2
     for passages in (random_passages(draw), []):
-        shard = accumulated(passages, plan)
-        restored = restore_shard(shard_bytes(shard))
-        assert shard_bytes(restored) == shard_bytes(shard)
+        shard = accumulated(passages, labellings, permuted=permuted, strata=strata)
+        restored = ShardSums.restore(shard.to_bytes())
+        assert restored.to_bytes() == shard.to_bytes()
         assert restored.articles.sums.shape == shard.articles.sums.shape
         assert restored.articles.sums.shape[1:] == (2, 3, LAYERS, HEADS)

@@ -1,9 +1,12 @@
-"""``topicscope probe`` on small models and a small corpus: what it writes and says, and what it refuses."""
+"""``topicscope probe`` on small models and a small corpus: what it writes, says and prints, and what it refuses."""
 
 import csv
 import gzip
 import html
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
 from support.tiny_models import save_tiny, save_tokenizer
 from topicscope.cli import main
+from topicscope.commands.probe import STAR, Probed, contrast_text, print_table
 from topicscope.probing import study
 from topicscope.text import hub
 
@@ -182,29 +186,18 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         ([], "No model is given"),
         (["no-such/model"], "is not in the local cache and the hub cannot be reached: give minilm or a local folder"),
         (["BERT", "BERT"], "given twice"),
-        (["BERT", "GPT2", "--revision", "a"], "--revision goes with one model, and 2 are given"),
         (["BERT", "--revision", "step1"], "--revision step1 is no folder in"),
         (["BERT", "--show-words", "frog", "unheardof"], '--show-words "unheardof" is not one token of'),
         (["BERT", "--device", "cuda"], "--device cuda is not available here"),
         (["BERT", "--device", "abacus"], "--device abacus is not allowed: give one of auto, cpu, cuda, mps"),
         (["BERT", "--engine", "cloud"], '--engine = "cloud" is not allowed'),
         (["BERT", "--address", "auto"], '--address = "auto" is not allowed with --engine local: add --engine ray'),
-        (["BERT", "--timeout", "0"], "--timeout = 0.0 is not allowed: give seconds, above 0"),
-        (["BERT", "--workers", "0"], "--workers = 0 is not allowed"),
-        (["BERT", "--fractions", "2"], "fractions = [2.0] is not allowed"),
         (["BERT", "--fractions", "0"], "fractions = [0.0] is not allowed: give numbers above 0 and below 1"),
         (["BERT", "--fractions", "0.1", "1"], "fractions = [0.1, 1.0] is not allowed"),
         (["BERT", "--fractions", "0.1", "0.1"], "give each value once"),
         (["BERT", "--topics", "1000"], "topics = 1000 is not allowed with"),
-        (["BERT", "--fits", "0"], "fits = 0 is not allowed"),
         (["BERT", "--fits", "1001"], "fits = 1001 is not allowed: give at most 1000"),
-        (["BERT", "--length", "2"], "length = 2 is not allowed"),
-        (["BERT", "--batch", "0"], "batch = 0 is not allowed"),
-        (["BERT", "--corpus", "/no/such/file.txt"], "does not exist"),
-        (["BERT", "--word-topics", "/no/such/file.csv"], "cannot be read"),
-        (["BERT", "--word-topics", "own.csv", "--fits", "5"], "fits = 5 is not allowed: --word-topics brings topics"),
         (["BERT", "--word-topics", "own.csv", "--fractions", "0.1"], "fractions = [0.1] is not allowed: --word-topics"),
-        (["BERT", "--topics-from", "/no/such/folder"], "cannot be read"),
         (
             ["BERT", "--topics-from", "saved", "--topics", "77"],
             "topics = 77 is not allowed: --topics-from brings topics",
@@ -231,7 +224,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
 
     monkeypatch.setattr(hub, "reachable", lambda: False)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    places = {"BERT": tiny / "bert", "GPT2": tiny / "gpt2"}
+    places = {"BERT": tiny / "bert"}
     for name in ("EMPTY", "PICKLED", "WORDLESS"):
         if name in words:
             places[name] = tmp_path / name.lower()
@@ -242,12 +235,205 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     if "WORDLESS" in words:
         save_tiny("bert", places["WORDLESS"])
     given = [str(places.get(word, word)) for word in words]
-    corpus = [] if "--corpus" in words else ["--corpus", str(tiny / "corpus.txt")]
     names = {word for word in words if word.startswith("--")}
     if names & {"--topics-from", "--word-topics"}:
         names |= {*OF_LDA, "--fractions"}
-    assert main(["probe", *given, *without(SMALL, names), *corpus, "--out", str(tmp_path / "out")]) == 2
+    assert (
+        main(
+            [
+                "probe",
+                *given,
+                *without(SMALL, names),
+                "--corpus",
+                str(tiny / "corpus.txt"),
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 2
+    )
     printed = capsys.readouterr()
     assert said in printed.err
     assert printed.err.count("\n") == 1, "one sentence"
     assert not printed.out
+
+
+WRONG = {
+    "--length": ["3"],
+    "--every": ["0"],
+    "--topics": ["1"],
+    "--fits": ["0"],
+    "--iterations": ["0"],
+    "--most-tokens": ["0"],
+    "--fractions": ["2"],
+    "--assignments": ["one", "one"],
+    "--replicates": ["1"],
+    "--permutations": ["0"],
+    "--head-permutations": ["0"],
+    "--seed": ["-1"],
+    "--batch": ["0"],
+    "--workers": ["0"],
+    "--timeout": ["0"],
+}
+
+
+@pytest.fixture(scope="module")
+def options_of_help() -> set[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        printed: list[str] = []
+        patch.setattr("sys.stdout.write", printed.append)
+        with pytest.raises(SystemExit):
+            main(["probe", "--help"])
+    return {word.strip(",") for word in "".join(printed).split() if word.startswith("--")}
+
+
+@pytest.mark.parametrize("option", WRONG)
+def test_a_wrong_value_is_said_under_the_name_that_help_has(
+    option: str, options_of_help: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert option in options_of_help
+    assert main(["probe", "minilm", "--out", str(tmp_path / "out"), option, *WRONG[option]]) == 2
+    assert capsys.readouterr().err.startswith(f"topicscope: {option} = ")
+    # The control: Python's name of an option with several words is none of the command line's.
+    assert not options_of_help & {"--most_tokens", "--head_permutations"}
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_option_that_says_nothing_beside_given_topics_has_that_name_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["probe", "minilm", "--out", str(tmp_path / "out"), "--word-topics", str(tmp_path / "own.csv")]
+    assert main([*words, "--most-tokens", "5"]) == 2
+    assert capsys.readouterr().err.startswith("topicscope: --most-tokens = 5 is not allowed: --word-topics brings ")
+    # The control: without it, what is wrong is the file.
+    assert main(words) == 2
+    assert "own.csv cannot be read" in capsys.readouterr().err
+
+
+CALL = """
+import sys
+from topicscope.cli import main
+code = main(["probe", *sys.argv[1:]])
+print(code, "torch" in sys.modules)
+"""
+
+
+def answered(*words: str) -> tuple[str, str]:
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src"), "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", CALL, *words], capture_output=True, text=True, check=True, env=environment
+    )
+    return done.stdout.strip(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["m", "--out", "FILE"], "is a file: give a folder"),
+        (["m", "n", "--revision", "a"], "--revision goes with one model, and 2 are given"),
+        (["m", "--corpus", "/no/such.txt"], 'corpus = "/no/such.txt" does not exist'),
+        (["m", "--topics-from", "/no/such"], "--topics-from /no/such cannot be read (No such file or directory)"),
+        (["m", "--word-topics", "FILE"], "has the columns wort, thema"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_said_before_torch_is_loaded(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "file.csv").write_text("wort,thema\nfrog,animals\n")
+    given = [str(tmp_path / "file.csv") if word == "FILE" else word for word in words]
+    out = [] if "--out" in words else ["--out", str(tmp_path / "out")]
+    answer, errors = answered(*given, *out)
+    assert answer == "2 False"
+    assert said in errors
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_is_not_there_is_found_with_torch(tmp_path: Path) -> None:
+    """The control of the tests above."""
+    answer, errors = answered(str(tmp_path / "nothing"), "--out", str(tmp_path / "out"))
+    assert answer == "2 True"
+    assert "nothing" in errors
+
+
+RATIO: dict[str, Any] = {
+    "ratio": 1.5167,
+    "low": 1.402,
+    "high": 1.633,
+    "difference": 0.112,
+    "difference_low": 0.09,
+    "difference_high": 0.134,
+    "p": 0.2,
+    "ratio_note": None,
+    "replicates_left_out": 0,
+}
+NONE = RATIO | {"ratio": None, "low": None, "high": None, "p": 0.01, "ratio_note": "the denominator is not above 0"}
+
+
+def printed_row(embedding: str, **contrasts: dict[str, Any]) -> dict[str, Any]:
+    labels = {"model": "tiny", "revision": "", "fraction": None, "assignment": "one", "centred": False}
+    return labels | {"embedding": embedding, "cosine": RATIO, "dot": RATIO, "attention": RATIO} | contrasts
+
+
+def printed(capsys: pytest.CaptureFixture[str], *rows: dict[str, Any]) -> str:
+    print_table(Probed(list(rows), [Path("a.png")], ["a note"]), Path("out"))
+    return " ".join(capsys.readouterr().out.split())
+
+
+def test_where_there_is_no_ratio_the_difference_has_its_interval_and_the_reason_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert contrast_text(NONE) == "Δ 0.112* [0.090, 0.134]"
+    assert contrast_text(RATIO) == "1.52 [1.40, 1.63]"
+    assert contrast_text(RATIO | {"low": None, "high": None}) == "1.517 (no interval)"
+    assert contrast_text(NONE | {"difference": None}) == "–"
+    said = printed(capsys, printed_row("matrix", cosine=NONE))
+    assert "Δ: same minus different [95 % interval], where there is no ratio (the denominator is not above 0)." in said
+    assert STAR in said
+    bare = RATIO | {"low": None, "high": None, "ratio_note": "too many have no pair"}
+    assert "no interval, or none with an upper end: too many have no pair." in printed(
+        capsys, printed_row("matrix", dot=bare)
+    )
+    empty = NONE | {"difference": None, "difference_low": None, "difference_high": None, "replicates_left_out": 50}
+    nothing = printed(capsys, printed_row("matrix", attention=empty))
+    assert "–: no pair to average over." in nothing
+    assert "left out" not in nothing
+    # The control: signs that the table does not have are not explained.
+    plain = printed(capsys, printed_row("matrix"))
+    assert "Δ" not in plain
+    assert "–" not in plain
+    assert "*" not in plain
+    assert "left out" not in plain
+    assert "no interval" not in plain
+
+
+def test_replicates_that_were_left_out_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "Up to 1,234 bootstrap replicates" in printed(
+        capsys, printed_row("layer", dot=NONE | {"replicates_left_out": 1234})
+    )
+
+
+def test_attention_stands_once_for_all_embeddings(capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = RATIO, RATIO | {"ratio": 2.0, "low": 1.9, "high": 2.1}
+    said = printed(capsys, printed_row("matrix", attention=other), printed_row("layer", attention=other))
+    assert said.count("2.00 [1.90, 2.10]") == 1
+    # The control: of another assignment it is another number.
+    several = printed_row("matrix", attention=other) | {"assignment": "several"}
+    assert printed(capsys, printed_row("matrix", attention=other), several).count("2.00 [1.90, 2.10]") == 2
+    assert one["ratio"] != other["ratio"]
+
+
+def test_long_names_are_folded_and_not_cut(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    names = [f"/models/{'a' * 40}/{end}" for end in ("first", "second")]
+    print_table(Probed([printed_row("matrix") | {"model": name} for name in names], [], []), Path("out"))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+    # Cells of the first column, one under the other.
+    column = "".join(line.split("│")[1].strip() for line in lines)
+    assert column == "".join(names)
+    assert names[0] not in " ".join(lines), "the control: they do not fit into one line"
+
+
+def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "out/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ (1 files)" in printed(
+        capsys, printed_row("matrix")
+    )
