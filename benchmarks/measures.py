@@ -19,9 +19,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.probing.models import HuggingFaceModel, Loading, find_model, load_model
+from topicscope.probing.models import HuggingFaceModel, Loading, load_model
 from topicscope.probing.passes import attention_sums, places
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
+from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.similarity import pair_averages, prepared

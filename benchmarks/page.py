@@ -24,7 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.browser import Browser, browser, missing
-from topicscope.probing.models import FILES, find_model
+from topicscope.probing.sources import FILES, find_model
 from topicscope.reporting.page import write_report
 
 REPEATS = 5

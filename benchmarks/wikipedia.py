@@ -17,9 +17,9 @@ from transformers import BertConfig, BertModel
 
 from topicscope.commands.probe import probe
 from topicscope.probing import study
-from topicscope.probing.models import find_model
 from topicscope.probing.passes import Shard, measure_shard
 from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
+from topicscope.probing.sources import find_model
 
 
 def main() -> None:

@@ -1,8 +1,9 @@
-"""The command's function on a small registry of its own: what is measured, written, kept and done again."""
+"""The command's function on a small registry: what is asked for, measured, written, kept and done again."""
 
 import csv
 import json
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,26 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from support.scale_work import Gated
-from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, run, verdicts
+from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, draw, run, verdicts
 from topicscope.commands import reproduce as command
-from topicscope.commands.reproduce import Progress
-from topicscope.errors import LostWorkError
-from topicscope.paper.claim import below, compute_need, exact
+from topicscope.commands.reproduce import Clock, Progress, list_claims, reproduce
+from topicscope.errors import InputError, LostWorkError
+from topicscope.paper.claim import (
+    Claim,
+    Drawing,
+    Need,
+    Preset,
+    above,
+    below,
+    compute_need,
+    exact,
+    interval_given,
+    over_seeds,
+)
+from topicscope.paper.experiment import Experiment
 from topicscope.paper.registry import Registry
 
-# Its registry is the small one.
+# The registry is the small one.
 pytestmark = pytest.mark.usefixtures("trainings")
 
 
@@ -136,3 +149,234 @@ def test_linear_algebra_runs_on_one_thread_and_then_on_as_many_as_before(
         before = threads()
         assert run(tmp_path / "out").rows[0]["verdict"] == "holds"
         assert threads() == before
+
+
+@dataclass(frozen=True)
+class Count:
+    """Work of another kind than training: it counts letters."""
+
+    name: str
+    text: str
+    cost = 0.5
+    suffix = ".txt"
+
+    def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
+        return {"text": self.text, "seeds": list(seeds)}
+
+    def compute(self, seeds: tuple[int, ...]) -> bytes:
+        return str(len(self.text)).encode()
+
+    def restore(self, content: bytes) -> int:
+        return int(content)
+
+
+def test_claims_may_need_other_work_than_training(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = Count("letters/frog", "frog")
+    claim = Claim(
+        id="table9/letters",
+        source="Table 9",
+        statement="A frog has more than three letters, and training leaves it at that.",
+        expected="> 3",
+        rule=above(3),
+        needs=(letters, SHORT),
+        measure=lambda results: interval_given(
+            results[letters.name], 3.5, 4.5, p=1e-3, null=3, loss=float(results[SHORT.name].held_out_loss[0])
+        ),
+    )
+    assert isinstance(letters, Need)
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((claim, STEP), ()))
+    found = run(tmp_path / "out").rows
+    assert trainings == [SHORT.name, letters.name]
+    assert (found[0]["verdict"], found[0]["measured"], found[0]["low"]) == ("holds", 4.0, 3.5)
+    assert found[0]["details"]["loss"] > 0
+    trainings.clear()
+    assert run(tmp_path / "out").rows == found
+    assert trainings == []
+
+
+def test_a_claim_that_cannot_be_run_here_is_not_run_with_its_reason_and_is_run_once_it_can(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = replace(STEP, id="table1/absent", unavailable="The model is not on this machine.")
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((absent, EXACT), ()))
+    seen: list[Progress] = []
+    first, second = run(tmp_path / "out", report=seen.append).rows
+    assert (first["verdict"], first["verdict_corrected"], first["measured"]) == ("not run", "not run", None)
+    assert first["details"] == {"reason": "The model is not on this machine."}
+    assert second["verdict"] == "holds"
+    assert [(each.done, each.row["id"]) for each in seen] == [(1, absent.id), (2, EXACT.id)]
+    assert trainings == []
+    assert json.loads((tmp_path / "out" / "claims.json").read_text()) == [first, second]
+    # Not asked for, it is not in the way.
+    assert list(verdicts(run(tmp_path / "other", only=("theorem9",)))) == [EXACT.id]
+    assert len(json.loads((tmp_path / "other" / "claims.json").read_text())) == 1
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((replace(absent, unavailable=""), EXACT), ()))
+    assert verdicts(run(tmp_path / "out"))[absent.id] == "holds"
+
+
+def test_a_part_of_a_figures_claims_does_not_train_the_rest_of_the_figure(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Drawing(name="figure2", draw=draw, needs=(TRAINED, SHORT))
+    step = replace(STEP, figure="figure2")
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((contrast_claim(), step), (both,)))
+    assert run(tmp_path / "out", only=(step.id,)).figures == []
+    assert trainings == [SHORT.name]
+    # With what is there from before, nothing more has to be trained for it.
+    drawn = run(tmp_path / "out", only=("figure2/squared-adam",)).figures
+    assert {path.suffix for path in drawn} == {".png", ".svg", ".csv"}
+    assert trainings == [SHORT.name, TRAINED.name]
+    # Asked for as a whole it is drawn.
+    assert len(run(tmp_path / "other", only=("figure2",)).figures) == len(drawn)
+
+
+def test_equal_settings_under_two_names_are_trained_once(
+    tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin = Experiment(name="robustness/twin", reproduces="§2.3", settings=SHORT.settings)
+    second = Claim(
+        id="robustness/twin",
+        source="§2.3",
+        statement="The same again.",
+        expected="< 10",
+        rule=below(10),
+        needs=(twin, SHORT),
+        measure=lambda results: over_seeds(results[twin.name].held_out_loss - results[SHORT.name].held_out_loss),
+    )
+    monkeypatch.setattr(command, "registry", lambda preset: Registry((STEP, second), ()))
+    rows = run(tmp_path / "out").rows
+    assert trainings == [SHORT.name]
+    assert rows[1]["measured"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": 4}, "--seeds 3 there, 4 here"),
+        ({"seed": 1}, "--seed 0 there, 1 here"),
+        ({"preset": "paper"}, "--preset quick there, paper here"),
+        ({"models": ("minilm",)}, "--models not given there, minilm here"),
+    ],
+)
+def test_a_folder_with_other_settings_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    run(tmp_path / "out", only=("theorem9",))
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "out", **change)
+
+
+def make_file(path: Path) -> None:
+    path.write_text("something")
+
+
+def make_folder(path: Path) -> None:
+    path.mkdir()
+    (path / "thesis.tex").touch()
+
+
+@pytest.mark.parametrize(("make", "message"), [(make_file, "is a file"), (make_folder, "holds no claims")])
+def test_a_folder_with_something_else_is_refused(tmp_path: Path, make: Callable[[Path], None], message: str) -> None:
+    make(tmp_path / "out")
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "--seeds = 0"),
+        ({"seed": -1}, "--seed = -1"),
+        ({"workers": 0}, "--workers = 0"),
+        ({"preset": "all"}, '--preset = "all"'),
+        ({"engine": "cloud"}, '--engine = "cloud"'),
+        ({"address": "10.0.0.1:6379"}, '--address = "10.0.0.1:6379"'),
+        ({"timeout": float("nan")}, "--timeout = nan"),
+        ({"only": ("figure99",)}, '"figure99" is no claim'),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_written(
+    tmp_path: Path, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        run(tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_claims_can_be_listed_without_running_them(trainings: list[str]) -> None:
+    listed = list_claims(only=("Figure 2",))
+    assert [claim["id"] for claim in listed] == ["figure2/squared-adam/contrast", STEP.id]
+    assert listed[0]["rule"] == "> 0.1"
+    assert trainings == []
+
+
+def test_presets_have_five_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    presets: list[Preset] = []
+
+    def asked(preset: Preset) -> Registry:
+        presets.append(preset)
+        return Registry((EXACT,), ())
+
+    monkeypatch.setattr(command, "registry", asked)
+    for name in ("quick", "paper"):
+        reproduce(tmp_path / name, preset=name)
+    assert presets == [Preset("quick", 5), Preset("paper", 20)]
+    assert [preset.full for preset in presets] == [False, True]
+
+
+def test_models_reach_the_modules_of_claims_and_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    presets: list[Preset] = []
+
+    def asked(preset: Preset) -> Registry:
+        presets.append(preset)
+        return Registry((EXACT,), ())
+
+    monkeypatch.setattr(command, "registry", asked)
+    run(tmp_path / "out", models=("minilm", "random:minilm"))
+    list_claims(models=("minilm",))
+    assert [preset.models for preset in presets] == [("minilm", "random:minilm"), ("minilm",)]
+    assert json.loads((tmp_path / "out" / "settings.json").read_text())["models"] == ["minilm", "random:minilm"]
+
+
+class Time:
+    """A clock that a test sets."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def test_two_workers_take_half_the_time_and_what_is_under_way_counts_as_far_as_it_is() -> None:
+    time = Time()
+    clock = Clock(dict.fromkeys(range(5), 2.0), workers=2, now=time)
+    assert clock.seconds_left is None
+    time.seconds = 4.0
+    clock.finished(0)
+    # Four seconds a piece: one is at its end, three more are left for two workers.
+    assert clock.seconds_left == pytest.approx(8.0)
+    clock.finished(1)
+    assert clock.seconds_left == pytest.approx(8.0)
+    time.seconds = 7.0
+    assert clock.seconds_left == pytest.approx(5.0)
+
+
+def test_on_the_last_piece_the_rest_of_it_is_left_and_after_it_nothing() -> None:
+    time = Time()
+    clock = Clock({0: 1.0, 1: 3.0}, workers=2, now=time)
+    time.seconds = 2.0
+    clock.finished(0)
+    # A unit takes two seconds; of the other piece's six, two are over. Elapsed time times what is left would say 6.
+    assert clock.seconds_left == pytest.approx(4.0)
+    time.seconds = 9.0
+    assert clock.seconds_left == 0.0
+    clock.finished(1)
+    assert clock.seconds_left is None
+
+
+def test_work_that_was_there_before_tells_nothing_of_time() -> None:
+    time = Time()
+    clock = Clock({1: 1.0}, workers=1, now=time)
+    time.seconds = 5.0
+    clock.finished(0)
+    assert clock.seconds_left is None

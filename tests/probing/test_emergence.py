@@ -11,8 +11,9 @@ import torch
 from support.text_corpus import small_text, small_text_settings
 from topicscope.model.encoder import Encoder, encoder_weights
 from topicscope.probing.emergence import Emergence
-from topicscope.probing.models import EncoderSubject, HuggingFaceModel, Loading, Subject, find_model
+from topicscope.probing.models import EncoderSubject, HuggingFaceModel, Loading, Subject
 from topicscope.probing.passes import places
+from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.training.text import export
 

@@ -12,7 +12,8 @@ import torch
 
 from support.tiny_models import DECODERS, ENCODERS, VOCABULARY, save_tiny, save_tokenizer, tiny_config
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, check_architecture, find_model
+from topicscope.probing.models import HuggingFaceModel, Loading, check_architecture
+from topicscope.probing.sources import find_model
 from topicscope.text import hub
 
 BEFORE, AFTER = [2], [3]

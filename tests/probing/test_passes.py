@@ -13,8 +13,9 @@ from torch import Tensor
 from support.planted_model import PlantedModel, planted_labelling
 from support.tiny_models import VOCABULARY, save_tiny
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, Subject, find_model, load_network
+from topicscope.probing.models import HuggingFaceModel, Loading, Subject, load_network
 from topicscope.probing.passes import Plan, attention_sums, places
+from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import ShardSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable

@@ -1,7 +1,9 @@
-"""How long the rest takes: from what the finished work took, what it was thought to cost, and who works on what."""
+"""``topicscope reproduce``: run the paper's claims, cheapest first, and write verdicts and figures as they come.
+
+What is finished is kept in the folder (``work/``, named by content): the same command goes on where it was stopped.
+"""
 
 import heapq
-import itertools
 import json
 import os
 import time
@@ -17,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from topicscope import scale
 from topicscope.commands.folders import ResultsFolder, Row
-from topicscope.commands.options import parse
+from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import check_at_least, check_one_of, refuse
 from topicscope.files import write_atomically
@@ -39,86 +41,67 @@ from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.registry import Registry, registry
 from topicscope.reporting.rounding import claim_text
 
-
-class Clock:
-    """Estimates the time until all work is finished.
-
-    Workers take up work in order, each a new piece when it has finished one. Costs need only be right relative to each
-    other: what a unit of cost takes is learnt on the way.
-    """
-
-    def __init__(self, costs: Mapping[int, float], workers: int, now: Callable[[], float] = time.perf_counter) -> None:
-        self._costs, self._now = dict(costs), now
-        self._waiting = list(costs)
-        self._began: dict[int, float] = {}
-        self._spent = self._done = 0.0
-        for _ in range(workers):
-            self._take_up()
-
-    def finished(self, place: int) -> None:
-        """One piece less; those that were there before do not count."""
-        if place in self._costs:
-            began = self._began.pop(place, None)
-            if began is None:
-                self._waiting.remove(place)
-                return
-            self._spent += self._now() - began
-            self._done += self._costs[place]
-            self._take_up()
-
-    @property
-    def seconds_left(self) -> float | None:
-        """None until a first piece is finished, and when nothing is left."""
-        if not self._done or not self._began:
-            return None
-        rate, now = self._spent / self._done, self._now()
-        # When each worker is free, as far as one can tell; a piece that takes longer than thought may end any moment.
-        free = [max(0.0, rate * self._costs[place] - (now - began)) for place, began in self._began.items()]
-        heapq.heapify(free)
-        for place in self._waiting:
-            heapq.heapreplace(free, free[0] + rate * self._costs[place])
-        return max(free)
-
-    def _take_up(self) -> None:
-        if self._waiting:
-            self._began[self._waiting.pop(0)] = self._now()
-
-
-# The page of ``reproduce``: what it shows beside claims and figures, and the page itself.
-
-
-# Claims about the loss over attention's weights have figures of these names.
-LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
-
-
-def keep_film(folder: ResultsFolder, result: Any) -> None:
-    """Keep an experiment's matrices over training where the page finds them, if there are any."""
-    arrays = getattr(result, "film", None)
-    if not arrays:
-        return
-    name = json.loads(arrays["about"].tobytes())["name"]
-    path = folder.path / "runs" / name / "trained.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, save(dict(arrays)))
-
-
-def write_page(folder: ResultsFolder, rows: Sequence[Row]) -> None:
-    """Write report.html, and the landscapes that it has sliders for where the claims are about them."""
-    from topicscope.reporting.page import write_report
-
-    about_landscapes = any(row["figure"].startswith(LANDSCAPES) for row in rows)
-    if about_landscapes and not (folder.path / "landscapes.json").exists():
-        write_landscapes(folder.path)
-    write_report([folder.path], folder.path / "report.html")
-
-
-# ``topicscope reproduce``: run the paper's claims, cheapest first, and write verdicts and figures as they come.
-#
-# What is finished is kept in the folder (``work/``, named by content): the same command goes on where it was stopped.
-
-
 # Seeds of one ``seed`` are shared with no other.
 MOST_SEEDS = 1_000
+# Claims about the loss over attention's weights have figures of these names.
+LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
+COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
+DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
+fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
+
+examples:
+  topicscope reproduce --out results
+  topicscope reproduce --out results --only theorem2 figure2/squared-adam
+  topicscope reproduce --preset paper --out results-paper
+  topicscope reproduce --list
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    out: Path = Path("results")
+    """Where claims, figures and finished work go."""
+
+    preset: Literal["quick", "paper"] = "quick"
+    """"quick": 5 seeds, minutes. "paper": 20 seeds, fuller grids, about an hour."""
+
+    only: tuple[str, ...] = ()
+    """Run only these claims: ids, beginnings of ids, or sources such as figure2."""
+
+    list: bool = False
+    """Print the claims and run nothing."""
+
+    seeds: int | None = None
+    """Runs of each experiment, instead of the preset's number."""
+
+    seed: int = 0
+    """Another seed gives other documents, masks and initial weights to every run."""
+
+    models: tuple[str, ...] = ()
+    """Language models that claims about natural text probe, instead of their own choice."""
+
+    workers: int | None = None
+    """Processes to work in; as many as there are cores if not given. Results do not depend on it."""
+
+    engine: str = "local"
+    """Where work is done: "local" for processes on this machine, "ray" for a Ray cluster (topicscope[scale])."""
+
+    address: str | None = None
+    """Of a running Ray cluster, with --engine ray; one is started on this machine if not given."""
+
+    timeout: float | None = None
+    """Seconds that one experiment, all its seeds together, may take; over it it is tried again, three times in all."""
+
+    strict: bool = False
+    """Exit with 1 if a claim fails."""
+
+    quiet: bool = False
+    """No line for each finished claim."""
+
+    json: bool = False
+    """Print the rows of claims.json on standard output, and nothing else."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +180,8 @@ def reproduce(
         run.recall()
         run.take_what_can_be()
         run.work(engine=engine, workers=workers, address=address, timeout=timeout)
-        rows = run.rows(selected)
-        write_page(folder, rows)
-        return Reproduction(rows, run.figures(), out)
+        run.write_page()
+        return Reproduction(run.rows(selected), run.figures(), out)
 
 
 class _Reproducing:
@@ -210,27 +192,28 @@ class _Reproducing:
         folder: ResultsFolder,
         everything: Registry,
         selected: Sequence[Claim],
-        seeds: tuple[int, ...],
+        seeds: Seeds,
         report: Callable[[Progress], None],
     ) -> None:
         self.folder, self.everything, self.selected, self.seeds = folder, everything, selected, seeds
         self.report = report
         self.measured: dict[str, Measured] = {}
         self.results: dict[str, Any] = {}
-        self.pending = sorted(selected, key=lambda claim: claim.cost)
+        self.pending: list[Claim] = []
         self.undrawn: list[Drawing] = []
 
     def recall(self) -> None:
         """Take up what was measured before, claims that are not asked for now included; pass by what cannot be run."""
         for claim in self.everything.claims:
-            content = scale.read_result(item_of(claim, self.seeds).path(self.folder.work / "claims"))
+            content = scale.read_result(self._path(claim))
             if content is not None and not claim.unavailable:
                 self.measured[claim.id] = Measured.restore(content)
-        done = [claim for claim in self.pending if self._known(claim)]
-        self.pending = [claim for claim in self.pending if not self._known(claim)]
+        cheapest_first = sorted(self.selected, key=lambda claim: claim.cost)
+        done = [claim for claim in cheapest_first if self._known(claim)]
+        self.pending = [claim for claim in cheapest_first if not self._known(claim)]
         self.undrawn = [drawing for drawing in self._drawings() if not self._drawn(drawing)]
         for place, claim in enumerate(done, start=1):
-            self.report(Progress(place, len(self.selected), self._row(claim), None))
+            self.report(Progress(place, len(self.selected), self.rows([claim])[0], None))
         self._write()
 
     def take_what_can_be(self, seconds_left: float | None = None) -> None:
@@ -241,20 +224,28 @@ class _Reproducing:
             self._draw(drawing)
 
     def work(self, *, workers: int | None, **where: Any) -> None:
-        """Do what is missing, cheapest claims first, and go on with each claim as soon as it can be.
+        """Do what is missing, cheapest claims first and equal work once; go on with each claim as soon as it can be.
 
         Without a number of workers, the engine uses what it finds.
         """
-        items, names = self._items()
-        costs = {place: item.argument[0].cost for place, item in enumerate(items) if not self._there(item)}
+        names: dict[str, list[str]] = {}
+        items: dict[str, scale.Item[tuple[Need, Seeds]]] = {}
+        for need in self._wanted():
+            item = need_item(need, self.seeds)
+            items.setdefault(item.digest, item)
+            names.setdefault(item.digest, []).append(need.name)
+        ordered = list(items.values())
+        costs = {place: item.argument[0].cost for place, item in enumerate(ordered) if not self._there(item)}
         clock = Clock(costs, workers or scale.available_cores())
-        for place, content in scale.completed(compute_need, items, folder=self._stored, workers=workers, **where):
-            result = items[place].argument[0].restore(content)
-            self.results |= dict.fromkeys(names[items[place].digest], result)
-            keep_film(self.folder, result)
+        for place, content in scale.completed(compute_need, ordered, folder=self._needs, workers=workers, **where):
+            result = ordered[place].argument[0].restore(content)
+            self.results |= dict.fromkeys(names[ordered[place].digest], result)
+            self._keep_film(result)
             clock.finished(place)
             self.take_what_can_be(clock.seconds_left)
-            self._forget()
+            # Twenty seeds of all experiments would fill the memory: let go of what no claim or drawing waits for.
+            wanted = {need.name for need in self._wanted()}
+            self.results = {name: result for name, result in self.results.items() if name in wanted}
 
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
         """Rows of what is known of these claims; corrected for all that is measured in the folder."""
@@ -274,15 +265,35 @@ class _Reproducing:
         """The files of all figures that belong to the selected claims."""
         return [path for drawing in self._named_drawings() for path in self._files(drawing) if path.exists()]
 
+    def write_page(self) -> None:
+        """Write report.html, and the landscapes that it has sliders for where the claims are about them."""
+        from topicscope.reporting.page import write_report
+
+        about_landscapes = any(claim.figure.startswith(LANDSCAPES) for claim in self.selected)
+        if about_landscapes and not (self.folder.path / "landscapes.json").exists():
+            write_landscapes(self.folder.path)
+        write_report([self.folder.path], self.folder.path / "report.html")
+
     @property
-    def _stored(self) -> Path:
+    def _needs(self) -> Path:
         return self.folder.work / "needs"
 
     def _known(self, claim: Claim) -> bool:
         return claim.id in self.measured or bool(claim.unavailable)
 
     def _there(self, item: scale.Item[Any]) -> bool:
-        return item.path(self._stored).exists()
+        return item.path(self._needs).exists()
+
+    def _path(self, asked: Claim | Drawing) -> Path:
+        """Where it is kept that this claim was measured, or this figure drawn."""
+        return item_of(asked, self.seeds).path(self.folder.work / ("claims" if isinstance(asked, Claim) else "figures"))
+
+    def _wanted(self) -> list[Need]:
+        waiting: list[Claim | Drawing] = [*self.pending, *self.undrawn]
+        return [need for asked in waiting for need in asked.needs]
+
+    def _ready(self, asked: Claim | Drawing) -> bool:
+        return all(need.name in self.results for need in asked.needs)
 
     def _named_drawings(self) -> list[Drawing]:
         """Those that show a selected claim."""
@@ -301,132 +312,97 @@ class _Reproducing:
 
         return [each for each in self._named_drawings() if each.name not in incomplete or all(map(free, each.needs))]
 
-    def _items(self) -> tuple[list[scale.Item[tuple[Need, Seeds]]], dict[str, list[str]]]:
-        """What must be done, in the order of claims, equal work once; and the names that each goes by."""
-        items: dict[str, scale.Item[tuple[Need, Seeds]]] = {}
-        names: dict[str, list[str]] = {}
-        for need in self._wanted():
-            item = need_item(need, self.seeds)
-            items.setdefault(item.digest, item)
-            names.setdefault(item.digest, []).append(need.name)
-        return list(items.values()), names
-
-    def _wanted(self) -> list[Need]:
-        needs = [claim.needs for claim in self.pending] + [drawing.needs for drawing in self.undrawn]
-        return list(itertools.chain(*needs))
-
-    def _forget(self) -> None:
-        """Let go of what no claim or drawing waits for: twenty seeds of all experiments would fill the memory."""
-        wanted = {need.name for need in self._wanted()}
-        self.results = {name: result for name, result in self.results.items() if name in wanted}
-
-    def _ready(self, asked: Claim | Drawing) -> bool:
-        return all(need.name in self.results for need in asked.needs)
-
     def _measure(self, claim: Claim, seconds_left: float | None) -> None:
         began = time.perf_counter()
         results = {need.name: self.results[need.name] for need in claim.needs}
         measurement = claim.measure(results)
         seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
         self.measured[claim.id] = Measured(measurement, seconds)
-        path = item_of(claim, self.seeds).path(self.folder.work / "claims")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scale.write_result(path, self.measured[claim.id].dump())
+        self._keep(claim, self.measured[claim.id].dump())
         self.pending.remove(claim)
         self._write()
         done = len(self.selected) - len(self.pending)
-        self.report(Progress(done, len(self.selected), self._row(claim), seconds_left))
+        self.report(Progress(done, len(self.selected), self.rows([claim])[0], seconds_left))
 
     def _draw(self, drawing: Drawing) -> None:
         from topicscope.reporting.figures import save_figure
 
-        figure = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
-        save_figure(figure, self.folder.figures / drawing.name)
-        path = item_of(drawing, self.seeds).path(self.folder.work / "figures")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scale.write_result(path, json.dumps([file.name for file in self._files(drawing)]).encode())
+        drawn = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
+        save_figure(drawn, self.folder.figures / drawing.name)
+        self._keep(drawing, json.dumps([file.name for file in self._files(drawing)]).encode())
         self.undrawn.remove(drawing)
 
     def _drawn(self, drawing: Drawing) -> bool:
-        record = scale.read_result(item_of(drawing, self.seeds).path(self.folder.work / "figures"))
+        record = scale.read_result(self._path(drawing))
         return record is not None and all(path.exists() for path in self._files(drawing))
 
     def _files(self, drawing: Drawing) -> list[Path]:
         return [self.folder.figures / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
 
-    def _row(self, claim: Claim) -> Row:
-        return self.rows([claim])[0]
+    def _keep(self, asked: Claim | Drawing, content: bytes) -> None:
+        path = self._path(asked)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scale.write_result(path, content)
+
+    def _keep_film(self, result: Any) -> None:
+        """Keep an experiment's matrices over training where the page finds them, if there are any."""
+        arrays = getattr(result, "film", None)
+        if arrays:
+            name = json.loads(arrays["about"].tobytes())["name"]
+            path = self.folder.path / "runs" / name / "trained.safetensors"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, save(dict(arrays)))
 
     def _write(self) -> None:
         self.folder.write_claims(self.rows(self.everything.claims))
         self.folder.write_progress(len(self.selected), len(self.selected) - len(self.pending))
 
 
-# ``topicscope reproduce``: the paper's claims, their verdicts and figures.
+class Clock:
+    """Estimates the time until all work is finished.
+
+    Workers take up work in order, each a new piece when it has finished one. Costs need only be right relative to each
+    other: what a unit of cost takes is learnt on the way.
+    """
+
+    def __init__(self, costs: Mapping[int, float], workers: int, now: Callable[[], float] = time.perf_counter) -> None:
+        self._costs, self._now = dict(costs), now
+        self._waiting = list(costs)
+        self._began: dict[int, float] = {}
+        self._spent = self._done = 0.0
+        for _ in range(workers):
+            self._take_up()
+
+    def finished(self, place: int) -> None:
+        """One piece less; those that were there before do not count."""
+        if place in self._costs:
+            began = self._began.pop(place, None)
+            if began is None:
+                self._waiting.remove(place)
+                return
+            self._spent += self._now() - began
+            self._done += self._costs[place]
+            self._take_up()
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None until a first piece is finished, and when nothing is left."""
+        if not self._done or not self._began:
+            return None
+        rate, now = self._spent / self._done, self._now()
+        # When each worker is free, as far as one can tell; a piece that takes longer than thought may end any moment.
+        free = [max(0.0, rate * self._costs[place] - (now - began)) for place, began in self._began.items()]
+        heapq.heapify(free)
+        for place in self._waiting:
+            heapq.heapreplace(free, free[0] + rate * self._costs[place])
+        return max(free)
+
+    def _take_up(self) -> None:
+        if self._waiting:
+            self._began[self._waiting.pop(0)] = self._now()
 
 
-DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
-fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
-
-examples:
-  topicscope reproduce --out results
-  topicscope reproduce --out results --only theorem2 figure2/squared-adam
-  topicscope reproduce --preset paper --out results-paper
-  topicscope reproduce --list
-"""
-
-
-COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of the command."""
-
-    out: Path = Path("results")
-    """Where claims, figures and finished work go."""
-
-    preset: Literal["quick", "paper"] = "quick"
-    """"quick": 5 seeds, minutes. "paper": 20 seeds, fuller grids, about an hour."""
-
-    only: tuple[str, ...] = ()
-    """Run only these claims: ids, beginnings of ids, or sources such as figure2."""
-
-    list: bool = False
-    """Print the claims and run nothing."""
-
-    seeds: int | None = None
-    """Runs of each experiment, instead of the preset's number."""
-
-    seed: int = 0
-    """Another seed gives other documents, masks and initial weights to every run."""
-
-    models: tuple[str, ...] = ()
-    """Language models that claims about natural text probe, instead of their own choice."""
-
-    workers: int | None = None
-    """Processes to work in; as many as there are cores if not given. Results do not depend on it."""
-
-    engine: str = "local"
-    """Where work is done: "local" for processes on this machine, "ray" for a Ray cluster (topicscope[scale])."""
-
-    address: str | None = None
-    """Of a running Ray cluster, with --engine ray; one is started on this machine if not given."""
-
-    timeout: float | None = None
-    """Seconds that one experiment, all its seeds together, may take; over it it is tried again, three times in all."""
-
-    strict: bool = False
-    """Exit with 1 if a claim fails."""
-
-    quiet: bool = False
-    """No line for each finished claim."""
-
-    json: bool = False
-    """Print the rows of claims.json on standard output, and nothing else."""
-
-
-def main(words: "list[str]") -> int:
+def main(words: list[str]) -> int:
     """Parse, run, print the table; 1 if --strict and a claim fails."""
     options = parse(Options, words, command="reproduce", description=DESCRIPTION)
     log_to_terminal(quiet=True)
@@ -435,22 +411,10 @@ def main(words: "list[str]") -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     if options.list:
-        claims = list_claims(preset=options.preset, only=options.only, models=options.models)
+        claims = call(list_claims, options)
         print_json(claims) if options.json else _print_list(claims)
         return 0
-    result = reproduce(
-        options.out,
-        preset=options.preset,
-        only=options.only,
-        seeds=options.seeds,
-        seed=options.seed,
-        models=options.models,
-        workers=options.workers,
-        engine=options.engine,
-        address=options.address,
-        timeout=options.timeout,
-        report=None if options.quiet else _print_line,
-    )
+    result = call(reproduce, options, report=None if options.quiet else _print_line)
     if options.json:
         print_json(result.rows)
     else:
@@ -462,7 +426,7 @@ def main(words: "list[str]") -> int:
     return 1 if options.strict and result.failed else 0
 
 
-def _print_line(progress: "Progress") -> None:
+def _print_line(progress: Progress) -> None:
     row = progress.row
     left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
     line = Text(f"{progress.done:>4}/{progress.total}  ")
@@ -471,7 +435,7 @@ def _print_line(progress: "Progress") -> None:
     console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _print_table(rows: "list[dict[str, Any]]") -> None:
+def _print_table(rows: list[Row]) -> None:
     table = Table(title="The paper's claims, and ours beside them")
     table.add_column("claim", overflow="fold")
     for name in ("verdict", "measured [95 % interval]", "expected"):
@@ -486,14 +450,14 @@ def _print_table(rows: "list[dict[str, Any]]") -> None:
         console().print(f"After correction: {_counts(rows, 'verdict_corrected')}.")
 
 
-def _counts(rows: "list[dict[str, Any]]", kind: str) -> str:
+def _counts(rows: list[Row], kind: str) -> str:
     """How many claims have each verdict, in words."""
     counts = {verdict: sum(row[kind] == verdict for row in rows) for verdict in COLOURS}
     return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
 
 
-def _print_sources(rows: "list[dict[str, Any]]") -> None:
-    """One line a source: how the paper's claims fared, and ours; in brackets after correction, where that differs."""
+def _print_sources(rows: list[Row]) -> None:
+    """One line per source: how the paper's claims fared, and ours; in brackets after correction, where that differs."""
     verdicts = [
         verdict for verdict in COLOURS if verdict != "not run" or any(row["verdict"] == verdict for row in rows)
     ]
@@ -508,7 +472,7 @@ def _print_sources(rows: "list[dict[str, Any]]") -> None:
     console().print(table)
 
 
-def _count(rows: "list[dict[str, Any]]", verdict: str) -> str:
+def _count(rows: list[Row], verdict: str) -> str:
     """How many have this verdict, and how many after correction; empty for none."""
     plain, corrected = (sum(row[kind] == verdict for row in rows) for kind in ("verdict", "verdict_corrected"))
     if plain == corrected:
@@ -516,8 +480,8 @@ def _count(rows: "list[dict[str, Any]]", verdict: str) -> str:
     return f"{plain} ({corrected})"
 
 
-def _print_list(claims: "list[dict[str, Any]]") -> None:
-    """Three lines a claim, and none of them broken: statements are long, and lines are for copying and searching."""
+def _print_list(claims: list[Row]) -> None:
+    """Three lines per claim, and none of them broken: statements are long, and lines are for copying and searching."""
     for claim in claims:
         name = claim["id"] + (" (ours)" if claim["ours"] else "")
         rule = f"{claim['unit']} {claim['rule']}".strip()
@@ -527,13 +491,13 @@ def _print_list(claims: "list[dict[str, Any]]") -> None:
     console().print(f"{len(claims)} claims: {len(claims) - ours} of the paper's, {ours} of ours.")
 
 
-def _verdict(row: "dict[str, Any]") -> Text:
+def _verdict(row: Row) -> Text:
     """The verdict, with a star if correcting for the number of claims leaves it undecided."""
     star = "" if row["verdict_corrected"] == row["verdict"] else "*"
     return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
 
 
-def _shown(row: "dict[str, Any]") -> str:
+def _shown(row: Row) -> str:
     """What is expected: a number, or the rule."""
     return row["rule"] if isinstance(row["expected"], str) else f"{row['expected']:.5g}"
 

@@ -74,7 +74,7 @@ class Probing:
 
     def key(self, seeds: Seeds) -> dict[str, Any]:
         """Model, settings, code and libraries."""
-        from topicscope.probing.models import find_model
+        from topicscope.probing.sources import find_model
 
         return {
             "probe": find_model(self.model).digest,
@@ -141,7 +141,7 @@ def why_unavailable(model: str) -> str:
     missing = [name for name in INSTALLED if find_spec(name) is None]
     if missing:
         return f'{missing[0]} is not installed: pip install "topicscope[language]".'
-    from topicscope.probing.models import find_model
+    from topicscope.probing.sources import find_model
 
     try:
         find_model(model)

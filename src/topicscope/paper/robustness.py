@@ -14,7 +14,7 @@ from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
 from topicscope.paper.setups import ALL_PARTS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, settings, steps_of
 from topicscope.paper.table3 import same_topic_ratio
-from topicscope.settings import Data
+from topicscope.settings import Data, Model
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
 
@@ -38,6 +38,7 @@ MORE_DOCUMENTS: dict[str, tuple[str, Data]] = {
     "dirichlet-1": ("α = 1", replace(LDA, dirichlet=(1.0,))),
     "shorter": ("N from 10 to 20", replace(LDA, length=(10, 20))),
 }
+# Shares of topics' probability that are common to all.
 OVERLAPS = (0.1, 0.3, 0.6)
 MORE_OVERLAPS = (0.2, 0.4, 0.5, 0.7, 0.8)
 
@@ -56,21 +57,25 @@ def overlapping_topics(topics: int, words: int, degree: float) -> Float[np.ndarr
     return (1 - degree) * equal_topics(topics, words) + degree / (topics * words)
 
 
+# Documents in words, their settings, and their topics if the settings do not describe them.
+Documents = tuple[str, Data, Float[np.ndarray, "topic word"] | None]
+UNEQUAL_WORDS: Documents = ("word probabilities as 1/rank", LDA, zipf_topics(LDA.topics, LDA.words))
+
+
 def experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
     """One-hot models with attention trained, on each kind of documents, by name and in words."""
-    documents = DOCUMENTS | (MORE_DOCUMENTS if preset.full else {})
-    degrees = sorted(OVERLAPS + (MORE_OVERLAPS if preset.full else ()))
-    found = {}
-    for loss in _losses(preset):
-        for name, (words, data) in documents.items():
-            found[f"{name}{_tail(loss)}"] = (words, _experiment(preset, f"{name}{_tail(loss)}", loss, data))
-        matrices = {"unequal-words": ("word probabilities as 1/rank", zipf_topics(LDA.topics, LDA.words))}
-        for degree in degrees:
-            matrix = overlapping_topics(LDA.topics, LDA.words, degree)
-            matrices[f"overlap-{degree:g}"] = (f"topics overlapping by {degree:g}", matrix)
-        for name, (words, matrix) in matrices.items():
-            experiment = _experiment(preset, f"{name}{_tail(loss)}", loss, LDA, matrix)
-            found[f"{name}{_tail(loss)}"] = (words, experiment)
+    kinds: dict[str, Documents] = {
+        name: (words, data, None)
+        for name, (words, data) in (DOCUMENTS | (MORE_DOCUMENTS if preset.full else {})).items()
+    }
+    kinds["unequal-words"] = UNEQUAL_WORDS
+    for degree in sorted(OVERLAPS + (MORE_OVERLAPS if preset.full else ())):
+        kinds[f"overlap-{degree:g}"] = _overlapping(degree)
+    found = {
+        f"{name}{_tail(loss)}": (kind[0], _experiment(preset, f"{name}{_tail(loss)}", ONE_HOT, loss, kind))
+        for loss in _losses(preset)
+        for name, kind in kinds.items()
+    }
     # Trained for Table 3 already.
     found["topic-sets"] = ("documents of τ = 2 topics", table3.topic_sets(preset, value_trained=True))
     return found
@@ -78,21 +83,70 @@ def experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
 
 def embedding_experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
     """All parts trained, on documents that break an assumption of §3.1."""
-    unequal, overlap = zipf_topics(LDA.topics, LDA.words), overlapping_topics(LDA.topics, LDA.words, 0.3)
-    return {
-        "topic-sets": ("documents of τ = 2 topics", _all_parts(preset, "topic-sets", TOPIC_SETS)),
-        "unequal-words": ("word probabilities as 1/rank", _all_parts(preset, "unequal-words", LDA, unequal)),
-        "overlap-0.3": ("topics overlapping by 0.3", _all_parts(preset, "overlap-0.3", LDA, overlap)),
+    kinds: dict[str, Documents] = {
+        "topic-sets": ("documents of τ = 2 topics", TOPIC_SETS, None),
+        "unequal-words": UNEQUAL_WORDS,
+        "overlap-0.3": _overlapping(0.3),
     }
+    return {
+        name: (kind[0], _experiment(preset, f"embedding/{name}", ALL_PARTS, "cross_entropy", kind))
+        for name, kind in kinds.items()
+    }
+
+
+def _overlapping(degree: float) -> Documents:
+    return f"topics overlapping by {degree:g}", LDA, overlapping_topics(LDA.topics, LDA.words, degree)
+
+
+def _experiment(preset: Preset, name: str, model: Model, loss: Loss, kind: Documents) -> Experiment:
+    _, data, matrix = kind
+    return Experiment(
+        name=f"robustness/{name}",
+        reproduces="§2.3",
+        settings=settings(model, loss, "adam", steps=steps_of(STEPS, preset.full), data=data),
+        topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
+    )
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """W^V's blocks and same-topic attention for each; W^E⊤W^E's contrast for some."""
     found = []
     for name, (words, experiment) in experiments(preset).items():
-        found += [_value_claim(name, words, experiment), _attention_claim(name, words, experiment)]
+        found += [
+            claim_on(
+                experiment,
+                centred_contrast,
+                id=f"robustness/{name}/value",
+                source="§2.3",
+                statement=f"With {words}, the trained W^V is on average larger within topics than between them.",
+                rule=above(0.0),
+                figure="robustness",
+            ),
+            claim_on(
+                experiment,
+                same_topic_ratio,
+                id=f"robustness/{name}/attention",
+                source="§2.3",
+                statement=f"With {words}, words attend more to other words of their topic than to words of other "
+                "topics.",
+                unit="ratio of average attention",
+                rule=MORE_ATTENTION,
+                figure="robustness",
+            ),
+        ]
     for name, (words, experiment) in embedding_experiments(preset).items():
-        found.append(_embedding_claim(name, words, experiment))
+        found.append(
+            claim_on(
+                experiment,
+                partial(contrast, "embedding"),
+                id=f"robustness/{name}/embedding",
+                source="§2.3",
+                statement=f"With {words} and all parts trained, W^E⊤W^E is larger between words of one topic than of "
+                "two.",
+                rule=above(0.0),
+                figure="robustness-embedding",
+            )
+        )
     return tuple(found)
 
 
@@ -118,65 +172,6 @@ def _losses(preset: Preset) -> tuple[Loss, ...]:
 
 def _tail(loss: Loss) -> str:
     return "" if loss == "squared" else "/cross-entropy"
-
-
-def _experiment(
-    preset: Preset, name: str, loss: Loss, data: Data, matrix: Float[np.ndarray, "topic word"] | None = None
-) -> Experiment:
-    return Experiment(
-        name=f"robustness/{name}",
-        reproduces="§2.3",
-        settings=settings(ONE_HOT, loss, "adam", steps=steps_of(STEPS, preset.full), data=data),
-        topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
-    )
-
-
-def _all_parts(
-    preset: Preset, name: str, data: Data, matrix: Float[np.ndarray, "topic word"] | None = None
-) -> Experiment:
-    return Experiment(
-        name=f"robustness/embedding/{name}",
-        reproduces="§2.3",
-        settings=settings(ALL_PARTS, "cross_entropy", "adam", steps=steps_of(STEPS, preset.full), data=data),
-        topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
-    )
-
-
-def _value_claim(name: str, words: str, experiment: Experiment) -> Claim:
-    return claim_on(
-        experiment,
-        centred_contrast,
-        id=f"robustness/{name}/value",
-        source="§2.3",
-        statement=f"With {words}, the trained W^V is on average larger within topics than between them.",
-        rule=above(0.0),
-        figure="robustness",
-    )
-
-
-def _attention_claim(name: str, words: str, experiment: Experiment) -> Claim:
-    return claim_on(
-        experiment,
-        same_topic_ratio,
-        id=f"robustness/{name}/attention",
-        source="§2.3",
-        statement=f"With {words}, words attend more to other words of their topic than to words of other topics.",
-        unit="ratio of average attention",
-        rule=MORE_ATTENTION,
-        figure="robustness",
-    )
-
-
-def _embedding_claim(name: str, words: str, experiment: Experiment) -> Claim:
-    return claim_on(
-        experiment,
-        partial(contrast, "embedding"),
-        id=f"robustness/{name}/embedding",
-        source="§2.3",
-        statement=f"With {words} and all parts trained, W^E⊤W^E is larger between words of one topic than of two.",
-        rule=above(0.0),
-        figure="robustness-embedding",
-    )
 
 
 def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":

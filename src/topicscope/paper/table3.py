@@ -4,7 +4,6 @@ Under §3.1's documents of τ topics the implied (α̂, β̂) is held against Th
 LDA documents τ has no meaning, and only the order of the averages is claimed.
 """
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,10 +25,9 @@ from topicscope.paper.setups import (
     settings,
     steps_of,
 )
-from topicscope.settings import Masking
+from topicscope.paper.theorem3 import SMALL, landscape, optimum
 from topicscope.settings.training import Loss, Optimizer
-from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
-from topicscope.theory.theorem2 import theorem2_classes
+from topicscope.theory.landscape import minimise
 from topicscope.theory.theorem3 import theorem3
 
 if TYPE_CHECKING:
@@ -55,15 +53,6 @@ def topic_sets(preset: Preset, *, value_trained: bool) -> Experiment:
         reproduces="Theorem 3",
         settings=settings(model, "squared", "adam", steps=steps_of(STEPS, preset.full), data=TOPIC_SETS),
     )
-
-
-@cache
-def landscape() -> Landscape:
-    """The exact loss over (α, β) for Theorem 2's W^V and these documents, at their infinite length."""
-    documents = InfiniteDocuments(
-        topics=TOPIC_SETS.topics, per_document=TOPIC_SETS.per_document, words=TOPIC_SETS.words
-    )
-    return Landscape(documents, theorem2_classes(TOPIC_SETS.topics, TOPIC_SETS.words, Masking()))
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -93,7 +82,9 @@ def implied(trained: Trained) -> list[ImpliedWeights]:
 def same_topic_ratio(trained: Trained) -> Measurement:
     """α̂, attention to another word of the topic over attention to another topic's; details × 100."""
     weights = implied(trained)
-    averages = {f"{name}_x100": float(trained.attention[:, place].mean() * 100) for place, name in _named_classes()}
+    averages = {
+        f"{name}_x100": float(trained.attention[:, place].mean() * 100) for place, name in enumerate(ATTENTION_CLASSES)
+    }
     return over_seeds(
         [each.alpha for each in weights], implied_beta=float(np.mean([each.beta for each in weights])), **averages
     )
@@ -115,10 +106,10 @@ def _order(experiment: Experiment, words: str) -> Claim:
 
 
 def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Claim]:
-    bounds = theorem3(landscape().documents)
+    bounds = theorem3(SMALL)
     assert bounds.high is not None
     words = "trained too" if value_trained else "frozen at Theorem 2's"
-    best = minimise(landscape())
+    best = optimum(SMALL)
     claims = [
         claim_on(
             experiment,
@@ -155,7 +146,7 @@ def landscape_excess(weights: list[ImpliedWeights]) -> Measurement:
 
     [MASK] queries are left out: (α̂, β̂) is measured at word queries, and β means another thing at [MASK] ones.
     """
-    words = Landscape(landscape().documents, landscape().value, mask_queries=False)
+    words = landscape(SMALL, mask_queries=False)
     best = minimise(words)
     losses = np.array([float(words.loss(each.alpha, each.beta)) for each in weights])
     return over_seeds(
@@ -174,10 +165,6 @@ def _weighted_average(trained: Trained, optimal: float) -> Measurement:
         beta=float(np.mean([each.beta for each in weights])),
         exact_optimum=optimal,
     )
-
-
-def _named_classes() -> list[tuple[int, str]]:
-    return list(enumerate(ATTENTION_CLASSES))
 
 
 def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":

@@ -55,7 +55,7 @@ def is_significant(comparison: Mapping[str, Any]) -> bool:
     return comparison.get("p") is not None and bool(comparison["p"] < SIGNIFICANT)
 
 
-def claim_number(value: float | str | None) -> str:
+def claim_number(value: float | int | str | None) -> str:
     """A number of a claim, with five digits; text as it is."""
     if value is None:
         return NOTHING
