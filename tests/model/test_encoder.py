@@ -1,6 +1,7 @@
 """The encoder for text: equal to Hugging Face's BERT with everything on, to the sandbox's reference without."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import torch
 
 from topicscope.errors import InputError
-from topicscope.model.bert import bert_config, from_bert, to_bert
+from topicscope.model.bert import LAYERED, PLAIN, bert_config, to_bert
 from topicscope.model.encoder import Encoder, PackedBatch, encoder_weights, equal_lengths, pack, pack_parts
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes
@@ -66,6 +67,16 @@ def hugging_face(encoder: Encoder) -> Any:
     model = transformers.BertForMaskedLM(config).to(encoder.parameter("value").dtype).eval()
     model.load_state_dict(to_bert(dict(encoder.named_parameters())))
     return model
+
+
+def from_bert(state: Mapping[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+    """A state of ``BertForMaskedLM`` as weights of the encoder."""
+    found = {ours: state[theirs] for ours, theirs in PLAIN.items()}
+    for ours, theirs in LAYERED.items():
+        for end, kind in (("", "weight"), ("_bias", "bias")):
+            each = [state[f"bert.encoder.layer.{layer}.{theirs}.{kind}"] for layer in range(layers)]
+            found[ours + end] = torch.stack(each)
+    return found
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-12)])

@@ -1,4 +1,4 @@
-"""Threads are chosen from the settings, and recorded."""
+"""Threads are chosen from the settings and recorded; free memory is the least of what machine and groups leave."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from topicscope.errors import InputError
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.training import machine
 from topicscope.training.loop import train
-from topicscope.training.machine import step_size, with_threads
+from topicscope.training.machine import available_bytes, step_size, with_threads
 
 LARGE = Settings(data=Data(topics=200, words=100), model=Model(dimension=128, embedding=Part(start="normal")))
 
@@ -45,3 +45,78 @@ def test_a_run_records_the_threads_chosen_and_goes_on_with_no_others(
     monkeypatch.setattr(machine, "LARGE_STEP", 0)
     with pytest.raises(InputError, match=r"--training\.threads 1"):
         train(small_settings(), folder.path, resume=True)
+
+
+MACHINE = 8_000_000 * 1024
+
+
+def system(root: Path, groups: str, files: dict[str, str]) -> Path:
+    """The files that are read, below a folder of their own."""
+    contents = {
+        "proc/meminfo": "MemTotal: 16000000 kB\nMemFree: 1 kB\nMemAvailable: 8000000 kB\n",
+        "proc/self/cgroup": groups,
+        **{f"sys/fs/cgroup/{name}": content for name, content in files.items()},
+    }
+    for name, content in contents.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    return root
+
+
+def version_2(limit: object, used: int, cached: int, folder: str = "") -> dict[str, str]:
+    stat = f"anon 7\ninactive_file {cached}\nactive_file 9\n"
+    names = {"memory.max": f"{limit}\n", "memory.current": f"{used}\n", "memory.stat": stat}
+    return {folder + name: content for name, content in names.items()}
+
+
+def version_1(limit: int, used: int, cached: int, folder: str = "") -> dict[str, str]:
+    stat = f"inactive_file 1\ntotal_inactive_file {cached}\n"
+    names = {"memory.limit_in_bytes": f"{limit}\n", "memory.usage_in_bytes": f"{used}\n", "memory.stat": stat}
+    return {f"memory/{folder}{name}": content for name, content in names.items()}
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "expected"),
+    [
+        # No groups, none with a limit, and a limit above what the machine has.
+        ("", {}, MACHINE),
+        ("0::/\n", {}, MACHINE),
+        ("0::/\n", version_2("max", 10**9, 0), MACHINE),
+        ("0::/\n", version_2(10**12, 10**9, 0), MACHINE),
+        # A container's limit; cached files do not count as used.
+        ("0::/\n", version_2(10**9, 4 * 10**8, 0), 6 * 10**8),
+        ("0::/\n", version_2(10**9, 4 * 10**8, 10**8), 7 * 10**8),
+        ("0::/\n", version_2(10**9, 2 * 10**9, 0), 0),
+        # A batch system's: the tightest of the groups above the process.
+        ("0::/jobs/7\n", version_2(10**9, 0, 0, "jobs/") | version_2("max", 0, 0, "jobs/7/"), 10**9),
+        ("0::/jobs/7\n", version_2(10**9, 0, 0, "jobs/") | version_2(10**8, 0, 0, "jobs/7/"), 10**8),
+        ("0::/jobs/7\n", version_2(10**8, 0, 0, "jobs/8/"), MACHINE),
+        # Version 1, by the machine's name of a group that a container sees as the topmost; beside version 2.
+        ("4:cpu,memory:/docker/a\n0::/\n", version_1(10**9, 4 * 10**8, 10**8), 7 * 10**8),
+        ("4:memory:/a\n3:cpu:/\n", version_1(10**9, 0, 0) | version_1(10**8, 0, 0, "a/"), 10**8),
+        ("4:memory:/\n0::/\n", version_1(9223372036854771712, 10**9, 0), MACHINE),
+        ("4:cpu:/\n", version_1(10**9, 0, 0), MACHINE),
+    ],
+)
+def test_the_least_of_machine_and_groups_is_free(
+    tmp_path: Path, groups: str, files: dict[str, str], expected: int
+) -> None:
+    assert available_bytes(system(tmp_path, groups, files)) == expected
+
+
+def test_this_machine_says_how_much_is_free() -> None:
+    found = available_bytes()
+    assert found is not None
+    assert found > 1_000_000
+
+
+def test_without_such_files_the_system_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"SC_AVPHYS_PAGES": 10, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr("os.sysconf", asked.__getitem__)
+    assert available_bytes(tmp_path) == 40_960
+
+    def unknown(name: str) -> int:
+        raise ValueError(name)
+
+    monkeypatch.setattr("os.sysconf", unknown)
+    assert available_bytes(tmp_path) is None

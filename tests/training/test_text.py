@@ -1,6 +1,7 @@
-"""Training on text: what a run folder holds, that it repeats to the bit, and what it saves."""
+"""Training on text: the corpus as passages, what a run holds, that it repeats to the bit, what it saves and refuses."""
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from support.text_corpus import contents, small_text, small_text_settings, trained
-from topicscope.errors import DivergedError
+from support.text_corpus import contents, small_text, small_text_settings, trained, write_corpus
+from topicscope.errors import DivergedError, InputError
 from topicscope.model.encoder import Encoder
+from topicscope.settings.text import TextData
+from topicscope.text.corpora import Corpus, open_corpus
+from topicscope.training import text
 from topicscope.training.checkpoints import newest_checkpoint
-from topicscope.training.loop import Trainer
-from topicscope.training.text import TextEngine
+from topicscope.training.loop import Trainer, train
+from topicscope.training.text import TextEngine, prepare_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -122,3 +126,106 @@ def test_diverged_training_says_so_in_one_sentence(corpus: Path, tmp_path: Path)
     settings = small_text_settings(corpus, model=off, training={"learning_rate": 1e6, "optimizer": "sgd", "steps": 30})
     with pytest.raises(DivergedError, match=r"training diverged: .* lower training.learning_rate \(now 1e\+06\)"):
         trained(settings, tmp_path / "run")
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_progress_counts_every_reading_of_the_corpus_in_bytes(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_corpus(tmp_path)
+    size, seen = path.stat().st_size, list[tuple[int, int, str]]()
+    monkeypatch.setattr(text, "KEPT_BYTES", size if kept else size - 1)
+    data = TextData(corpus=str(path), vocabulary=80, length=12)
+    prepare_text(data, tmp_path / "run", report=lambda *told: seen.append(told))
+    learnt, cut = (size, size, "bytes read for the tokenizer"), (size, size, "bytes read")
+    # The tokenizer is trained in two readings, and passages are cut in a third; what is kept is read once.
+    assert seen == ([learnt] if kept else [learnt, learnt, cut])
+    seen.clear()
+    prepare_text(data, tmp_path / "run", report=lambda *told: seen.append(told))
+    assert not seen
+
+
+def test_a_corpus_is_opened_as_the_settings_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, told = write_corpus(tmp_path), dict[str, str]()
+
+    def opened(source: str, **how: str) -> Corpus:
+        told.update(how)
+        return open_corpus(source, **how)
+
+    monkeypatch.setattr(text, "open_corpus", opened)
+    data = TextData(corpus=str(path), vocabulary=80, length=12)
+    lines = prepare_text(data, tmp_path / "lines")
+    assert told == {"field": "text", "split": "train", "layout": "auto"}
+    assert lines.passages.articles.max() == 39
+    other = TextData(corpus=str(path), vocabulary=80, length=12, split="test", layout="files", field="body")
+    assert prepare_text(other, tmp_path / "whole").passages.articles.max() == 0
+    assert told == {"field": "body", "split": "test", "layout": "files"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": {"vocabulary": 5_000}}, r"data.vocabulary = 5000 .* supports \d+ tokens at most"),
+        ({"data": {"vocabulary": 20}}, r"data.vocabulary = 20 .* letters alone take \d+"),
+        ({"data": {"length": 1}}, "data.length = 1 .* 2 tokens or more"),
+        ({"data": {"corpus": ""}}, 'data.corpus = "" .* name a corpus'),
+        ({"data": {"held_out": 1.0}}, "data.held_out = 1.0"),
+        ({"data": {"tokenizer": "minilm", "vocabulary": 70}}, "data.tokenizer has a vocabulary already"),
+        ({"data": {"corpsu": "x"}}, "data.corpsu is not a setting: did you mean data.corpus?"),
+        ({"model": {"heads": 3}}, "model.heads = 3 .* must divide model.width = 8"),
+        ({"model": {"scale": -1.0}}, "model.scale = -1.0"),
+        ({"training": {"accumulate": 7}}, "training.accumulate = 7 .* only training.batch = 6"),
+        ({"training": {"batch": 0}}, "training.batch = 0"),
+        ({"masking": {"fixed": True}}, "masking.fixed"),
+    ],
+)
+def test_bad_settings_are_refused_in_one_sentence(
+    changes: dict[str, Any], message: str, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message):
+        train(small_text_settings(corpus, **changes), tmp_path / "run")
+    assert not (tmp_path / "run").exists() or not list((tmp_path / "run").iterdir())
+
+
+def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings, out = small_text_settings(corpus), tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr("topicscope.training.machine.available_bytes", lambda: 10_000)
+        with pytest.raises(InputError, match=r"lower the vocabulary \(80 tokens\)"):
+            trained(settings, out)
+    assert not list(out.iterdir())
+    before = contents(trained(settings, out).path)
+    other = small_text_settings(corpus, data={"vocabulary": 5_000})
+    with pytest.raises(InputError, match="is not empty"):
+        trained(other, out)
+    with pytest.raises(InputError, match=r"data\.vocabulary"):
+        trained(other, out, resume=True)
+    assert contents(out) == before
+
+
+def test_a_corpus_of_single_words_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("a\nb\nc\n")
+    with pytest.raises(InputError, match="has no passage of 2 tokens or more"):
+        train(small_text_settings(path, data={"vocabulary": 11}), tmp_path / "run")
+
+
+@pytest.mark.parametrize("missing", ["mask", "cls"])
+def test_a_tokenizer_without_a_special_token_is_refused(missing: str, corpus: Path, tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    run = trained(small_text_settings(corpus, training={"steps": 1}), tmp_path / "run")
+    tokenizer: Any = AutoTokenizer.from_pretrained(run.tokenizer_path)
+    tokenizer.save_pretrained(tmp_path / "without")
+    path = tmp_path / "without" / "tokenizer_config.json"
+    config = json.loads(path.read_text())
+    del config[f"{missing}_token"]
+    path.write_text(json.dumps(config))
+    table = {"tokenizer": str(tmp_path / "without"), "vocabulary": 8_000}
+    with pytest.raises(InputError, match=f"has no {missing} token"):
+        train(small_text_settings(corpus, data=table), tmp_path / "other")
+    whole = {"tokenizer": str(run.tokenizer_path), "vocabulary": 8_000}
+    again = train(small_text_settings(corpus, data=whole, training={"steps": 1}), tmp_path / "given")
+    assert again.metrics()[-1]["loss"] == run.metrics()[-1]["loss"]

@@ -1,4 +1,4 @@
-"""Our encoder's weights under the names of Hugging Face's ``BertForMaskedLM``, and back.
+"""Our encoder's weights under the names of Hugging Face's ``BertForMaskedLM``.
 
 Only names differ: where every part of BERT is switched on, the two compute the same function.
 """
@@ -6,7 +6,6 @@ Only names differ: where every part of BERT is switched on, the two compute the 
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from topicscope.errors import InputError
@@ -79,13 +78,3 @@ def to_bert(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
             name = f"bert.encoder.layer.{layer}.{theirs}"
             found |= {f"{name}.weight": matrix, f"{name}.bias": bias}
     return found | {copy: found[original] for copy, original in TIED.items()}
-
-
-def from_bert(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """A state of ``BertForMaskedLM`` as weights of the encoder."""
-    found = {ours: state[theirs] for ours, theirs in PLAIN.items()}
-    for ours, theirs in LAYERED.items():
-        for end, kind in (("", "weight"), ("_bias", "bias")):
-            each = [state[f"bert.encoder.layer.{layer}.{theirs}.{kind}"] for layer in range(layers)]
-            found[ours + end] = torch.stack(each)
-    return found
