@@ -61,14 +61,25 @@ def test_unfinished_runs_of_a_sweep_go_on_with_the_sweep_not_alone(half: Path) -
     assert len(notes_of(page)) == 1
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"seed,loss\n0\n", b"nothing\nof ours\n"])
-def test_a_damaged_table_is_said_to_be_unreadable(finished: Path, tmp_path: Path, content: bytes) -> None:
+DAMAGED = {
+    b"": "has no column seed",
+    b"\xff\xfe\x00": "is not UTF-8 text",
+    b"seed,loss\n0\n": "cannot be read",
+    b"nothing\nof ours\n": "has no column seed",
+}
+
+
+@pytest.mark.parametrize(("content", "reason"), DAMAGED.items())
+def test_a_damaged_table_is_left_out_and_the_note_says_why(
+    finished: Path, tmp_path: Path, content: bytes, reason: str
+) -> None:
     folder = tmp_path / "sweep"
     shutil.copytree(finished, folder, ignore=shutil.ignore_patterns("*.html"))
     (folder / "sweep.csv").write_bytes(content)
     page = page_html([folder])
     (note,) = notes_of(page)
-    assert f"{folder / 'sweep.csv'} cannot be read" in note
+    assert f"{folder / 'sweep.csv'} {reason}" in note
+    assert note.endswith("It is left out.")
     assert sweeps_of(page) == []
 
 
