@@ -19,8 +19,9 @@ from typing import Any, Protocol, runtime_checkable
 from rich.table import Table
 
 from topicscope.commands.options import call, parse
-from topicscope.commands.terminal import Report, console, print_json, progress_bar
+from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
+from topicscope.scale import Report
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.settings.training import Engine
 from topicscope.synthetic.documents import MaskedDocuments

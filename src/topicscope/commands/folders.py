@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.files import alone_in, write_atomically
+from topicscope.files import Row, alone_in, write_atomically
 from topicscope.records import read_reproduce_settings
-
-Row = dict[str, Any]
 
 
 class ResultsFolder:

@@ -21,7 +21,7 @@ from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, UnreadableError
-from topicscope.files import write_atomically
+from topicscope.files import Row, write_atomically
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -29,7 +29,6 @@ from topicscope.probing.settings import (
     MeasureSettings,
     Precision,
     ProbeSettings,
-    Row,
     TopicOptions,
     check_names,
 )

@@ -18,11 +18,11 @@ from safetensors.numpy import save
 from threadpoolctl import threadpool_limits
 
 from topicscope import scale
-from topicscope.commands.folders import ResultsFolder, Row
+from topicscope.commands.folders import ResultsFolder
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import check_at_least, check_one_of, refuse
-from topicscope.files import write_atomically
+from topicscope.files import Row, write_atomically
 from topicscope.paper.claim import (
     PRESETS,
     Claim,

@@ -31,7 +31,7 @@ from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import DivergedError, InputError
-from topicscope.files import write_atomically
+from topicscope.files import Row, write_atomically
 from topicscope.measure.stages import stages
 from topicscope.scale import Item
 from topicscope.settings import EXTRAS, PARTS, Settings
@@ -42,7 +42,6 @@ from topicscope.training.runs import RunFolder, made_with
 
 logger = logging.getLogger(__name__)
 
-Row = dict[str, Any]
 
 # Paragraphs of one line: the parser joins lines of text, and does not break them.
 DESCRIPTION = """Train many settings, each with several seeds, into one folder.

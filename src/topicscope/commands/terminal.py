@@ -3,15 +3,14 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-# Called with how much is done, how much there is to do, and a few words on the state (such as the loss).
-Report = Callable[[int, int, str], None]
+from topicscope.scale import Report
 
 
 def print_json(value: Any) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from topicscope.commands.options import INLINE, call, check_out_is_given, parse, value_of
-from topicscope.commands.terminal import Report, console, log_to_terminal, print_json, progress_bar
+from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, refuse
+from topicscope.scale import Report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextData, TextSettings
 from topicscope.settings.toml import load_any_settings

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.files import Row
 from topicscope.measure.blocks import class_averages
 
 # Classes of entries, in the order of ``Matrix.classes``; names of ``measure.blocks.ClassAverages``.
@@ -22,7 +23,6 @@ CLASSES = ("same_word", "same_topic", "different_topic", "mask_column", "mask_ro
 # Names of matrices in snapshots, and what a reader calls them.
 LABELS = {"value": "W^V", "value_products": "W^E⊤W^V W^E", "embedding_products": "W^E⊤W^E"}
 
-Row = dict[str, Any]
 Snapshots = Mapping[int, Mapping[str, np.ndarray]]
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
+from topicscope.files import Row
 from topicscope.measure.film import film, run_view, together
 from topicscope.model.weights import Weights, initial_weights
 from topicscope.paper.claim import Seeds
@@ -23,7 +24,7 @@ from topicscope.settings.toml import to_table
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream
-from topicscope.training.runs import Row, made_with
+from topicscope.training.runs import made_with
 
 if TYPE_CHECKING:
     from topicscope.training.runs import MemoryRun

@@ -22,6 +22,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.errors import InputError
+from topicscope.files import Row
 from topicscope.paper.claim import Claim, Detail, Measurement, Preset, Seeds, interval_given
 from topicscope.probing.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
@@ -34,8 +35,6 @@ INSTALLED = ("transformers", "tomotopy", "gensim")
 # Every fourth passage and two LDA seeds: two minutes on two cores. Else every passage and five.
 QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
 QUICK_SECONDS, FULL_SECONDS = 110.0, 600.0
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from topicscope.files import Row
 from topicscope.paper.claim import (
     Claim,
     Detail,
@@ -29,7 +30,6 @@ from topicscope.paper.probe_experiment import (
     FRACTIONS,
     Probed,
     Probing,
-    Row,
     described,
     measured,
     models_of,
@@ -40,6 +40,7 @@ from topicscope.paper.probe_experiment import (
     untrained,
     why_unavailable,
 )
+from topicscope.records import SIGNIFICANT
 from topicscope.text.tokenizers import UNTRAINED
 
 if TYPE_CHECKING:
@@ -76,7 +77,6 @@ QUANTITIES = {
 }
 TABLES = {"one": "Table 1", "several": "Table 5"}
 TOPICS = {"one": "one topic a word", "several": "several topics a word"}
-SIGNIFICANT = 0.05
 
 
 def table_1(model: str, fraction: float, measure: str) -> float:

@@ -15,13 +15,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from topicscope.errors import DivergedError
-from topicscope.files import alone_in
+from topicscope.files import Row, alone_in
 from topicscope.paper.claim import Seeds
 from topicscope.paper.experiment import dump_arrays, load_arrays
 from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
-from topicscope.training.runs import Row, RunFolder
+from topicscope.training.runs import RunFolder
 from topicscope.training.schedule import snapshot_steps, steps_with_rows
 
 if TYPE_CHECKING:

@@ -35,9 +35,6 @@ OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
 OF_LABELS = ("fractions", "assignments")
 
 
-# A row of probe.json: what one model gives under one threshold, assignment and embedding.
-Row = dict[str, Any]
-
 # What a row compares between same- and different-topic pairs, in the order of Table 1's columns.
 MEASURES = ("cosine", "dot", "attention")
 

@@ -18,7 +18,7 @@ from safetensors.numpy import save
 
 from topicscope import scale
 from topicscope.errors import InputError
-from topicscope.files import alone_in
+from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, load_model
 from topicscope.probing.passes import PASSAGES, Plan, Shard, measure_shard, places
 from topicscope.probing.rows import (
@@ -31,7 +31,7 @@ from topicscope.probing.rows import (
     measure_embedding,
     top_pairs,
 )
-from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings, Row
+from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+from topicscope.files import Row
 from topicscope.model.bag import BagTransformer, uses_table
 from topicscope.model.counts import Targets, slot_batches, table_batches
 from topicscope.model.one_hot import OneHotPass, is_equation_7
@@ -31,7 +32,6 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream, PassageStream
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import SnapshotTaker, Weights, contrasts
-from topicscope.training.runs import Row
 from topicscope.training.schedule import Phase, phase, snapshot_steps
 
 

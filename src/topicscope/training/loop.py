@@ -32,6 +32,7 @@ from torch import Tensor
 
 from topicscope.errors import DivergedError, InputError, StoppedTraining
 from topicscope.records import Snapshot
+from topicscope.scale import Report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings, with_absolute_paths
 from topicscope.synthetic.documents import MaskedDocuments
@@ -49,8 +50,6 @@ from topicscope.training.text import Measure, PreparedText, TextEngine, export, 
 
 logger = logging.getLogger(__name__)
 
-# Steps done, steps in all, and what else there is to say.
-Report = Callable[[int, int, str], None]
 # Asked between steps: whether to save and stop.
 Stop = Callable[[], bool]
 # Makes what measures topic structure, once the passages are there; called only if measures are asked for.

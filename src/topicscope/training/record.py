@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, float64
 
+from topicscope.files import Row
 from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
 from topicscope.measure.blocks import product_contrasts
 from topicscope.model.transformer import Transformer, padded_batch
@@ -18,7 +19,6 @@ from topicscope.records import Snapshot
 from topicscope.settings.model import MaskedKeys
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import BatchStream
-from topicscope.training.runs import Row
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
 

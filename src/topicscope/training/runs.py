@@ -23,7 +23,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from topicscope.errors import InputError, UnreadableError
-from topicscope.files import alone_in, remove_leftovers, write_atomically
+from topicscope.files import Row, alone_in, remove_leftovers, write_atomically
 from topicscope.records import Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
@@ -42,7 +42,6 @@ RECORDED_PACKAGES = ("topicscope", "torch", "numpy", "scipy", "safetensors")
 SOURCES = ("settings", "synthetic", "model", "training", "theory", "measure", "randomness.py")
 LIBRARIES = ("torch", "numpy", "scipy")
 
-Row = dict[str, Any]
 AnySettings = Settings | TextSettings
 NO_FACTS: Mapping[str, str] = {}
 

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from topicscope.errors import InputError
+from topicscope.files import Row
 from topicscope.model.bert import bert_config, require_bert, to_bert
 from topicscope.model.encoder import ATTENTION, Encoder, PackedBatch, encoder_weights, pack_parts
 from topicscope.randomness import Purpose, generator
@@ -41,7 +42,6 @@ from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory, out_of_memory_said
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
-from topicscope.training.runs import Row
 from topicscope.training.schedule import snapshot_steps
 
 logger = logging.getLogger(__name__)
