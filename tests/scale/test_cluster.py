@@ -37,7 +37,7 @@ class Cluster:
             free.bind(("127.0.0.1", 0))
             self.address = f"127.0.0.1:{free.getsockname()[1]}"
         self.environment = {"RAY_TMPDIR": str(folder), "HOME": str(folder), **environment}
-        source = [str(Path(topicscope.__file__).parents[1]), str(Path(scale_work.__file__).parent)]
+        source = [str(Path(topicscope.__file__).parents[1]), str(Path(scale_work.__file__).parents[1])]
         words = [
             "--head", "--block", "--node-ip-address=127.0.0.1", f"--port={self.address.rpartition(':')[2]}",
             "--num-cpus=2", "--include-dashboard=false", "--object-store-memory=100000000", "--disable-usage-stats",
