@@ -124,21 +124,31 @@ def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
     """The same from bytes; ``path`` is where they are from."""
     try:
         found = msgspec.json.decode(content)
-        # Checked, not converted, which would leave out what the schema does not know.
-        msgspec.convert(found, schema)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnreadableError(path, first_line(error), remedy) from None
     except RecursionError:
         raise UnreadableError(path, "it is nested too deeply", remedy) from None
+    checked(found, schema, path, remedy)
     _check_depth_and_size(found, path, remedy)
     return found
+
+
+def checked(found: Any, schema: Any, path: object, remedy: str) -> None:
+    """Refuse what is not of the shape that ``schema`` declares; it is not converted, which would drop other keys."""
+    try:
+        msgspec.convert(found, schema)
+    except msgspec.MsgspecError as error:
+        raise UnreadableError(path, first_line(error), remedy) from None
+    except RecursionError:
+        raise UnreadableError(path, "it is nested too deeply", remedy) from None
 
 
 def read_json_lines(path: Path, schema: Any, remedy: str) -> list[Row]:
     """Rows of a file that grows, one JSON object per line, up to the first that was cut short or spoilt."""
     rows = []
-    with contextlib.suppress(InputError):
-        for line in read_file(path, remedy).splitlines():
+    lines = read_file(path, remedy).splitlines() if path.exists() else []
+    with contextlib.suppress(UnreadableError):
+        for line in lines:
             rows.append(checked_json(line, schema, path, remedy))
     return rows
 

@@ -22,6 +22,7 @@ from msgspec import Meta
 from topicscope.errors import UnreadableError
 from topicscope.files import (
     Row,
+    checked,
     checked_json,
     read_arrays,
     read_json,
@@ -106,10 +107,15 @@ class Contrast(TypedDict, total=False):
     embedding: Number
 
 
-class MetricsRow(TypedDict, total=False):
+class LoggedStep(TypedDict):
+    """All that going on with a run needs of a logged step."""
+
+    step: Count
+
+
+class MetricsRow(LoggedStep, total=False):
     """A logged step; norms are by part, one per layer."""
 
-    step: Required[Count]
     loss: float
     penalty: float
     validation_loss: Number
@@ -178,9 +184,9 @@ def read_run_settings(path: Path) -> Row:
     return checked_json(text.encode(), RunSettings, path, remedy)
 
 
-def read_metrics(path: Path) -> list[Row]:
+def read_metrics(path: Path, schema: Any = MetricsRow) -> list[Row]:
     """Rows of a metrics.jsonl, up to the first that was cut short or spoilt; none if there is no file."""
-    return read_json_lines(path, MetricsRow, "give the folder of a run")
+    return read_json_lines(path, schema, "give the folder of a run")
 
 
 def read_reference(path: Path) -> Row:
@@ -465,13 +471,23 @@ PROBE_AGAIN = "run topicscope probe again with the same --out to have it written
 
 
 def read_probe_rows(path: Path) -> list[Row]:
-    """Rows of a probe.json; a model has as many heads in each layer."""
-    rows: list[Row] = read_json(path, list[ProbeRow], PROBE_AGAIN)
-    for row in rows:
-        for name in ("attention_by_layer_head", "sink"):
-            if len({len(layer) for layer in row.get(name) or ()}) > 1:
-                raise UnreadableError(path, f"{name} has not as many heads in each layer", PROBE_AGAIN)
-    return rows
+    """Rows of a probe.json."""
+    return [probe_row(row, path) for row in read_json(path, list[Any], PROBE_AGAIN)]
+
+
+def probe_row(row: Any, path: Path) -> Row:
+    """A row of a probe.json if it is one; a model has as many heads in each layer."""
+    checked(row, ProbeRow, path, PROBE_AGAIN)
+    for name in ("attention_by_layer_head", "sink"):
+        if len({len(layer) for layer in row.get(name) or ()}) > 1:
+            raise UnreadableError(path, f"{name} has not as many heads in each layer", PROBE_AGAIN)
+    return row
+
+
+def keepable_rows(path: Path, *keys: str) -> list[Row]:
+    """Rows of a JSON list that have these keys: they can be kept beside new ones, whatever else is wrong with them."""
+    rows = read_json(path, list[Any], PROBE_AGAIN)
+    return [row for row in rows if isinstance(row, dict) and all(key in row for key in keys)]
 
 
 def read_probe_settings(path: Path) -> Row:
@@ -485,12 +501,16 @@ def read_corpus_rows(path: Path) -> list[Row]:
 
 
 def read_words(path: Path) -> list[Row]:
-    """Rows of a words.json, each with a square of cosines."""
-    rows: list[Row] = read_json(path, list[WordMap], PROBE_AGAIN)
-    for row in rows:
-        if [len(line) for line in row["cosine"]] != [len(row["words"])] * len(row["words"]):
-            raise UnreadableError(path, "there is not a cosine for each pair of words", PROBE_AGAIN)
-    return rows
+    """Rows of a words.json."""
+    return [word_map(row, path) for row in read_json(path, list[Any], PROBE_AGAIN)]
+
+
+def word_map(row: Any, path: Path) -> Row:
+    """A row of a words.json if it is one, with a square of cosines."""
+    checked(row, WordMap, path, PROBE_AGAIN)
+    if [len(line) for line in row["cosine"]] != [len(row["words"])] * len(row["words"]):
+        raise UnreadableError(path, "there is not a cosine for each pair of words", PROBE_AGAIN)
+    return row
 
 
 def read_topic_words(path: Path) -> list[dict[str, str]]:

@@ -8,6 +8,7 @@ import contextlib
 import csv
 import io
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, UnreadableError
-from topicscope.files import Row, write_atomically
+from topicscope.files import Row, read_text, write_atomically
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -32,14 +33,7 @@ from topicscope.probing.settings import (
     TopicOptions,
     check_names,
 )
-from topicscope.records import (
-    SIGNIFICANT,
-    read_corpus_rows,
-    read_probe_rows,
-    read_probe_settings,
-    read_topic_words,
-    read_words,
-)
+from topicscope.records import SIGNIFICANT, keepable_rows, probe_row, read_probe_settings, word_map
 from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
@@ -47,6 +41,8 @@ from topicscope.text.corpora import check_exists
 if TYPE_CHECKING:
     from topicscope.probing.study import Finished
     from topicscope.reporting.figures.probe import RatioRow
+
+logger = logging.getLogger(__name__)
 
 DEFAULTS, MACHINE = ProbeSettings(), Machine()
 # Too large for a table, or nested: in probe.json alone.
@@ -235,6 +231,15 @@ def _word_map(finished: "Finished") -> Row:
     return {"model": finished.model.title, "words": list(shown.words), "cosine": shown.cosines.tolist()}
 
 
+def _well_formed(rows: Sequence[Row], check: Callable[[Row, Path], Row], path: Path) -> list[Row]:
+    """Those that pass a reader's check."""
+    found = []
+    for row in rows:
+        with contextlib.suppress(UnreadableError):
+            found.append(check(row, path))
+    return found
+
+
 class ProbeFolder:
     """Rows of all models that were probed with one set of settings."""
 
@@ -267,13 +272,14 @@ class ProbeFolder:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
     def rows(self) -> Sequence[Row]:
-        """What probe.json holds."""
-        return self._read("probe.json", read_probe_rows)
+        """What probe.json holds; a row of another shape stays there, and is left out here."""
+        return _well_formed(self._kept("probe.json", "model", "revision"), probe_row, self.path / "probe.json")
 
     def write(self, rows: Sequence[Row]) -> None:
         """Write probe.json and probe.csv with these rows, and those of other models that are there."""
         new = {(row["model"], row["revision"]) for row in rows}
-        kept = [row for row in self.rows() if (row["model"], row["revision"]) not in new]
+        before = self._kept("probe.json", "model", "revision")
+        kept = [row for row in before if (row["model"], row["revision"]) not in new]
         every = [*kept, *rows]
         text = json.dumps(every, indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path / "probe.json", text + "\n")
@@ -282,34 +288,47 @@ class ProbeFolder:
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
         new = {(row["tokenizer"], str(row["length"])) for row in rows}
-        found = [((row.get("tokenizer"), row.get("length")), row) for row in self._read("topics.csv", read_topic_words)]
+        found = [((row.get("tokenizer"), row.get("length")), row) for row in self._kept_topic_words()]
         kept = [row for key, row in found if key not in new and None not in key]
         self._write_table("topics.csv", [*kept, *rows])
 
     def write_corpora(self, rows: Sequence[Row]) -> None:
         """Write corpus.json with these rows, and those of other tokenizers and passage lengths that are there."""
         new = {(row["tokenizer"], row["length"]) for row in rows}
-        found = self._read("corpus.json", read_corpus_rows)
+        found = self._kept("corpus.json", "tokenizer", "length")
         kept = [row for row in found if (row["tokenizer"], row["length"]) not in new]
         text = json.dumps([*kept, *rows], indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(self.path / "corpus.json", text + "\n")
 
     def words(self) -> Sequence[Row]:
         """What words.json holds."""
-        return self._read("words.json", read_words)
+        return _well_formed(self._kept("words.json", "model", "words"), word_map, self.path / "words.json")
 
     def write_words(self, maps: Sequence[Row]) -> None:
         """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
         new = {each["model"] for each in maps}
-        every = [each for each in self.words() if each["model"] not in new] + [each for each in maps if each["words"]]
+        before = self._kept("words.json", "model", "words")
+        every = [each for each in before if each["model"] not in new] + [each for each in maps if each["words"]]
         write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
 
-    def _read(self, name: str, reader: Callable[[Path], Sequence[Row]]) -> Sequence[Row]:
-        """Rows that a file holds; nothing if there is none, or a broken one."""
-        try:
-            return reader(self.path / name)
-        except UnreadableError:
+    def _kept(self, name: str, *keys: str) -> Sequence[Row]:
+        """Rows that a file holds, to be kept beside new ones; a file that cannot be read is set aside, and said."""
+        path = self.path / name
+        if not path.exists():
             return []
+        try:
+            return keepable_rows(path, *keys)
+        except UnreadableError as error:
+            path.replace(path.with_name(f"{name}.damaged"))
+            logger.warning("%s It is kept as %s.damaged, and begun anew.", error, name)
+            return []
+
+    def _kept_topic_words(self) -> Sequence[Row]:
+        """Whole rows of topics.csv."""
+        with contextlib.suppress(UnreadableError):
+            rows = csv.DictReader(io.StringIO(read_text(self.path / "topics.csv", "run the probe again"), newline=""))
+            return [row for row in rows if None not in row and None not in row.values()]
+        return []
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
         table = io.StringIO()

@@ -200,7 +200,7 @@ def _train_on_text(
         fresh = not folder.settings_path.exists()
         with _as_before_on_bad_input(folder.path) if fresh else contextlib.nullcontext():
             prepared, engine, trainer = _begin_on_text(folder, settings, device, measuring, report)
-        with stop_on_interrupt() as stop:
+        with stop_on_interrupt() as stop, out_of_memory_said(settings, prepared.text.specials.vocabulary):
             trainer.run([folder], report, stop)
         if settings.model.is_bert:
             specials, longest = prepared.text.specials, settings.positions

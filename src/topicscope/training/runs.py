@@ -24,7 +24,7 @@ from safetensors.numpy import save
 
 from topicscope.errors import InputError, UnreadableError
 from topicscope.files import Row, alone_in, remove_leftovers, write_atomically
-from topicscope.records import Snapshot, read_metrics, read_reference, read_snapshots, read_versions
+from topicscope.records import LoggedStep, Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
@@ -160,7 +160,7 @@ class RunFolder:
 
     def metrics(self) -> list[Row]:
         """All logged rows; what follows a line that was cut short or spoilt is left out."""
-        return read_metrics(self.metrics_path)
+        return read_metrics(self.metrics_path, LoggedStep)
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name; none if the file is damaged."""

@@ -39,7 +39,7 @@ from topicscope.text.tokenizers import (
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.training.batches import PassageStream, Specials, Text
 from topicscope.training.engines import Engine, losses
-from topicscope.training.machine import check_memory, out_of_memory_said
+from topicscope.training.machine import check_memory
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
 from topicscope.training.schedule import snapshot_steps
@@ -196,12 +196,11 @@ class TextEngine(Engine):
         total, training = 0.0, torch.is_grad_enabled()
         if training:
             self._gradients = {name: torch.zeros_like(weight) for name, weight in self.weights.items()}
-        with out_of_memory_said(self.settings, self.text.specials.vocabulary):
-            for part in batch:
-                loss = self.part_loss(part)
-                if training:
-                    self._add_gradients(loss)
-                total += float(loss.detach())
+        for part in batch:
+            loss = self.part_loss(part)
+            if training:
+                self._add_gradients(loss)
+            total += float(loss.detach())
         return torch.tensor([total], dtype=torch.float64)
 
     def part_loss(self, part: PackedBatch) -> Float[Tensor, ""]:
