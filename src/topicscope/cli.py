@@ -92,7 +92,7 @@ def _dispatch(words: list[str]) -> int:
 
 def _refuse_twice(words: list[str]) -> None:
     """An option is given once: of two, one might be lost without a word."""
-    options = [word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)]
+    options = [word.partition("=")[0].replace("_", "-") for word in words if re.match(r"--[a-z]", word)]
     twice = next((option for option in options if options.count(option) > 1), None)
     if twice:
         raise InputError(f"{twice} is given twice: give it once, with all its values behind it.")

@@ -453,6 +453,7 @@ class _FittedTopics(TypedDict, total=False):
     seed: Required[Count]
     tokenizer: Required[str]
     tokenizer_name: Required[str]
+    split: Required[bool]
     corpus: str
     passages: str
     c_npmi: float

@@ -99,7 +99,7 @@ def test_an_optimum_that_is_not_attained_is_told(
 
 def test_out_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["landscape"]) == 2
-    assert "--out" in capsys.readouterr().err
+    assert "--out is missing: give a folder to write the landscape to." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class Options:
     """Files."""
 
     out: str = "here"
-    """Where to."""
+    """Where ``to``."""
 
     workers: int | None = None
     """How many at once."""
@@ -49,12 +49,22 @@ class Options:
     rates: tuple[float, ...] = ()
     """Some numbers."""
 
+    word: str = ""
+    """A `word`."""
+
     value: Part = Part()
+    """W^V."""
+
+    key: Part = Part()
     flat: Annotated[Flat, INLINE] = Flat()
 
 
+LONG = f"  topicscope try {'--out there ' * 12}--workers 1"
+DESCRIPTION = f"Try {'many ' * 30}\nwords.\n\nexamples:\n{LONG}\n  topicscope try\n"
+
+
 def read(*words: str, default: Options | None = None) -> Options:
-    return parse(Options, words, command="try", description="Try.\n\nexamples:\n  topicscope try", default=default)
+    return parse(Options, words, command="try", description=DESCRIPTION, default=default)
 
 
 def test_words_go_over_the_default_and_leave_the_rest_of_it() -> None:
@@ -97,6 +107,9 @@ def test_underscores_and_none_are_read_as_well() -> None:
             "--value.start two is not allowed: give one of zero, one; see --help for what is allowed.",
         ),
         (["--value.strat", "one"], "Unrecognized options: --value.strat; did you mean --value.start?"),
+        # By the last part of a name, of which the first option is meant.
+        (["--start", "one"], "Unrecognized options: --start; did you mean --value.start?"),
+        (["--trian"], "Unrecognized options: --trian; did you mean --value.train?"),
         (["--zzzz"], "Unrecognized options: --zzzz; see --help for what is allowed."),
         (["--value.train=no"], "Unrecognized options: no; see --help for what is allowed."),
     ],
@@ -112,10 +125,68 @@ def test_help_has_every_option_its_default_and_its_description(capsys: pytest.Ca
         read("--help", default=Options(files=(), out="there"))
     assert not stop.value.code
     printed = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    for text in ("--value.start", "Where it starts. [choices: zero, one] [default: zero]", "--value.no-train", "FILES"):
+    for text in ("--value.start", "Where it starts. [choices: zero, one] [default: zero]", "--value.no-train"):
         assert text in printed
-    for text in ("--per-document INT", "Where to. [default: there]", "examples: topicscope try"):
+    for text in ("--per-document INT", "Where to. [default: there]", "FILE ... Files. ╰"):
         assert text in printed
+    # Defaults are as they would be written; what is empty is not.
+    for text in (
+        "From, to. [default: 1 9]",
+        'Some numbers. --word STR A "word". --per-document',
+        "How many. [default: 2]",
+    ):
+        assert text in printed
+
+
+def help_of(kind: type, columns: int, capsys: pytest.CaptureFixture[str], default: Any = None) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit):
+            parse(kind, ["--help"], command="try", description=DESCRIPTION, default=default)
+    return capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_help_breaks_paragraphs_and_no_examples(columns: int, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = help_of(Options, columns, capsys)
+    assert lines[0] == "Usage: topicscope try [OPTIONS] FILE ..."
+    assert LONG in lines
+    assert len(LONG) > columns
+    assert max(len(line) for line in lines if line != LONG) <= columns
+    assert " ".join(" ".join(lines[2 : lines.index("examples:")]).split()) == f"Try {'many ' * 30}words."
+
+
+def test_boxes_of_help_are_in_the_order_of_declaration_and_say_what_they_are_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lines = help_of(Options, 80, capsys)
+    titles = {line.strip("╭╮─ "): lines[place + 1].strip("│ ") for place, line in enumerate(lines) if line[:1] == "╭"}
+    assert list(titles) == ["arguments", "options", "value options", "key options", "help"]
+    # The field's docstring, or else that of its class.
+    assert titles["value options"] == "W^V."
+    assert titles["key options"] == "Something within."
+
+
+def test_what_has_no_default_of_its_own_must_be_given_whatever_the_default_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Needs:
+        """Options with one that is needed, and a place that is not."""
+
+        out: Path
+        sweep: Annotated[Path | None, POSITIONAL] = None
+        seed: int = 0
+
+    default = Needs(out=Path("DIR"), seed=3)
+    printed = help_of(Needs, 80, capsys, default)
+    assert printed[0] == "Usage: topicscope try --out PATH [OPTIONS] [SWEEP]"
+    assert any("--out PATH" in line and "[required]" in line for line in printed)
+    assert "DIR" not in " ".join(printed)
+    assert "[default: 3]" in " ".join(printed)
+    with pytest.raises(InputError, match="--out is missing"):
+        parse(Needs, [], command="try", description="", default=default)
+    assert parse(Needs, ["--out", "x"], command="try", description="", default=default) == Needs(out=Path("x"), seed=3)
 
 
 def test_a_verb_is_called_with_the_options_that_it_takes() -> None:

@@ -19,7 +19,10 @@ def test_report_writes_one_file_and_says_where(tmp_path: Path, capsys: pytest.Ca
     assert "open it in any browser" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("words", "said"), [(["nowhere"], "does not exist"), ([], "no folder is given")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(["nowhere"], "does not exist: give a folder that reproduce, train, landscape,"), ([], "no folder is given")],
+)
 def test_bad_words_are_refused_in_one_sentence(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

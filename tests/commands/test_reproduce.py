@@ -303,6 +303,14 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_only_without_a_claim_does_not_run_all_of_them(tmp_path: Path, trainings: list[str]) -> None:
+    for words in (["--only"], ["--only", "--quiet"], ["--only", ""], ["--only="]):
+        with pytest.raises(InputError, match=r"^--only .*no claim"):
+            command.main([*words, "--out", str(tmp_path / "out")])
+    assert trainings == []
+    assert not (tmp_path / "out").exists()
+
+
 def test_claims_can_be_listed_without_running_them(trainings: list[str]) -> None:
     listed = list_claims(only=("Figure 2",))
     assert [claim["id"] for claim in listed] == ["figure2/squared-adam/contrast", STEP.id]

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.commands.folders import check_empty
-from topicscope.commands.options import INLINE, call, parse
+from topicscope.commands.options import INLINE, call, check_out_is_given, parse
 from topicscope.commands.setting import TheorySetting, errors_with_option_names
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
@@ -186,6 +186,7 @@ class Options:
 
 def main(words: list[str]) -> None:
     """Parse, compute, write, print where and what."""
+    check_out_is_given(words, "landscape")
     options = parse(Options, words, command="landscape", description=DESCRIPTION)
     result = call(landscape, options)
     if options.json:

@@ -1,7 +1,8 @@
 """Options of the commands: a dataclass, parsed from the words of a command line and handed to a verb by name.
 
 The fields of a dataclass within it are options with its name before theirs (``--data.topics``), or without if it is
-marked ``INLINE``; what is marked ``POSITIONAL`` is given by its place. A field's docstring is its help.
+marked ``INLINE``; what is marked ``POSITIONAL`` is given by its place. A field's docstring is its help. A field whose
+class has no default for it must be given.
 """
 
 import dataclasses
@@ -25,12 +26,16 @@ from cyclopts import (
 )
 from cyclopts.exceptions import UnusedCliTokensError
 from docstring_parser import parse_from_object
+from rich.console import Console
 
 from topicscope.errors import InputError
 
 T = TypeVar("T")
 
 INLINE, POSITIONAL = "inline", "positional"
+
+# Boxes of the help come in this order, and those of dataclasses within behind them, as they are declared.
+ARGUMENTS, OPTIONS = Group("arguments", sort_key=(0,)), Group("options", sort_key=(1,))
 
 
 @dataclass(frozen=True)
@@ -54,9 +59,11 @@ class Option:
     def parameter(self) -> inspect.Parameter:
         """What the parser is told of it."""
         told = Parameter(
-            name=None if self.positional else self.name,
+            name=self.name,
             help=self.help,
             group=self.group,
+            # As it would be written; nothing if there is nothing to write.
+            show_default=_written(self.default) or False,
             # As many values behind one option as there are, and no --empty-… beside it.
             consume_multiple=True,
             negative_iterable=(),
@@ -74,8 +81,8 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     found = list(_options(options, default))
     app = App(
         name=f"topicscope {command}",
-        # Lines of a paragraph are joined; a terminal breaks them where it ends.
-        help=re.sub(r"(?<=\S)\n(?=\S)", " ", description),
+        # Printed before, by us.
+        usage="",
         help_format="plaintext",
         group_commands=Group("help"),
         version_flags=(),
@@ -92,6 +99,7 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     given.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.default(given)
     if "--help" in words or "-h" in words:
+        _print_description(f"Usage: topicscope {command} {_usage(found)}\n\n{description}", app.console)
         app.help_print([])
         raise SystemExit
     _refuse_values_of_flags(words, found)
@@ -125,25 +133,60 @@ def check_out_is_given(words: Sequence[str], what: str) -> None:
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
-def _options(kind: Any, default: Any, prefix: str = "", path: tuple[str, ...] = ()) -> Iterator[Option]:
+def _usage(options: Sequence[Option]) -> str:
+    """What must be given, and by place what can be."""
+    needed = [each for each in options if each.default is inspect.Parameter.empty]
+    named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
+    return " ".join([*named, "[OPTIONS]", *(each.name for each in options if each.positional)])
+
+
+def _print_description(text: str, screen: Console) -> None:
+    """Lines of a paragraph are joined, and broken where the terminal ends; examples are left whole, for copying."""
+    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines():
+        screen.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
+    screen.print()
+
+
+def _options(
+    kind: Any, default: Any, prefix: str = "", path: tuple[str, ...] = (), group: Group = OPTIONS
+) -> Iterator[Option]:
     """Every option of a dataclass and of those within it, with the default's values."""
     hints, helps = get_type_hints(kind, include_extras=True), _field_helps(kind)
-    title = f"{prefix.rstrip('.')} options".lstrip()
-    for field in dataclasses.fields(kind):
+    for number, field in enumerate(dataclasses.fields(kind)):
         hint: Any = hints[field.name]
         marks = getattr(hint, "__metadata__", ())
         hint = get_args(hint)[0] if marks else hint
-        value = _default(field) if default is None else getattr(default, field.name)
-        place, name = (*path, field.name), prefix + field.name.replace("_", "-")
+        own = _default(field)
+        value = own if default is None else getattr(default, field.name)
+        place, name, said = (*path, field.name), prefix + field.name.replace("_", "-"), helps.get(field.name, "")
         if dataclasses.is_dataclass(hint):
             inner = None if value is inspect.Parameter.empty else value
-            yield from _options(hint, inner, prefix if INLINE in marks else f"{name}.", place)
-        else:
-            positional = POSITIONAL in marks
+            if INLINE in marks:
+                yield from _options(hint, inner, prefix, place, group)
+            else:
+                said = said or (hint.__doc__ or "").partition("\n")[0]
+                within = Group(f"{name} options", said, sort_key=(*group.sort_key, number))
+                yield from _options(hint, inner, f"{name}.", place, within)
+        elif POSITIONAL in marks:
             # None given are no values; a command says itself what it needs.
-            value = () if positional and value is inspect.Parameter.empty else value
-            group = Group(title, sort_key=len(prefix) and 1)
-            yield Option(place, f"--{name}", hint, value, helps.get(field.name, ""), group, positional)
+            value = () if value is inspect.Parameter.empty else value
+            yield Option(place, _positional_name(field.name, hint, own), hint, value, said, ARGUMENTS, True)
+        else:
+            value = own if own is inspect.Parameter.empty else value
+            yield Option(place, f"--{name}", hint, value, said, group, False)
+
+
+def _positional_name(name: str, kind: Any, default: Any) -> str:
+    """``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out."""
+    shown = f"{name.removesuffix('s')} ..." if get_origin(kind) is tuple else name
+    return (shown if default is inspect.Parameter.empty else f"[{shown}]").upper()
+
+
+def _written(value: Any) -> str:
+    """A default as it would be written on the command line."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:
@@ -153,10 +196,11 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def _field_helps(kind: type) -> dict[str, str]:
-    """The docstrings under a dataclass's fields, on one line each."""
+    """The docstrings under a dataclass's fields, on one line each; a name in backticks is quoted, code is not."""
     parents = [each for each in reversed(kind.__mro__) if dataclasses.is_dataclass(each)]
     found = [field for each in parents for field in parse_from_object(each).params]
-    return {field.arg_name: " ".join((field.description or "").split()) for field in found}
+    plain = {field.arg_name: (field.description or "").replace("``", "").replace("`", '"') for field in found}
+    return {name: " ".join(text.split()) for name, text in plain.items()}
 
 
 def _made(kind: type[T], default: Any, values: dict[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> T:
@@ -179,26 +223,28 @@ def _hyphens(word: str) -> str:
 
 
 def _converter(kind: Any) -> Callable[..., Any] | None:
-    """How whole numbers are read: as the parser reads them, but 1.5 is refused where it would be rounded."""
-    if _scalar(kind) is not int:
+    """As the parser reads them, but None is none, and 1.5 is refused where it would be rounded."""
+    optional, whole = type(None) in get_args(kind), _scalar(kind) is int
+    if not (optional or whole):
         return None
 
-    def whole_numbers(asked: Any, tokens: Sequence[Token]) -> Any:
-        if type(None) in get_args(kind) and tokens[0].value == "None":
+    def converted(asked: Any, tokens: Sequence[Token]) -> Any:
+        if optional and tokens[0].value == "None":
             return None
-        for token in tokens:
+        for token in tokens if whole else ():
             try:
                 int(token.value)
             except ValueError:
                 raise CoercionError(token=token, target_type=int) from None
         return convert(asked, tokens)
 
-    return whole_numbers
+    return converted
 
 
 def _refuse_values_of_flags(words: Sequence[str], options: Sequence[Option]) -> None:
     """A flag is given or not; the parser would take --flag=no as well, and we look for the flag's own word."""
     flags = {option.name for option in options if option.kind is bool}
+    flags |= {re.sub(r"^--((?:.+\.)?)", r"--\1no-", name) for name in flags}
     for word in map(_hyphens, words):
         name, equals, value = word.partition("=")
         if equals and name in flags:
@@ -212,9 +258,13 @@ def _refuse(error: CycloptsError, options: Sequence[Option]) -> NoReturn:
     if isinstance(error, UnknownOptionError):
         unknown = error.token.keyword or error.token.value
         said = f"Unrecognized options: {unknown}"
-        names = [each.name for each in options if not each.positional]
-        if nearest := difflib.get_close_matches(unknown, names, n=1):
-            hint = f"did you mean {nearest[0]}?"
+        # By the last part of a name as well, of which the first option is meant: --steps is --training.steps.
+        names = [each.name for each in reversed(options) if not each.positional]
+        # Without the hyphens before it, which make any two options alike.
+        known = {name.removeprefix("--").rpartition(".")[2]: name for name in names}
+        known |= {name.removeprefix("--"): name for name in names}
+        if nearest := difflib.get_close_matches(unknown.removeprefix("--"), known, n=1, cutoff=0.7):
+            hint = f"did you mean {known[nearest[0]]}?"
     elif isinstance(error, UnusedCliTokensError):
         said = f"Unrecognized options: {', '.join(error.unused_tokens or ())}"
     elif isinstance(error, CoercionError) and error.token and option:

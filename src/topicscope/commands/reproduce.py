@@ -21,7 +21,7 @@ from topicscope import scale
 from topicscope.commands.folders import ResultsFolder
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
-from topicscope.errors import check_at_least, check_one_of, refuse
+from topicscope.errors import InputError, check_at_least, check_one_of, refuse
 from topicscope.files import Row, write_atomically
 from topicscope.paper.claim import (
     PRESETS,
@@ -405,6 +405,9 @@ class Clock:
 def main(words: list[str]) -> int:
     """Parse, run, print the table; 1 if --strict and a claim fails."""
     options = parse(Options, words, command="reproduce", description=DESCRIPTION)
+    # Such as after an empty variable of a shell, which must not start everything.
+    if "--only" in words and not options.only:
+        raise InputError("--only has no claim: give an id, its beginning or a source, or leave it out to run all.")
     log_to_terminal(quiet=True)
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")

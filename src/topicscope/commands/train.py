@@ -137,13 +137,13 @@ def parse_options(words: list[str]) -> Options:
     """
     settings, words = _given_settings(words)
     check_out_is_given(words, "run")
-    corpus, command, folder = value_of(words, "--data.corpus"), "train [SETTINGS.toml]", Path("DIR")
+    corpus, command = value_of(words, "--data.corpus"), "train [SETTINGS.toml]"
     if corpus is None and not isinstance(settings, TextSettings):
-        default = Options(out=folder, settings=settings or Settings())
+        default = Options(out=Path(), settings=settings or Settings())
         return parse(Options, words, command=command, description=DESCRIPTION, default=default)
     if not isinstance(settings, TextSettings):
         settings = TextSettings(data=TextData(corpus=corpus or ""))
-    of_text = TextOptions(out=folder, settings=settings)
+    of_text = TextOptions(out=Path(), settings=settings)
     return parse(TextOptions, words, command=command, description=TEXT_DESCRIPTION, default=of_text)
 
 

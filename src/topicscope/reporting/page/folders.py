@@ -66,7 +66,9 @@ def find(folders: list[Path]) -> Found:
     found = Found()
     for folder in folders:
         if not folder.exists():
-            raise InputError(f"{folder} does not exist: give a folder that reproduce, train, probe or sweep wrote.")
+            raise InputError(
+                f"{folder} does not exist: give a folder that reproduce, train, landscape, probe or sweep wrote."
+            )
         if not folder.is_dir():
             raise InputError(f"{folder} is a file: give the folder that it is in.")
         if folder.resolve() in found.seen:
