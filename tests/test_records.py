@@ -90,7 +90,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "claims/progress.json": {"asked": 3, "measured": 2},
         "probe/corpus.json": [CORPUS_ROW],
         "probe/probe-settings.json": {"text": {"corpus": "wiki"}, "seed": 0},
-        "topics/topics.json": {"fits": [{"seed": 0, "tokenizer": "t", "tokenizer_name": "bert"}], "quality": {}},
+        "topics/topics.json": {
+            "fits": [{"seed": 0, "tokenizer": "t", "tokenizer_name": "bert", "split": True}],
+            "quality": {},
+        },
         "landscape/landscape.json": LANDSCAPE,
     }
     for name, content in contents.items():

@@ -41,6 +41,28 @@ def test_an_open_folder_is_closed_to_others_until_it_is_left(tmp_path: Path) -> 
         pass
 
 
+def test_an_odd_row_of_probe_json_costs_no_other_and_an_unreadable_file_is_set_aside(tmp_path: Path) -> None:
+    folder, path = ProbeFolder(tmp_path), tmp_path / "probe.json"
+    sound, odd = {"model": "sound", "revision": ""}, {"model": "odd", "revision": "", "words": -1}
+    path.write_text(json.dumps([sound, odd, 3]))
+    folder.write([{"model": "new", "revision": ""}])
+    assert [row["model"] for row in json.loads(path.read_text())] == ["sound", "odd", "new"]
+    assert "odd" not in [row["model"] for row in folder.rows()]
+    path.write_text("[{")
+    folder.write([sound])
+    assert json.loads(path.read_text()) == [sound]
+    assert (tmp_path / "probe.json.damaged").read_text() == "[{"
+
+
+def test_a_row_of_topics_csv_that_was_cut_short_costs_no_other(tmp_path: Path) -> None:
+    folder, path = ProbeFolder(tmp_path), tmp_path / "topics.csv"
+    row = {"tokenizer": "t", "length": "16", "fraction": "0.1", "topic": "0", "word": "frog"}
+    folder.write_topics([row, row])
+    path.write_text(path.read_text() + "t,16\n")
+    folder.write_topics([row | {"tokenizer": "other"}])
+    assert [each["tokenizer"] for each in csv.DictReader(path.read_text().splitlines())] == ["t", "t", "other"]
+
+
 @pytest.mark.parametrize("spoilt", ["{", "1", '"text"', "[1]", '[{"other": 1}]'])
 def test_what_is_spoilt_in_corpus_json_stops_no_study(tmp_path: Path, spoilt: str) -> None:
     folder, row = ProbeFolder(tmp_path), CORPUS_ROW | {"tokenizer": "a"}

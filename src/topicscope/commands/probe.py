@@ -280,10 +280,8 @@ class ProbeFolder:
         new = {(row["model"], row["revision"]) for row in rows}
         before = self._kept("probe.json", "model", "revision")
         kept = [row for row in before if (row["model"], row["revision"]) not in new]
-        every = [*kept, *rows]
-        text = json.dumps(every, indent=1, ensure_ascii=False, allow_nan=False)
-        write_atomically(self.path / "probe.json", text + "\n")
-        self._write_table("probe.csv", [_table_row(row) for row in every])
+        self._write_rows("probe.json", kept, rows)
+        self._write_table("probe.csv", [_table_row(row) for row in [*kept, *rows]])
 
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
@@ -297,8 +295,7 @@ class ProbeFolder:
         new = {(row["tokenizer"], row["length"]) for row in rows}
         found = self._kept("corpus.json", "tokenizer", "length")
         kept = [row for row in found if (row["tokenizer"], row["length"]) not in new]
-        text = json.dumps([*kept, *rows], indent=1, ensure_ascii=False, allow_nan=False)
-        write_atomically(self.path / "corpus.json", text + "\n")
+        self._write_rows("corpus.json", kept, rows)
 
     def words(self) -> Sequence[Row]:
         """What words.json holds."""
@@ -308,20 +305,27 @@ class ProbeFolder:
         """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
         new = {each["model"] for each in maps}
         before = self._kept("words.json", "model", "words")
-        every = [each for each in before if each["model"] not in new] + [each for each in maps if each["words"]]
-        write_atomically(self.path / "words.json", json.dumps(every, ensure_ascii=False, allow_nan=False) + "\n")
+        kept = [each for each in before if each["model"] not in new]
+        self._write_rows("words.json", kept, [each for each in maps if each["words"]], indent=None)
 
     def _kept(self, name: str, *keys: str) -> Sequence[Row]:
-        """Rows that a file holds, to be kept beside new ones; a file that cannot be read is set aside, and said."""
-        path = self.path / name
-        if not path.exists():
-            return []
+        """Rows that a file holds, to be kept beside new ones; nothing if there is none, or a broken one."""
         try:
-            return keepable_rows(path, *keys)
-        except UnreadableError as error:
-            path.replace(path.with_name(f"{name}.damaged"))
-            logger.warning("%s It is kept as %s.damaged, and begun anew.", error, name)
+            return keepable_rows(self.path / name, *keys)
+        except UnreadableError:
             return []
+
+    def _write_rows(self, name: str, kept: Sequence[Row], rows: Sequence[Row], indent: int | None = 1) -> None:
+        """Write a JSON file of rows; one there that cannot be read is set aside, and said."""
+        path = self.path / name
+        try:
+            keepable_rows(path)
+        except UnreadableError as error:
+            if path.is_file():
+                path.replace(path.with_name(f"{name}.damaged"))
+                logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
+        text = json.dumps([*kept, *rows], indent=indent, ensure_ascii=False, allow_nan=False)
+        write_atomically(path, text + "\n")
 
     def _kept_topic_words(self) -> Sequence[Row]:
         """Whole rows of topics.csv."""

@@ -39,6 +39,7 @@ from topicscope.paper.claim import (
 )
 from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.registry import Registry, registry
+from topicscope.probing.settings import check_names
 from topicscope.reporting.rounding import claim_text
 
 # Seeds of one ``seed`` are shared with no other.
@@ -169,6 +170,8 @@ def reproduce(
     count = PRESETS[preset].seeds if seeds is None else seeds
     if not 1 <= count <= MOST_SEEDS:
         raise refuse("--seeds", count, f"give a number from 1 to {MOST_SEEDS}")
+    if models:
+        check_names(models, ())
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     folder = ResultsFolder(out)
