@@ -123,6 +123,9 @@ class MetricsRow(LoggedStep, total=False):
     norm: dict[str, list[float]]
     rotation: list[Number] | None
     contrast: Contrast
+    attention: dict[str, Number]
+    modes: dict[str, dict[str, float]]
+    uniform_gain: Number
     head_norm: dict[str, list[list[float]]]
     gradient_norm: dict[str, list[float]]
     topics: Structure | None

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.stages import half_way, plateau, stages, turning
+from topicscope.measure.stages import (
+    distance_from_uniform,
+    half_way,
+    mode_norms,
+    norm_stages,
+    plateau,
+    stages,
+    turning,
+)
 
 STEPS = np.arange(0, 1001, 10)
 
@@ -13,9 +21,101 @@ def _ramp(start: float, end: float, low: float, high: float) -> np.ndarray:
     return np.interp(STEPS, [start, end], [low, high])
 
 
+def test_two_stages_are_a_value_matrix_that_is_there_before_attention_takes_off() -> None:
+    attention, mask = _ramp(400, 1000, 0.0, 0.6), _ramp(0, 1000, 0.0, 0.5)
+    late = stages(STEPS, attention, mask, _ramp(0, 400, 0.0, 0.9))
+    early = stages(STEPS, attention, mask, _ramp(400, 1000, 0.0, 0.9))
+    # 0.6 (t − 400)/600 reaches 0.05 at step 450; 0.5 t/1000 at step 100.
+    assert late.take_off == early.take_off == 450
+    assert late.mask_take_off == 100
+    assert late.gain == pytest.approx(0.9)
+    assert late.two
+    # Control: the same attention, and a value matrix that comes with it.
+    assert early.gain == pytest.approx(0.9 * 50 / 600)
+    assert not early.two
+
+
+def test_attention_that_never_takes_off_is_censored_and_shows_nothing() -> None:
+    still, gain = np.full(len(STEPS), 0.049), _ramp(0, 400, 0.0, 1.0)
+    found = stages(STEPS, still, _ramp(0, 1000, 0.0, 0.5), gain)
+    assert found.censored
+    assert not found.two
+    assert np.isnan(found.gain)
+    # Control: just above the threshold it is not.
+    assert not stages(STEPS, still + 0.002, still, gain).censored
+
+
+def test_a_run_that_diverges_is_not_censored() -> None:
+    attention, gain = _ramp(400, 1000, 0.0, 0.6), _ramp(0, 400, 0.0, 1.0)
+    gain[-5:] = np.nan
+    found = stages(STEPS, attention, attention, gain)
+    assert found.diverged
+    assert not found.censored
+    assert not found.two
+
+
+def test_a_longer_run_has_the_same_stages() -> None:
+    attention, gain = _ramp(400, 1000, 0.0, 0.6), _ramp(0, 400, 0.0, 0.9)
+    longer = np.concatenate([STEPS, STEPS[1:] + 1000])
+    held = [np.concatenate([curve, np.full(100, curve[-1])]) for curve in (attention, gain)]
+    growing = held[1] + np.concatenate([np.zeros(101), np.linspace(0, 9, 100)])
+    assert stages(longer, held[0], held[0], growing) == stages(STEPS, attention, attention, gain)
+    # Control: the rule on norms has another verdict for the same curves.
+    norms = [
+        norm_stages(longer, held[0] + 1e-3, held[0] + 1e-3, growing),
+        norm_stages(STEPS, *[attention + 1e-3] * 2, gain),
+    ]
+    assert norms[0].two != norms[1].two
+
+
+def _by_position(scores: np.ndarray, tokens: np.ndarray, hidden: np.ndarray) -> tuple[list[float], list[float]]:
+    """Total variation from uniform of each query of one document, position by position: words, then [MASK]."""
+    words, mask = [], []
+    for query in tokens:
+        logits = np.array([-np.inf if out else scores[key, query] for key, out in zip(tokens, hidden, strict=True)])
+        attention = np.exp(logits) / np.exp(logits).sum()
+        uniform = (~hidden) / (~hidden).sum()
+        (words if query else mask).append(np.abs(attention - uniform).sum() / 2)
+    return words, mask
+
+
+@pytest.mark.parametrize("hide", [False, True])
+def test_distance_from_uniform_is_that_of_all_pairs_of_positions(hide: bool) -> None:
+    draw = np.random.default_rng(0)
+    tokens = [draw.integers(0, 7, size=size) for size in (12, 20, 15)]
+    hidden = [draw.random(len(each)) < 0.3 if hide else np.zeros(len(each), dtype=bool) for each in tokens]
+    scores = 2 * draw.normal(size=(4, 7, 7))
+    keys = np.stack([np.bincount(each[~out], minlength=7) for each, out in zip(tokens, hidden, strict=True)])
+    queries = np.stack([np.bincount(each, minlength=7) for each in tokens])
+    words, mask = distance_from_uniform(scores, keys, queries)
+    for place, mine in enumerate(scores):
+        found = [_by_position(mine, *each) for each in zip(tokens, hidden, strict=True)]
+        assert words[place] == pytest.approx(np.mean([value for each, _ in found for value in each]))
+        assert mask[place] == pytest.approx(np.mean([value for _, each in found for value in each]))
+    # Control: scores that do not depend on the key leave attention uniform, these do not.
+    assert words.min() > 0.1
+    flat = np.broadcast_to(scores[:, :1], scores.shape)
+    assert np.max(distance_from_uniform(flat, keys, queries)) < 1e-12
+
+
+def test_modes_of_keys_are_projections() -> None:
+    draw = np.random.default_rng(1)
+    topics = np.array([0, 1, 1, 1, 2, 2, 3])
+    matrix = draw.normal(size=(2, 5, 7))
+    mask, of_topics = mode_norms(matrix, topics)
+    indicators = (topics[1:, None] == [1, 2, 3]) / np.sqrt([3.0, 2.0, 1.0])
+    common = np.ones((6, 1)) / np.sqrt(6)
+    projector = indicators @ indicators.T - common @ common.T
+    assert mask == pytest.approx(np.linalg.norm(matrix[:, :, 0], axis=1))
+    assert of_topics == pytest.approx(np.linalg.norm(matrix[:, :, 1:] @ projector, axis=(1, 2)))
+    # Control: what all words share is in no mode.
+    assert mode_norms(np.ones((1, 5, 7)), topics)[1] == pytest.approx(0, abs=1e-12)
+    assert of_topics.min() > 0.1
+
+
 def test_a_value_matrix_that_grows_before_keys_and_queries_take_off_has_two_stages() -> None:
     attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 400, 0.1, 10.0)
-    found = stages(STEPS, attention, attention, value)
+    found = norm_stages(STEPS, attention, attention, value)
     assert found.two
     # 1 + 6 (t − 400)/600 first exceeds 2 at the row after step 500.
     assert found.end == 510
@@ -25,14 +125,14 @@ def test_a_value_matrix_that_grows_before_keys_and_queries_take_off_has_two_stag
 
 def test_all_three_growing_at_once_are_not_two_stages() -> None:
     together = _ramp(0, 1000, 0.1, 10.0)
-    found = stages(STEPS, together, together, together)
+    found = norm_stages(STEPS, together, together, together)
     assert found.end == 20
     assert not found.two
 
 
 def test_a_third_of_the_growth_in_less_than_a_twentieth_of_the_steps_is_not_a_stage() -> None:
     attention, value = _ramp(0, 20, 1.0, 10.0), _ramp(0, 10, 0.1, 10.0)
-    found = stages(STEPS, attention, attention, value)
+    found = norm_stages(STEPS, attention, attention, value)
     assert found.growth > 1 / 3
     assert found.steps < 0.05
     assert not found.two
@@ -40,22 +140,22 @@ def test_a_third_of_the_growth_in_less_than_a_twentieth_of_the_steps_is_not_a_st
 
 def test_keys_and_queries_that_never_move_are_one_stage() -> None:
     still = np.ones(len(STEPS))
-    found = stages(STEPS, still, still, _ramp(0, 400, 0.1, 10.0))
+    found = norm_stages(STEPS, still, still, _ramp(0, 400, 0.1, 10.0))
     assert found.end is None
     assert not found.two
 
 
 def test_either_of_keys_and_queries_ends_stage_1() -> None:
     still, moving, value = np.ones(len(STEPS)), _ramp(400, 1000, 1.0, 7.0), _ramp(0, 1000, 0.1, 10.0)
-    assert stages(STEPS, moving, still, value).end == stages(STEPS, still, moving, value).end == 510
+    assert norm_stages(STEPS, moving, still, value).end == norm_stages(STEPS, still, moving, value).end == 510
 
 
 def test_a_run_that_diverges_has_no_stages() -> None:
     attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 1000, 0.0, 10.0)
-    whole = stages(STEPS, attention, attention, value)
+    whole = norm_stages(STEPS, attention, attention, value)
     broken = value.copy()
     broken[90:] = np.nan
-    cut = stages(STEPS, attention, attention, broken)
+    cut = norm_stages(STEPS, attention, attention, broken)
     assert whole.growth == pytest.approx(5.1 / 10)
     assert whole.two
     assert np.isnan([cut.growth, cut.steps]).all()
@@ -64,17 +164,17 @@ def test_a_run_that_diverges_has_no_stages() -> None:
 
 def test_a_shrinking_value_matrix_has_made_none_of_its_growth() -> None:
     attention = _ramp(400, 1000, 1.0, 7.0)
-    found = stages(STEPS, attention, attention, _ramp(0, 1000, 10.0, 5.0))
+    found = norm_stages(STEPS, attention, attention, _ramp(0, 1000, 10.0, 5.0))
     assert found.growth == 0
     assert not found.two
     # Control: one that grows has.
-    assert stages(STEPS, attention, attention, _ramp(0, 1000, 5.0, 10.0)).growth > 0.5
+    assert norm_stages(STEPS, attention, attention, _ramp(0, 1000, 5.0, 10.0)).growth > 0.5
 
 
 def test_a_share_of_growth_is_at_most_all_of_it() -> None:
     attention, value = _ramp(400, 1000, 1.0, 7.0), _ramp(0, 400, 1.0, 10.0)
     falling = value - _ramp(400, 1000, 0.0, 8.9)
-    found = stages(STEPS, attention, attention, falling)
+    found = norm_stages(STEPS, attention, attention, falling)
     assert falling[51] > 5 * falling[-1]
     assert found.growth == 1
     assert found.two

@@ -1,14 +1,21 @@
+"""Attention's averages, and what a row says about the two stages, against the model itself."""
+
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from support.helpers import small_settings
-from topicscope.model.transformer import Transformer
+from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Sizes, initial_weights
 from topicscope.randomness import Purpose
+from topicscope.settings import Part, Settings
 from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.finite_documents import finite_optimum, moments
 from topicscope.training.batches import BatchStream
-from topicscope.training.record import BagAttention, PositionAttention
+from topicscope.training.engines import make_engine
+from topicscope.training.record import BagAttention, PositionAttention, StageRecorder, uniform_gain
 
 
 @pytest.mark.parametrize("masked_keys", ["visible", "hidden"])
@@ -31,3 +38,83 @@ def test_average_attention_of_bags_equals_that_of_all_pairs_of_positions(masked_
     for name in ("same_word", "same_topic", "different_topic"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12)
         assert getattr(other, name) != pytest.approx(getattr(expected, name), rel=1e-6)
+
+
+def _one_hot(loss: str, **training: object) -> Settings:
+    still = {"start": "zero", "train": False}
+    biases = {f"{name}_bias": still for name in ("key", "query", "value", "prediction")}
+    model = {"embedding": {"start": "identity", "train": False}, **biases}
+    return small_settings(model=model, training={"loss": loss, **training})
+
+
+@pytest.mark.parametrize("masked_keys", ["visible", "hidden"])
+def test_recorded_attention_is_the_models_own(masked_keys: str) -> None:
+    settings = small_settings(model={"masked_keys": masked_keys})
+    topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(4)
+    starts = [
+        {
+            name: (array + draw.normal(size=array.shape)).astype(np.float32)
+            for name, array in initial_weights(
+                settings.model, topics, settings.masking, average="document", generator=draw
+            ).items()
+        }
+        for _ in range(2)
+    ]
+    engine = make_engine([settings] * 2, topics, starts)
+    recorder = StageRecorder(settings, topics)
+    documents = recorder.documents
+    batch = padded_batch(documents, masked_keys=settings.model.masked_keys, average="document")
+    tokens, seen = batch.tokens.numpy(), batch.visible.numpy()
+    present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
+    uniform = seen / seen.sum(axis=1, keepdims=True)
+    found = recorder.rows(engine.weights)
+    for row, model in zip(found, engine.models, strict=True):
+        attention = model.attention(batch.tokens, batch.visible)[0, :, 0].detach().double().numpy()
+        distance = np.abs(attention - uniform[:, :, None]).sum(axis=1) / 2
+        assert row["attention"]["words"] == pytest.approx(distance[present & (tokens > 0)].mean(), rel=1e-5)
+        assert row["attention"]["mask"] == pytest.approx(distance[present & (tokens == 0)].mean(), rel=1e-5)
+    assert found[0]["attention"]["words"] != pytest.approx(found[1]["attention"]["words"], rel=1e-3)
+
+
+def test_the_gain_under_uniform_attention_is_one_at_the_optimum_and_zero_at_nothing() -> None:
+    settings = _one_hot("squared")
+    topics = TopicModel.from_settings(settings.data)
+    gain = uniform_gain(settings, topics, StageRecorder(settings, topics).documents)
+    assert gain is not None
+    best = finite_optimum(moments(topics, settings.masking))
+    assert gain(best) == pytest.approx(1)
+    assert gain(0 * best) == pytest.approx(0, abs=1e-12)
+    # 1 − (1 − t)² of the way, the loss being quadratic; and beyond the optimum it falls again.
+    assert gain(best / 2) == pytest.approx(0.75)
+    assert gain(3 * best) < 0
+
+
+def test_the_gain_under_cross_entropy_is_that_of_losses_on_the_same_documents() -> None:
+    settings = _one_hot("cross_entropy")
+    still = Part(start="zero", train=False)
+    frozen = dataclasses.replace(settings, model=dataclasses.replace(settings.model, key=still, query=still))
+    topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(5)
+    documents = BatchStream(settings, topics).held_out(200, Purpose.MEASURE)
+    gain = uniform_gain(settings, topics, documents)
+    assert gain is not None
+    matrices = [size * draw.normal(size=(topics.vocabulary, topics.vocabulary)) for size in (0.0, 0.5, 1.0)]
+    start = initial_weights(frozen.model, topics, frozen.masking, average="document", generator=draw)
+    engine = make_engine(
+        [frozen] * 3, topics, [start | {"value": matrix[None].astype(np.float32)} for matrix in matrices]
+    )
+    with torch.no_grad():
+        nothing, first, second = engine.losses(engine.prepare([documents] * 3)[0]).tolist()
+    assert gain(matrices[0]) == pytest.approx(0, abs=1e-12)
+    assert gain(matrices[1]) / gain(matrices[2]) == pytest.approx((nothing - first) / (nothing - second), rel=1e-4)
+    # Control: they are two different numbers.
+    assert first != pytest.approx(second, rel=1e-2)
+
+
+def test_the_gain_is_not_defined_where_the_optimum_is_not_known() -> None:
+    settings = _one_hot("squared")
+    topics = TopicModel.from_settings(settings.data)
+    documents = BatchStream(settings, topics).held_out(20, Purpose.MEASURE)
+    hidden = dataclasses.replace(settings, model=dataclasses.replace(settings.model, masked_keys="hidden"))
+    biased = dataclasses.replace(settings, model=dataclasses.replace(settings.model, value_bias=Part(start="zero")))
+    assert uniform_gain(hidden, topics, documents) is uniform_gain(biased, topics, documents) is None
+    assert uniform_gain(settings, topics, documents) is not None

@@ -32,7 +32,7 @@ from topicscope.commands.options import POSITIONAL, call, check_out_is_given, pa
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import DivergedError, InputError
 from topicscope.files import Row, write_atomically
-from topicscope.measure.stages import stages
+from topicscope.measure.stages import norm_stages
 from topicscope.scale import Item
 from topicscope.settings import EXTRAS, PARTS, Settings
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -379,7 +379,7 @@ def _stages(rows: list[Row]) -> Any:
     norms = {
         name: np.array([float(np.linalg.norm(row["norm"][name])) for row in rows]) for name in ("key", "query", "value")
     }
-    return stages(np.array([row["step"] for row in rows]), **norms)
+    return norm_stages(np.array([row["step"] for row in rows]), **norms)
 
 
 def _attention(run: RunFolder, steps: int) -> Row:

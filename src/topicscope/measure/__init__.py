@@ -11,7 +11,17 @@ from topicscope.measure.attention import (
     pair_classes,
 )
 from topicscope.measure.blocks import ClassAverages, block_sums, class_averages, pattern, product_contrasts, stand_out
-from topicscope.measure.stages import Stages, half_way, plateau, stages, turning
+from topicscope.measure.stages import (
+    NormStages,
+    Stages,
+    distance_from_uniform,
+    half_way,
+    mode_norms,
+    norm_stages,
+    plateau,
+    stages,
+    turning,
+)
 from topicscope.measure.uncertainty import (
     Interval,
     holm,
@@ -26,15 +36,19 @@ __all__ = [
     "AttentionAverages",
     "ClassAverages",
     "Interval",
+    "NormStages",
     "Stages",
     "attention_averages",
     "bag_attention_averages",
     "block_sums",
     "class_averages",
+    "distance_from_uniform",
     "half_way",
     "holm",
     "implied_weights",
     "interval_p",
+    "mode_norms",
+    "norm_stages",
     "pair_classes",
     "pattern",
     "plateau",

@@ -1,12 +1,23 @@
-"""When things happen in training: two stages by a rule on norms (§5.1, Figure 4), and when a structure appears."""
+"""When things happen in training: two stages (§5.1, §8.1, Figures 4 and 5), and when a structure appears.
+
+The stages are about attention and W^V, so they are measured by what these do, in numbers that depend neither on the
+initial scale nor on how long the run goes on: a(t), how far attention is from uniform (``distance_from_uniform``), and
+g(t), how much of what uniform attention can gain W^V has (``training.record``). The norms of the paper's own picture
+stand beside them (``norm_stages``), and so do the directions that W^K and W^Q grow in (``mode_norms``).
+"""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
 
-# Stage 1 ends when a norm of W^K or W^Q first exceeds this many times its start.
-TAKE_OFF = 2.0
+# Attention takes off when a word query's is this far from uniform, in total variation, on average.
+TAKE_OFF = 0.05
+# Two-stage: W^V then has at least this share of what the optimum under uniform attention gains.
+LEAST_GAIN = 2 / 3
+
+# The rule on norms: stage 1 ends when a norm of W^K or W^Q first exceeds this many times its start.
+NORM_TAKE_OFF = 2.0
 # Two-stage: W^V has then made at least this share of its growth over the run, in at least this share of the steps.
 LEAST_GROWTH = 1 / 3
 LEAST_STEPS = 0.05
@@ -14,7 +25,104 @@ LEAST_STEPS = 0.05
 
 @dataclass(frozen=True)
 class Stages:
-    """Where stage 1 ends in one run, and what W^V did before."""
+    """When attention takes off in one run, and how far W^V is by then."""
+
+    take_off: int | None
+    """The first logged step at which word queries' attention has taken off; None if it never does."""
+
+    gain: float
+    """g at take-off; NaN without one."""
+
+    mask_take_off: int | None = None
+    """The same for [MASK] queries, which is another thing: their attention need not follow topics."""
+
+    diverged: bool = False
+
+    @property
+    def censored(self) -> bool:
+        """Whether the run ended before attention took off: it tells nothing about the order of the two."""
+        return self.take_off is None and not self.diverged
+
+    @property
+    def two(self) -> bool:
+        """Whether W^V came first; a run that is censored or diverged does not show it."""
+        return self.take_off is not None and self.gain >= LEAST_GAIN
+
+
+def stages(
+    steps: Int[np.ndarray, " row"],
+    words: Float[np.ndarray, " row"],
+    mask: Float[np.ndarray, " row"],
+    gain: Float[np.ndarray, " row"],
+) -> Stages:
+    """Apply the rule to one run: a(t) of word queries and of [MASK] queries, and g(t)."""
+    if not np.isfinite([words[-1], gain[-1]]).all():
+        return Stages(None, np.nan, diverged=True)
+    row, mask_row = (_first(distance >= TAKE_OFF) for distance in (words, mask))
+    return Stages(
+        take_off=None if row is None else int(steps[row]),
+        gain=np.nan if row is None else float(gain[row]),
+        mask_take_off=None if mask_row is None else int(steps[mask_row]),
+    )
+
+
+def _first(reached: np.ndarray) -> int | None:
+    return int(np.argmax(reached)) if reached.any() else None
+
+
+def distance_from_uniform(
+    scores: Float[np.ndarray, "*many key query"],
+    keys: Int[np.ndarray, "document token"],
+    queries: Int[np.ndarray, "document token"],
+) -> tuple[Float[np.ndarray, "*many"], Float[np.ndarray, "*many"]]:
+    r"""How far attention is from uniform in total variation, averaged over word queries, and over [MASK] queries.
+
+    ``scores`` are attention's logits between tokens ([MASK] is token 0); ``keys`` and ``queries`` say how often each
+    token stands in each document where it can be attended to, and where it attends. With n_k a document's count of
+    keys k, N their sum and s the scores, a query of token b has
+
+    .. math:: \tfrac12 \sum_k \Big| \frac{n_k e^{s_{kb}}}{\sum_l n_l e^{s_{lb}}} - \frac{n_k}{N} \Big|.
+
+    0 is uniform attention, 1 is out of reach. NaN where there is no query.
+    """
+    weights = np.exp(scores - scores.max(axis=-2, keepdims=True))
+    distance = np.zeros((*scores.shape[:-2], *keys.shape))
+    # Document by document: each has few of the tokens, and all pairs of all documents would not fit.
+    for document, counts in enumerate(keys):
+        present = np.flatnonzero(counts)
+        share, mine = counts[present] / counts.sum(), weights[..., present, :]
+        # |n e^s/Z − n/N| is n/N · |e^s / (Z/N) − 1|, and Z/N is the average of e^s over the keys.
+        average = np.einsum("k,...kb->...b", share, mine)[..., None, :]
+        distance[..., document, :] = np.einsum("k,...kb->...b", share / 2, np.abs(mine / average - 1))
+    with np.errstate(invalid="ignore"):
+        words, mask = (
+            np.einsum("...db,db->...", distance[..., some], queries[:, some]) / queries[:, some].sum()
+            for some in (slice(1, None), slice(0, 1))
+        )
+    return words, mask
+
+
+def mode_norms(
+    matrix: Float[np.ndarray, "*many width token"], word_topics: Int[np.ndarray, " token"]
+) -> tuple[Float[np.ndarray, "*many"], Float[np.ndarray, "*many"]]:
+    """The norm of W^K's or W^Q's [MASK] column, and of its part that distinguishes topics.
+
+    The topic part is what is left of the word columns after each is replaced by its topic's average, and the average
+    of all words is taken away: keys (or queries) that differ between topics and not within them. Attention to topics
+    can grow through this part alone, attention to or from [MASK] through that column.
+    """
+    topics = word_topics[1:]
+    member = (topics[:, None] == np.unique(topics)).astype(np.float64)
+    size = member.sum(axis=0)
+    words = matrix[..., 1:].astype(np.float64)
+    averages = words @ (member / size)
+    spread = (averages - words.mean(axis=-1, keepdims=True)) * np.sqrt(size)
+    return np.linalg.norm(matrix[..., 0], axis=-1), np.linalg.norm(spread, axis=(-2, -1))
+
+
+@dataclass(frozen=True)
+class NormStages:
+    """Where stage 1 ends in one run by its norms alone, and what W^V did before."""
 
     end: int | None
     """The first logged step at which W^K or W^Q has taken off; None if they never do."""
@@ -37,23 +145,26 @@ class Stages:
         return self.end is not None and self.growth >= LEAST_GROWTH and self.steps >= LEAST_STEPS
 
 
-def stages(
+def norm_stages(
     steps: Int[np.ndarray, " row"],
     key: Float[np.ndarray, " row"],
     query: Float[np.ndarray, " row"],
     value: Float[np.ndarray, " row"],
-) -> Stages:
-    """Apply the rule to one run's norms; a run that diverged (NaN at the end) has no growth to take shares of."""
+) -> NormStages:
+    """Two stages as one sees them in a plot of norms.
+
+    The paper's picture, and the rule of this package's first version. It depends on the initial scale (from nearly
+    zero anything doubles at once) and on the run's length, so no claim of the paper rests on it any more.
+    """
     if not np.isfinite([key[-1], query[-1], value[-1]]).all():
-        return Stages(None, np.nan, np.nan)
+        return NormStages(None, np.nan, np.nan)
     grown = value[-1] - value[0]
-    taken_off = (key > TAKE_OFF * key[0]) | (query > TAKE_OFF * query[0])
-    if not taken_off.any():
-        return Stages(None, 1.0 if grown > 0 else np.nan, 1.0)
-    row = int(np.argmax(taken_off))
+    row = _first((key > NORM_TAKE_OFF * key[0]) | (query > NORM_TAKE_OFF * query[0]))
+    if row is None:
+        return NormStages(None, 1.0 if grown > 0 else np.nan, 1.0)
     # A norm that was larger on the way than it is in the end has made all of its growth, not several times it.
     growth = float(np.clip((value[row] - value[0]) / grown, 0, 1)) if grown > 0 else 0.0
-    return Stages(int(steps[row]), growth, float(steps[row] / steps[-1]))
+    return NormStages(int(steps[row]), growth, float(steps[row] / steps[-1]))
 
 
 def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], end: int) -> float:

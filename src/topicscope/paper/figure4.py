@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, Stages, plateau, stages, turning
+from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, NormStages, norm_stages, plateau, turning
 from topicscope.paper.claim import (
     Claim,
     Drawing,
@@ -126,7 +126,7 @@ def stage_claims(
     figure: str,
     steps: int,
     where: str,
-    stages_of: Callable[[Any], list[Stages]],
+    stages_of: Callable[[Any], list[NormStages]],
 ) -> list[Claim]:
     """The two conditions of the rule, each a number; a run whose keys and queries never move has neither."""
     return [
@@ -155,7 +155,7 @@ def stage_claims(
     ]
 
 
-def growth(found: list[Stages]) -> Measurement:
+def growth(found: list[NormStages]) -> Measurement:
     """The share of ‖W^V‖'s growth by the end of stage 1, a number a run."""
     ends = [each.end for each in found if each.end is not None]
     return over_seeds(
@@ -165,16 +165,16 @@ def growth(found: list[Stages]) -> Measurement:
     )
 
 
-def _ended(share: float, of: Stages) -> float:
+def _ended(share: float, of: NormStages) -> float:
     """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
     return share if of.end is not None or np.isnan(share) else 0.0
 
 
-def stages_of(trained: Trained) -> list[Stages]:
+def stages_of(trained: Trained) -> list[NormStages]:
     """Each seed's stages."""
     norms = trained.norms
     return [
-        stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value")))
+        norm_stages(trained.steps, *(norms[name][seed] for name in ("key", "query", "value")))
         for seed in range(len(trained.seeds))
     ]
 

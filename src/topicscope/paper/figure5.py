@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.stages import Stages, half_way, stages
+from topicscope.measure.stages import NormStages, half_way, norm_stages
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.paper.claim import Claim, Detail, Drawing, Measurement, Preset, Results, above, claim_on, over_seeds
 from topicscope.paper.figure4 import stage_claims
@@ -165,10 +165,10 @@ def _settings(cell: Cell, size: Size) -> TextSettings:
     )
 
 
-def layer_stages(runs: TextRuns, layer: int) -> list[Stages]:
+def layer_stages(runs: TextRuns, layer: int) -> list[NormStages]:
     """Each seed's stages in one layer, by the same rule as Figure 4's."""
     return [
-        stages(runs.steps, *(runs.norms[name][seed, :, layer] for name in ("key", "query", "value")))
+        norm_stages(runs.steps, *(runs.norms[name][seed, :, layer] for name in ("key", "query", "value")))
         for seed in range(len(runs.loss))
     ]
 

@@ -31,7 +31,7 @@ from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream, PassageStream
 from topicscope.training.optimizers import Gradients
-from topicscope.training.record import SnapshotTaker, Weights, contrasts
+from topicscope.training.record import SnapshotTaker, StageRecorder, Weights, contrasts
 from topicscope.training.schedule import Phase, phase, snapshot_steps
 
 
@@ -179,6 +179,12 @@ class TopicModelEngine(Engine):
         return [BatchStream(settings, self.topic_model) for settings in self.members]
 
     @cached_property
+    def _stages(self) -> StageRecorder | None:
+        if not StageRecorder.can(self.settings, self.topic_model.vocabulary):
+            return None
+        return StageRecorder(self.settings, self.topic_model)
+
+    @cached_property
     def _snapshot_takers(self) -> list[SnapshotTaker]:
         return [SnapshotTaker(stream) for stream in self.streams]
 
@@ -218,11 +224,13 @@ class TopicModelEngine(Engine):
 
     @torch.no_grad()
     def recorded(self, step: int) -> list[Row]:
-        """L2's penalty, and the contrast along topic blocks."""
+        """L2's penalty, the contrast along topic blocks, and how far the two stages have come."""
         by_seed = contrasts(self.weights, self.topic_model.word_topics)
+        stages = self._stages.rows(self.weights) if self._stages else [{} for _ in self.models]
         return [
             {"penalty": float(l2_penalty(model, self.training)) if self.training.l2 else 0.0, "contrast": contrast}
-            for model, contrast in zip(self.models, by_seed, strict=True)
+            | stage
+            for model, contrast, stage in zip(self.models, by_seed, stages, strict=True)
         ]
 
     def snapshot(self, seed: int) -> Snapshot:

@@ -1,8 +1,10 @@
-"""What a training step records: norms of every part, W^V's rotation, contrast along topic blocks; and snapshots.
+"""What a training step records: norms, W^V's rotation, contrast along topic blocks, how far stages are; snapshots.
 
 Snapshots are matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
 """
 
+import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,16 @@ from torch import Tensor, float64
 from topicscope.files import Row
 from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
 from topicscope.measure.blocks import product_contrasts
+from topicscope.measure.stages import distance_from_uniform, mode_norms
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.randomness import Purpose
 from topicscope.records import Snapshot
+from topicscope.settings import Settings
 from topicscope.settings.model import MaskedKeys
-from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.documents import Bags, MaskedDocuments
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross_entropy
+from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training.batches import BatchStream
 
 Weights = dict[str, Float[Tensor, "seed ..."]]
@@ -33,6 +40,9 @@ COLUMNS = (
     "rotation",
     "gradient_norm",
     "contrast",
+    "attention",
+    "modes",
+    "uniform_gain",
     "topics",
 )
 # How many steps back W^V's rotation looks (Figure 5).
@@ -41,6 +51,14 @@ ROTATION_STEPS = 10
 LARGEST_VOCABULARY = 512
 # Documents that attention is averaged over.
 DOCUMENTS = 32
+# Documents whose attention is held against uniform attention at every row: a thousand queries of words, and cheap.
+STAGE_DOCUMENTS = 16
+# Documents that cross-entropy under uniform attention is taken on, the optimum's and the run's alike.
+GAIN_DOCUMENTS = 500
+# Keeps the optimum of cross-entropy finite; what it costs is far below a thousandth of the gain.
+GAIN_RIDGE = 1e-9
+# Of the documents that both are taken on: no run has it.
+STAGE_SEED = 2**40
 # Matrices that the model has once, not once a layer.
 UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
@@ -102,6 +120,86 @@ def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[
         {"value": of_layers, "embedding": of_embedding}
         for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
     ]
+
+
+class StageRecorder:
+    """Measures at each row how far attention is from uniform, and how much W^V alone has gained.
+
+    For one layer without positions, in which attention follows from pairs of tokens. The documents are the same for all
+    seeds, and none of them is trained on.
+    """
+
+    def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
+        stream = BatchStream(dataclasses.replace(settings, seed=STAGE_SEED), topic_model)
+        documents = stream.held_out(GAIN_DOCUMENTS, Purpose.MEASURE)
+        self.documents = few = documents.span(0, STAGE_DOCUMENTS)
+        hidden = settings.model.masked_keys == "hidden"
+        self._keys, self._queries = np.zeros((2, STAGE_DOCUMENTS, topic_model.vocabulary), dtype=np.int64)
+        np.add.at(self._queries, (few.document, few.tokens), 1)
+        np.add.at(self._keys, (few.document, few.tokens), ~few.masked if hidden else 1)
+        self._word_topics = topic_model.word_topics
+        self._gain = uniform_gain(settings, topic_model, documents)
+
+    @staticmethod
+    def can(settings: Settings, vocabulary: int) -> bool:
+        """Whether there is attention to measure, and by tokens alone."""
+        model = settings.model
+        plain = model.layers == 1 and model.heads == 1 and model.positions == "none"
+        return plain and not model.uniform and vocabulary <= LARGEST_VOCABULARY
+
+    def rows(self, weights: Weights) -> list[Row]:
+        """For each seed: a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t) if defined."""
+        found = {name: weight.detach().double().cpu().numpy() for name, weight in weights.items()}
+        table = found["embedding"]
+        key, query = (table @ found[name][:, 0].transpose(0, 2, 1) + found[f"{name}_bias"] for name in ("key", "query"))
+        scores = key @ query.transpose(0, 2, 1) / np.sqrt(key.shape[-1])
+        words, mask = distance_from_uniform(scores, self._keys, self._queries)
+        # Without [MASK] tokens (p_c + p_r = 1) no query is one.
+        masks_attend = self._queries[:, 0].any()
+        modes = {
+            name: mode_norms(tokens.transpose(0, 2, 1), self._word_topics)
+            for name, tokens in (("key", key), ("query", query))
+        }
+        products = table @ found["value"][:, 0] @ table.transpose(0, 2, 1)
+        gains = [self._gain(product) for product in products] if self._gain else [None] * len(table)
+        return [
+            {
+                "attention": {"words": float(words[seed]), "mask": float(mask[seed]) if masks_attend else None},
+                "modes": {
+                    name: {"mask": float(of_mask[seed]), "topics": float(of_topics[seed])}
+                    for name, (of_mask, of_topics) in modes.items()
+                },
+                "uniform_gain": gain,
+            }
+            for seed, gain in enumerate(gains)
+        ]
+
+
+def uniform_gain(
+    settings: Settings, topic_model: TopicModel, documents: MaskedDocuments
+) -> Callable[[Float[np.ndarray, "token token"]], float] | None:
+    """g: which share W^V alone, under uniform attention, has of what the optimum under uniform attention gains.
+
+    The gain is that over predicting nothing (W^V = 0), without L2. Exact for the squared loss; for cross-entropy both
+    losses are taken on the same documents. None where the optimum is not known: with biases, hidden keys or parts
+    beyond eq. 6, and for cross-entropy with words that are not equally likely.
+    """
+    model, loss = settings.model, settings.training.loss
+    biases = any(
+        model.part(name).train or model.part(name).start != "zero" for name in ("value_bias", "prediction_bias")
+    )
+    if biases or model.masked_keys == "hidden" or model.residual or model.extras:
+        return None
+    if loss == "squared":
+        exact = moments(topic_model, settings.masking, settings.training.average)
+        best = population_loss(finite_optimum(exact), exact)
+        return lambda matrix: (1 - population_loss(matrix, exact)) / (1 - best)
+    if topic_model.equal_words is None or settings.training.average != "document":
+        return None
+    bags = Bags.of(documents, topic_model.vocabulary)
+    best = cross_entropy_optimum(bags, topic_model.topics, topic_model.equal_words, GAIN_RIDGE).objective
+    nothing = float(np.log(topic_model.vocabulary))
+    return lambda matrix: (nothing - uniform_cross_entropy(matrix, bags)) / (nothing - best)
 
 
 class SnapshotTaker:
