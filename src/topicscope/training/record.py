@@ -52,9 +52,9 @@ LARGEST_VOCABULARY = 512
 # Documents that attention is averaged over.
 DOCUMENTS = 32
 # Documents whose attention is held against uniform attention at every row: a thousand queries of words, and cheap.
-STAGE_DOCUMENTS = 16
+STAGE_DOCUMENTS = 8
 # Documents that cross-entropy under uniform attention is taken on, the optimum's and the run's alike.
-GAIN_DOCUMENTS = 500
+GAIN_DOCUMENTS = 250
 # Keeps the optimum of cross-entropy finite; what it costs is far below a thousandth of the gain.
 GAIN_RIDGE = 1e-9
 # Of the documents that both are taken on: no run has it.
