@@ -5,6 +5,8 @@ What they need of torch is imported where it is used: some commands load none.
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ import pytest
 from support.small_registry import SMALL
 from topicscope.commands import reproduce as command
 from topicscope.paper import experiment
-from topicscope.paper.claim import Need, Seeds, compute_need
 
 
 @pytest.fixture
@@ -20,12 +21,14 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A small registry, and the names of the experiments that were trained."""
     trained: list[str] = []
 
-    def recorded(run: tuple[Need, Seeds]) -> bytes:
-        trained.append(run[0].name)
-        return compute_need(run)
+    def recorded(compute: Any) -> bytes:
+        # What a need's item has: its method, and the seeds.
+        trained.append(compute.func.__self__.name)
+        content: bytes = compute()
+        return content
 
     monkeypatch.setattr(command, "registry", lambda preset: SMALL)
-    monkeypatch.setattr(command, "compute_need", recorded)
+    monkeypatch.setattr(command, "operator", SimpleNamespace(call=recorded))
     for name, count in (
         ("HELD_OUT_DOCUMENTS", 40),
         ("CHUNK", 20),

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +23,6 @@ from topicscope.paper.claim import (
     Preset,
     above,
     below,
-    compute_need,
     exact,
     interval_given,
     over_seeds,
@@ -118,7 +118,7 @@ def test_work_over_its_time_is_ended_and_named_and_finished_claims_are_kept(
     gated = Gated("figure9/gated", tmp_path / "gate")
     late = replace(EXACT, id="figure9/late", needs=(gated,))
     monkeypatch.setattr(command, "registry", lambda preset: Registry((late, EXACT), ()))
-    monkeypatch.setattr(command, "compute_need", compute_need)
+    monkeypatch.setattr(command, "operator", operator)
     with pytest.raises(LostWorkError, match=r'"figure9/gated" was lost .* over the 0\.3 s allowed'):
         run(tmp_path / "out", timeout=0.3)
     assert (tmp_path / "gate.tries").read_text() == "xxx"
@@ -235,7 +235,7 @@ def test_a_part_of_a_figures_claims_does_not_train_the_rest_of_the_figure(
 def test_equal_settings_under_two_names_are_trained_once(
     tmp_path: Path, trainings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin = Experiment(name="robustness/twin", reproduces="§2.3", settings=SHORT.settings)
+    twin = Experiment(name="robustness/twin", settings=SHORT.settings)
     second = Claim(
         id="robustness/twin",
         source="§2.3",

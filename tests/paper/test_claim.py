@@ -29,7 +29,7 @@ from topicscope.paper.claim import (
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.registry import Registry, matches
 
-EXPERIMENT = Experiment(name="test/small", reproduces="a test", settings=small_settings())
+EXPERIMENT = Experiment(name="test/small", settings=small_settings())
 
 
 def claim(id_: str = "figure2/squared-adam/contrast", source: str = "Figure 2", needs: bool = True) -> Claim:

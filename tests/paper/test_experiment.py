@@ -8,11 +8,20 @@ import torch
 from support.helpers import small_settings
 from topicscope.paper import experiment as experiment_module
 from topicscope.paper.claim import Measured, interval_given, need_item, over_seeds
-from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained, held_out_documents, start_weights
-from topicscope.paper.held_out import Evaluator
+from topicscope.paper.experiment import (
+    ATTENTION_CLASSES,
+    Experiment,
+    Trained,
+    dump_arrays,
+    held_out_documents,
+    load_arrays,
+    start_weights,
+)
+from topicscope.paper.held_out import mean_losses
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint
+from topicscope.training.engines import make_engine
 from topicscope.training.loop import train
 
 SETTINGS = small_settings(
@@ -44,7 +53,11 @@ def _few_documents(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def experiment(settings: Settings = SETTINGS, **changes: object) -> Experiment:
-    return Experiment(name="test/small", reproduces="a test", settings=settings, **changes)  # type: ignore[arg-type]
+    return Experiment(name="test/small", settings=settings, **changes)  # type: ignore[arg-type]
+
+
+def run_experiment(experiment: Experiment, seeds: tuple[int, ...]) -> Trained:
+    return experiment.restore(experiment.compute(seeds))
 
 
 def arrays(trained: Trained) -> dict[str, np.ndarray]:
@@ -59,7 +72,7 @@ def arrays(trained: Trained) -> dict[str, np.ndarray]:
 
 
 def test_each_seed_is_what_the_run_alone_gives(tmp_path: Path) -> None:
-    trained = experiment_module.run_experiment(experiment(), (3, 8))
+    trained = run_experiment(experiment(), (3, 8))
     for place, seed in enumerate((3, 8)):
         folder = train(dataclasses.replace(SETTINGS, seed=seed), tmp_path / str(seed))
         alone = newest_checkpoint(folder.path)
@@ -114,7 +127,7 @@ def reference(trained: Trained, place: int) -> tuple[float, np.ndarray]:
 
 
 def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
-    trained = experiment_module.run_experiment(experiment(), (3, 8))
+    trained = run_experiment(experiment(), (3, 8))
     for place in range(2):
         loss, attention = reference(trained, place)
         assert trained.held_out_loss[place] == pytest.approx(loss, rel=1e-9)
@@ -125,9 +138,9 @@ def test_held_out_loss_and_attention_are_those_of_the_equations() -> None:
 
 
 def test_hidden_keys_count_in_no_average() -> None:
-    visible = experiment_module.run_experiment(experiment(), (3,))
+    visible = run_experiment(experiment(), (3,))
     model = dataclasses.replace(SETTINGS.model, masked_keys="hidden")
-    trained = experiment_module.run_experiment(experiment(dataclasses.replace(SETTINGS, model=model)), (3,))
+    trained = run_experiment(experiment(dataclasses.replace(SETTINGS, model=model)), (3,))
     loss, attention = reference(trained, 0)
     assert trained.held_out_loss[0] == pytest.approx(loss, rel=1e-9)
     np.testing.assert_allclose(trained.attention[0], attention, rtol=1e-5)
@@ -137,13 +150,14 @@ def test_hidden_keys_count_in_no_average() -> None:
 
 
 def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
-    trained = experiment_module.run_experiment(experiment(), (3,))
+    trained = run_experiment(experiment(), (3,))
     topic_model = TopicModel.from_settings(SETTINGS.data)
-    evaluator, documents = Evaluator(SETTINGS, topic_model), held_out_documents(SETTINGS, topic_model)
+    documents = held_out_documents(SETTINGS, topic_model)
     start = start_weights(SETTINGS, 3, topic_model)
 
     def loss(value: np.ndarray) -> float:
-        return float(evaluator.losses([start | {"value": value}], documents, chunk=20)[0])
+        engine = make_engine([SETTINGS], topic_model, [start | {"value": value}])
+        return float(mean_losses(engine, documents, chunk=20)[0])
 
     gradient = np.zeros_like(start["value"])
     for place in np.ndindex(gradient.shape):
@@ -156,35 +170,38 @@ def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
 
 def test_a_diverged_run_is_nan_and_leaves_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     wild = small_settings(training={"loss": "squared", "optimizer": "sgd", "learning_rate": 1e4})
-    trained = experiment_module.run_experiment(experiment(wild), (0, 1))
+    trained = run_experiment(experiment(wild), (0, 1))
     assert np.isnan(trained.held_out_loss).all()
     assert np.isnan(trained.attention).all()
     assert np.isnan(trained.weights["value"]).all()
     assert np.isfinite(trained.loss[:, 0]).all()
-    calm = experiment_module.run_experiment(experiment(), (0, 1))
+    calm = run_experiment(experiment(), (0, 1))
     assert np.isfinite(calm.held_out_loss).all()
 
 
 def test_topic_words_of_the_experiment_are_trained_on() -> None:
     overlapping = ((0.5, 0.5, 0.0), (0.0, 0.5, 0.5))
-    trained = experiment_module.run_experiment(experiment(topic_words=overlapping), (0,))
+    trained = run_experiment(experiment(topic_words=overlapping), (0,))
     assert trained.weights["embedding"].shape == (1, 4, 3)
     assert trained.settings.data.topic_words == ""
     assert need_item(experiment(), (0,)).digest != need_item(experiment(topic_words=overlapping), (0,)).digest
 
 
-def test_a_stored_result_is_the_same_again_to_the_bit() -> None:
-    trained = experiment_module.run_experiment(experiment(), (0, 1))
-    again = experiment().restore(trained.dump())
-    assert again.settings == trained.settings
-    assert (again.seeds, again.seconds) == (trained.seeds, trained.seconds)
-    before, after = arrays(trained), arrays(again)
-    assert before.keys() == after.keys()
-    assert all(np.array_equal(before[name], after[name], equal_nan=True) for name in before)
+def test_stored_arrays_are_the_same_again_to_the_bit() -> None:
+    loss = np.array([0.1, np.nan])
+    norms: dict[str, np.ndarray] = {"value": np.full(1, 1 / 3, dtype=np.float32), "key": np.zeros((2, 0))}
+    again = load_arrays(dump_arrays({"loss": loss, "norms": norms, "film": {}, "seconds": 1 / 3}))
+    assert again.keys() == {"loss", "norms", "seconds"}
+    assert np.array_equal(again["loss"], loss, equal_nan=True)
+    assert again["norms"].keys() == norms.keys()
+    for name, array in again["norms"].items():
+        assert array.dtype == norms[name].dtype
+        assert np.array_equal(array, norms[name])
+    assert again["seconds"].item() == 1 / 3
 
 
 def test_the_same_experiment_gives_the_same_arrays_to_the_bit() -> None:
-    first, second = (arrays(experiment_module.run_experiment(experiment(), (0, 1))) for _ in range(2))
+    first, second = (arrays(run_experiment(experiment(), (0, 1))) for _ in range(2))
     assert all(np.array_equal(first[name], second[name], equal_nan=True) for name in first)
 
 
@@ -215,7 +232,7 @@ def test_a_measurement_keeps_an_interval_given_from_outside() -> None:
 def test_torch_is_left_with_the_threads_it_had() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(before + 1)
-    experiment_module.run_experiment(experiment(), (0,))
+    run_experiment(experiment(), (0,))
     left = torch.get_num_threads()
     torch.set_num_threads(before)
     assert left == before + 1

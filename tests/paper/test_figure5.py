@@ -1,6 +1,7 @@
 """Figure 5's claims: the rules on made-up runs, told both ways, and a small experiment for real."""
 
 import dataclasses
+import operator
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 
 from support.made_up_text_runs import made_up
 from support.text_corpus import small_text_settings, write_corpus
-from topicscope.paper.claim import PRESETS, Claim, Drawing, Measurement, Need, compute_need, need_item, verdict
+from topicscope.paper.claim import PRESETS, Claim, Drawing, Measurement, Need, need_item, verdict
 from topicscope.paper.figure5 import (
     CHECKPOINT_EVERY,
     FULL,
@@ -151,9 +152,9 @@ def test_a_stopped_experiment_goes_on_with_the_seed_and_the_step_it_was_at(
     monkeypatch.setattr(Trainer, "update", noted)
     item, work = need_item(experiment, (0, 1)), tmp_path / "work"
     with pytest.raises(KeyboardInterrupt):
-        map_items(compute_need, [item], folder=work)
+        map_items(operator.call, [item], folder=work)
     assert updates[-1] == (1, 9)
-    (content,) = map_items(compute_need, [item], folder=work)
+    (content,) = map_items(operator.call, [item], folder=work)
     # From the checkpoint of step 8 on.
     assert updates[24:] == [(1, step) for step in range(8, 14)]
     np.testing.assert_array_equal(experiment.restore(content).loss, experiment.restore(experiment.compute((0, 1))).loss)

@@ -1,6 +1,7 @@
 """Claims on natural language turn when they are broken on purpose; the probe's rows are made by hand."""
 
 import json
+import operator
 from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
@@ -16,7 +17,6 @@ from topicscope.paper.claim import (
     Claim,
     Verdict,
     above,
-    compute_need,
     corrected_verdicts,
     decision_p,
     interval_given,
@@ -361,7 +361,7 @@ def test_a_probe_that_was_stopped_goes_on_and_the_next_model_takes_its_topics(
         raise KeyboardInterrupt
 
     def run(need: Probing) -> bytes:
-        [content] = map_items(compute_need, [need_item(need, (0,))], folder=tmp_path / "needs")
+        [content] = map_items(operator.call, [need_item(need, (0,))], folder=tmp_path / "needs")
         return content
 
     with monkeypatch.context() as patch:

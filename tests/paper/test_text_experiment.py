@@ -1,6 +1,7 @@
 """Experiments on text that have their text in common."""
 
 import dataclasses
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from support.text_corpus import small_text_settings, write_corpus
-from topicscope.paper.claim import compute_need, need_item
+from topicscope.paper.claim import need_item
 from topicscope.paper.text_experiment import TextExperiment
 from topicscope.scale import map_items
 from topicscope.text.corpora import Corpus
@@ -40,10 +41,10 @@ def test_experiments_that_differ_in_training_alone_prepare_their_text_once(
         for name, each in (("first", settings), ("faster", faster), ("smaller", smaller))
     ]
     items = [need_item(experiment, (0,)) for experiment in experiments]
-    contents = map_items(compute_need, items[:2], folder=tmp_path / "work")
+    contents = map_items(operator.call, items[:2], folder=tmp_path / "work")
     assert (len(made), len(read)) == (1, 1)
     # The control: another vocabulary needs another tokenizer.
-    map_items(compute_need, items[2:], folder=tmp_path / "work")
+    map_items(operator.call, items[2:], folder=tmp_path / "work")
     assert (len(made), len(read)) == (2, 2)
     # Text that was found is as good as text that was made.
     alone = experiments[1].restore(experiments[1].compute((0,)))

@@ -36,12 +36,11 @@ LEARNS = small_settings(
 )
 
 
-TRAINED = Experiment(name="figure2/squared-adam", reproduces="Figure 2", settings=LEARNS)
+TRAINED = Experiment(name="figure2/squared-adam", settings=LEARNS)
 
 
 SHORT = Experiment(
     name="figure2/short",
-    reproduces="Figure 2",
     settings=small_settings(
         data={"topics": 3, "words": 3}, model={"value": {"start": "zero"}}, training={"steps": 1, "log_every": 1}
     ),

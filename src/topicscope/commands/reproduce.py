@@ -3,8 +3,11 @@
 What is finished is kept in the folder (``work/``, named by content): the same command goes on where it was stopped.
 """
 
+import csv
 import heapq
+import io
 import json
+import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,28 +21,29 @@ from safetensors.numpy import save
 from threadpoolctl import threadpool_limits
 
 from topicscope import scale
-from topicscope.commands.folders import ResultsFolder
+from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError, check_at_least, check_one_of, refuse
 from topicscope.files import Row, write_atomically
 from topicscope.paper.claim import (
+    MEASURING,
     PRESETS,
     Claim,
     Drawing,
     Measured,
     Need,
+    NeedItem,
     Preset,
     Seeds,
-    compute_need,
     corrected_verdicts,
-    item_of,
     need_item,
     row,
 )
 from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.registry import Registry, registry
 from topicscope.probing.settings import check_names
+from topicscope.records import read_reproduce_settings
 from topicscope.reporting.rounding import claim_text
 
 # Seeds of one ``seed`` are shared with no other.
@@ -174,78 +178,116 @@ def reproduce(
         check_names(models, ())
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
-    folder = ResultsFolder(out)
     asked = {"preset": preset, "seeds": count, "seed": seed, "models": list(models)}
+    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    _check_folder(out, asked)
     # Linear algebra on one thread: the last bits of a number depend on how many there are, and workers need the cores.
-    with folder.opened(asked), threadpool_limits(1):
+    with locked(out), threadpool_limits(1):
+        _check_folder(out, asked)
+        (out / "figures").mkdir(exist_ok=True)
+        write_atomically(out / "settings.json", json.dumps(asked, indent=2) + "\n")
         numbers = tuple(range(seed * MOST_SEEDS, seed * MOST_SEEDS + count))
-        run = _Reproducing(folder, everything, selected, numbers, report or (lambda progress: None))
-        run.recall()
-        run.take_what_can_be()
+        run = _Reproducing(out, everything, selected, numbers, report or (lambda progress: None))
         run.work(engine=engine, workers=workers, address=address, timeout=timeout)
-        run.write_page()
-        return Reproduction(run.rows(selected), run.figures(), out)
+        # The page has sliders for landscapes, where claims are about them.
+        about_landscapes = any(claim.figure.startswith(LANDSCAPES) for claim in selected)
+        if about_landscapes and not (out / "landscapes.json").exists():
+            write_landscapes(out)
+        from topicscope.reporting.page import write_report
+
+        write_report([out], out / "report.html")
+        drawn = [path for drawing in run.drawings for path in run.files(drawing) if path.exists()]
+        return Reproduction(run.rows(selected), drawn, out)
+
+
+def _check_folder(out: Path, asked: dict[str, Any]) -> None:
+    """Refuse a folder that holds something else, or claims of other settings."""
+    if not is_begun(out, "settings.json", what="claims", command="reproduce"):
+        return
+    stored = read_reproduce_settings(out / "settings.json")
+
+    def given(value: Any) -> str:
+        return (" ".join(value) or "not given") if isinstance(value, list) else str(value)
+
+    found = [
+        f"--{name} {given(stored.get(name))} there, {given(value)} here"
+        for name, value in asked.items()
+        if stored.get(name) != value
+    ]
+    if found:
+        raise InputError(
+            f"--out {out} holds claims of other settings ({'; '.join(found)}): give those, or another --out."
+        )
 
 
 class _Reproducing:
-    """The state between claims: what is measured, worked out and drawn so far."""
+    """The state between claims: what is measured, worked out and drawn so far.
+
+    In ``work`` is kept, named by content, what claims need, each claim's measurement, and which figures are drawn.
+    claims.json, claims.csv and progress.json follow from the measurements.
+    """
 
     def __init__(
         self,
-        folder: ResultsFolder,
+        out: Path,
         everything: Registry,
         selected: Sequence[Claim],
         seeds: Seeds,
         report: Callable[[Progress], None],
     ) -> None:
-        self.folder, self.everything, self.selected, self.seeds = folder, everything, selected, seeds
-        self.report = report
-        self.measured: dict[str, Measured] = {}
+        self.out, self.everything, self.selected, self.seeds, self.report = out, everything, selected, seeds, report
+        self.items: dict[str, NeedItem] = {}
         self.results: dict[str, Any] = {}
-        self.pending: list[Claim] = []
-        self.undrawn: list[Drawing] = []
-
-    def recall(self) -> None:
-        """Take up what was measured before, claims that are not asked for now included; pass by what cannot be run."""
-        for claim in self.everything.claims:
-            content = scale.read_result(self._path(claim))
-            if content is not None and not claim.unavailable:
-                self.measured[claim.id] = Measured.restore(content)
-        cheapest_first = sorted(self.selected, key=lambda claim: claim.cost)
-        done = [claim for claim in cheapest_first if self._known(claim)]
-        self.pending = [claim for claim in cheapest_first if not self._known(claim)]
-        self.undrawn = [drawing for drawing in self._drawings() if not self._drawn(drawing)]
-        for place, claim in enumerate(done, start=1):
-            self.report(Progress(place, len(self.selected), self.rows([claim])[0], None))
-        self._write()
-
-    def take_what_can_be(self, seconds_left: float | None = None) -> None:
-        """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
-        for claim in [claim for claim in self.pending if self._ready(claim)]:
-            self._measure(claim, seconds_left)
-        for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
-            self._draw(drawing)
+        # What was measured before is taken up, claims that are not asked for now included.
+        before = everything.claims if (out / "work" / "claims").is_dir() else ()
+        kept = {claim.id: scale.read_result(self._path(claim)) for claim in before if not claim.unavailable}
+        self.measured = {name: Measured.restore(content) for name, content in kept.items() if content is not None}
+        cheapest_first = sorted(selected, key=lambda claim: claim.cost)
+        self.pending = [claim for claim in cheapest_first if claim.id not in self.measured and not claim.unavailable]
+        known = [claim for claim in cheapest_first if claim not in self.pending]
+        for place, claim in enumerate(known, start=1):
+            report(Progress(place, len(selected), self.rows([claim])[0], None))
+        shown = {claim.figure for claim in selected}
+        self.drawings = [drawing for drawing in everything.drawings if drawing.name in shown]
+        # A figure is drawn if all of its claims are asked for, or if nothing more has to be done for it.
+        incomplete = {claim.figure for claim in everything.claims if claim not in selected}
+        coming = {self._item(need).digest for claim in self.pending for need in claim.needs}
+        self.undrawn = [
+            drawing
+            for drawing in self.drawings
+            if drawing.name not in incomplete
+            or all(self._item(need).digest in coming or self._there(need) for need in drawing.needs)
+            if scale.read_result(self._path(drawing)) is None or not all(path.exists() for path in self.files(drawing))
+        ]
 
     def work(self, *, workers: int | None, **where: Any) -> None:
         """Do what is missing, cheapest claims first and equal work once; go on with each claim as soon as it can be.
 
         Without a number of workers, the engine uses what it finds.
         """
-        names: dict[str, list[str]] = {}
-        items: dict[str, scale.Item[tuple[Need, Seeds]]] = {}
+        self._take()
+        names: dict[str, list[Need]] = {}
         for need in self._wanted():
-            item = need_item(need, self.seeds)
-            items.setdefault(item.digest, item)
-            names.setdefault(item.digest, []).append(need.name)
-        ordered = list(items.values())
-        costs = {place: item.argument[0].cost for place, item in enumerate(ordered) if not self._there(item)}
-        clock = Clock(costs, workers or scale.available_cores())
-        for place, content in scale.completed(compute_need, ordered, folder=self._needs, workers=workers, **where):
-            result = ordered[place].argument[0].restore(content)
-            self.results |= dict.fromkeys(names[ordered[place].digest], result)
-            self._keep_film(result)
+            names.setdefault(self._item(need).digest, []).append(need)
+        needs = list(names.values())
+        clock = Clock(
+            {place: need.cost for place, (need, *_) in enumerate(needs) if not self._there(need)},
+            workers or scale.available_cores(),
+        )
+        items = [self._item(need) for need, *_ in needs]
+        for place, content in scale.completed(
+            operator.call, items, folder=self.out / "work" / "needs", workers=workers, **where
+        ):
+            result = needs[place][0].restore(content)
+            self.results |= {need.name: result for need in needs[place]}
+            if film := getattr(result, "film", None):
+                # An experiment's matrices over training, where the page finds them.
+                name = json.loads(film["about"].tobytes())["name"]
+                path = self.out / "runs" / name / "trained.safetensors"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, save(dict(film)))
             clock.finished(place)
-            self.take_what_can_be(clock.seconds_left)
+            self._take(clock.seconds_left)
             # Twenty seeds of all experiments would fill the memory: let go of what no claim or drawing waits for.
             wanted = {need.name for need in self._wanted()}
             self.results = {name: result for name, result in self.results.items() if name in wanted}
@@ -264,32 +306,63 @@ class _Reproducing:
                 rows.append(row(claim, None, "not run"))
         return rows
 
-    def figures(self) -> list[Path]:
-        """The files of all figures that belong to the selected claims."""
-        return [path for drawing in self._named_drawings() for path in self._files(drawing) if path.exists()]
+    def files(self, drawing: Drawing) -> list[Path]:
+        """A figure's files."""
+        return [self.out / "figures" / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
 
-    def write_page(self) -> None:
-        """Write report.html, and the landscapes that it has sliders for where the claims are about them."""
-        from topicscope.reporting.page import write_report
+    def _take(self, seconds_left: float | None = None) -> None:
+        """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
+        try:
+            for claim in [claim for claim in self.pending if self._ready(claim)]:
+                began = time.perf_counter()
+                results = {need.name: self.results[need.name] for need in claim.needs}
+                measurement = claim.measure(results)
+                seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
+                self.measured[claim.id] = Measured(measurement, seconds)
+                scale.write_result(self._path(claim), self.measured[claim.id].dump())
+                self.pending.remove(claim)
+                done = len(self.selected) - len(self.pending)
+                self.report(Progress(done, len(self.selected), self.rows([claim])[0], seconds_left))
+        finally:
+            # Once for all of them, and also when one is interrupted.
+            self._write()
+        for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
+            from topicscope.reporting.figures import save_figure
 
-        about_landscapes = any(claim.figure.startswith(LANDSCAPES) for claim in self.selected)
-        if about_landscapes and not (self.folder.path / "landscapes.json").exists():
-            write_landscapes(self.folder.path)
-        write_report([self.folder.path], self.folder.path / "report.html")
+            drawn = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
+            save_figure(drawn, self.out / "figures" / drawing.name)
+            names = [file.name for file in self.files(drawing)]
+            scale.write_result(self._path(drawing), json.dumps(names).encode())
+            self.undrawn.remove(drawing)
 
-    @property
-    def _needs(self) -> Path:
-        return self.folder.work / "needs"
+    def _write(self) -> None:
+        """Claims that are known, as JSON and as a table; and how many are done, for the page of a stopped run."""
+        rows = self.rows(self.everything.claims)
+        text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
+        write_atomically(self.out / "claims.json", text + "\n")
+        table = io.StringIO()
+        writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({**row, "details": json.dumps(row["details"], ensure_ascii=False)} for row in rows)
+        write_atomically(self.out / "claims.csv", table.getvalue())
+        progress = {"asked": len(self.selected), "measured": len(self.selected) - len(self.pending)}
+        write_atomically(self.out / "progress.json", json.dumps(progress) + "\n")
 
-    def _known(self, claim: Claim) -> bool:
-        return claim.id in self.measured or bool(claim.unavailable)
+    def _item(self, need: Need) -> NeedItem:
+        if need.name not in self.items:
+            self.items[need.name] = need_item(need, self.seeds)
+        return self.items[need.name]
 
-    def _there(self, item: scale.Item[Any]) -> bool:
-        return item.path(self._needs).exists()
+    def _there(self, need: Need) -> bool:
+        return self._item(need).path(self.out / "work" / "needs").exists()
 
     def _path(self, asked: Claim | Drawing) -> Path:
-        """Where it is kept that this claim was measured, or this figure drawn."""
-        return item_of(asked, self.seeds).path(self.folder.work / ("claims" if isinstance(asked, Claim) else "figures"))
+        """Where it is kept that this claim was measured, or this figure drawn: that depends on needs and on code."""
+        kind, name = ("claim", asked.id) if isinstance(asked, Claim) else ("drawing", asked.name)
+        needs = [self._item(need).digest for need in asked.needs]
+        key = {kind: name, "needs": needs, "code": scale.code_digest(MEASURING)}
+        folder = self.out / "work" / ("claims" if isinstance(asked, Claim) else "figures")
+        return scale.Item(name, key, asked, suffix=".json").path(folder)
 
     def _wanted(self) -> list[Need]:
         waiting: list[Claim | Drawing] = [*self.pending, *self.undrawn]
@@ -297,68 +370,6 @@ class _Reproducing:
 
     def _ready(self, asked: Claim | Drawing) -> bool:
         return all(need.name in self.results for need in asked.needs)
-
-    def _named_drawings(self) -> list[Drawing]:
-        """Those that show a selected claim."""
-        names = {claim.figure for claim in self.selected}
-        return [drawing for drawing in self.everything.drawings if drawing.name in names]
-
-    def _drawings(self) -> list[Drawing]:
-        """Figures to draw: all of whose claims are asked for, or for which nothing more has to be done."""
-        chosen = {claim.id for claim in self.selected}
-        incomplete = {claim.figure for claim in self.everything.claims if claim.id not in chosen}
-        coming = {need_item(need, self.seeds).digest for claim in self.pending for need in claim.needs}
-
-        def free(need: Need) -> bool:
-            item = need_item(need, self.seeds)
-            return item.digest in coming or self._there(item)
-
-        return [each for each in self._named_drawings() if each.name not in incomplete or all(map(free, each.needs))]
-
-    def _measure(self, claim: Claim, seconds_left: float | None) -> None:
-        began = time.perf_counter()
-        results = {need.name: self.results[need.name] for need in claim.needs}
-        measurement = claim.measure(results)
-        seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
-        self.measured[claim.id] = Measured(measurement, seconds)
-        self._keep(claim, self.measured[claim.id].dump())
-        self.pending.remove(claim)
-        self._write()
-        done = len(self.selected) - len(self.pending)
-        self.report(Progress(done, len(self.selected), self.rows([claim])[0], seconds_left))
-
-    def _draw(self, drawing: Drawing) -> None:
-        from topicscope.reporting.figures import save_figure
-
-        drawn = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
-        save_figure(drawn, self.folder.figures / drawing.name)
-        self._keep(drawing, json.dumps([file.name for file in self._files(drawing)]).encode())
-        self.undrawn.remove(drawing)
-
-    def _drawn(self, drawing: Drawing) -> bool:
-        record = scale.read_result(self._path(drawing))
-        return record is not None and all(path.exists() for path in self._files(drawing))
-
-    def _files(self, drawing: Drawing) -> list[Path]:
-        return [self.folder.figures / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
-
-    def _keep(self, asked: Claim | Drawing, content: bytes) -> None:
-        path = self._path(asked)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scale.write_result(path, content)
-
-    def _keep_film(self, result: Any) -> None:
-        """Keep an experiment's matrices over training where the page finds them, if there are any."""
-        arrays = getattr(result, "film", None)
-        if arrays:
-            name = json.loads(arrays["about"].tobytes())["name"]
-            path = self.folder.path / "runs" / name / "trained.safetensors"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save(dict(arrays)))
-
-    def _write(self) -> None:
-        self.folder.write_claims(self.rows(self.everything.claims))
-        self.folder.write_progress(len(self.selected), len(self.selected) - len(self.pending))
 
 
 class Clock:

@@ -28,6 +28,7 @@ with the members of ``Need``; nothing else has to know of it.
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -42,12 +43,13 @@ from topicscope.measure.uncertainty import (
     student_interval,
     student_p,
 )
-from topicscope.scale import Item, code_digest
+from topicscope.scale import Item
 
 if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
 
 Seeds = tuple[int, ...]
+NeedItem = Item[Callable[[], bytes]]
 # What ``Need.restore`` gave, by the need's name.
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "fails", "undecided", "not run"]
@@ -428,19 +430,6 @@ def _number(value: float | None) -> float:
     return np.nan if value is None else float(value)
 
 
-def need_item(need: Need, seeds: Seeds) -> Item[tuple[Need, Seeds]]:
-    """A need as work that is done in any process and kept."""
-    return Item(need.name, need.key(seeds), (need, seeds), suffix=need.suffix)
-
-
-def compute_need(run: tuple[Need, Seeds]) -> bytes:
-    """Do it, in whatever process this is called."""
-    need, seeds = run
-    return need.compute(seeds)
-
-
-def item_of(asked: Claim | Drawing, seeds: Seeds) -> Item[Claim | Drawing]:
-    """Measuring a claim, or drawing a figure, as work that is kept: it depends on needs and on code."""
-    kind, name = ("claim", asked.id) if isinstance(asked, Claim) else ("drawing", asked.name)
-    needs = [need_item(need, seeds).digest for need in asked.needs]
-    return Item(name, {kind: name, "needs": needs, "code": code_digest(MEASURING)}, asked, suffix=".json")
+def need_item(need: Need, seeds: Seeds) -> NeedItem:
+    """A need as work that is done in any process, by calling the item's argument, and kept."""
+    return Item(need.name, need.key(seeds), partial(need.compute, seeds), suffix=need.suffix)

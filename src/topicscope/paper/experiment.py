@@ -53,9 +53,6 @@ class Experiment:
     name: str
     """Readable and unique, with slashes: "figure2/squared-adam"."""
 
-    reproduces: str
-    """What of the paper it is for: "Figure 2"."""
-
     settings: Settings
     """All but the seed, which is the ensemble's to choose."""
 
@@ -87,12 +84,57 @@ class Experiment:
         }
 
     def compute(self, seeds: Seeds) -> bytes:
-        """Train all seeds and measure."""
-        return run_experiment(self, seeds).dump()
+        """Train all seeds in memory and measure: the fields of ``Trained``, all but the settings, as safetensors."""
+        from topicscope.paper.held_out import attention_averages, gradient_norms, mean_losses
+        from topicscope.training.engines import make_engine
+        from topicscope.training.loop import train_in_memory
+        from topicscope.training.machine import torch_threads
+
+        # Experiments run side by side in processes, and their numbers must not depend on the machine's cores.
+        training = dataclasses.replace(self.settings.training, threads=1)
+        settings, topic_model = dataclasses.replace(self.settings, training=training), self.topic_model
+        began = time.perf_counter()
+        members = train_in_memory([dataclasses.replace(settings, seed=seed) for seed in seeds], topic_model)
+        seconds = time.perf_counter() - began
+        starts = [start_weights(settings, seed, topic_model) for seed in seeds]
+        diverged = {name: np.full(weight.shape, np.nan, dtype=np.float32) for name, weight in starts[0].items()}
+        final = [member.weights or diverged for member in members]
+        documents = held_out_documents(settings, topic_model)
+        with torch_threads(1):
+            at_start, at_end = (make_engine([settings] * len(seeds), topic_model, each) for each in (starts, final))
+            gradients = gradient_norms(at_start, documents.span(0, GRADIENT_DOCUMENTS))
+            losses = mean_losses(at_end, documents, CHUNK)
+            attention = attention_averages(at_end, documents.span(0, ATTENTION_DOCUMENTS))
+        rows = [member.metrics() for member in members]
+        return dump_arrays(
+            {
+                "seeds": seeds,
+                "weights": {name: np.stack([weights[name] for weights in final]) for name in diverged},
+                "steps": np.array([row["step"] for row in max(rows, key=len)], dtype=np.int64),
+                "loss": _column(rows, lambda row: row["loss"]),
+                "norms": {
+                    name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
+                    for name in diverged
+                },
+                "rotation": _column(rows, lambda row: row["rotation"][0] if row["rotation"] else None),
+                "contrasts": {
+                    "value": _column(rows, lambda row: row["contrast"]["value"][0]),
+                    "embedding": _column(rows, lambda row: row["contrast"]["embedding"]),
+                },
+                "held_out_loss": losses,
+                "attention": np.array([[each[name] for name in ATTENTION_CLASSES] for each in attention]),
+                "first_gradients": gradients,
+                "seconds": seconds,
+                "film": _film(self, members),
+                "word_topics": topic_model.word_topics,
+            }
+        )
 
     def restore(self, content: bytes) -> "Trained":
         """The result as arrays."""
-        return Trained.restore(content, self.settings)
+        fields = load_arrays(content)
+        fields |= {"seconds": float(fields["seconds"].item()), "seeds": tuple(fields["seeds"].tolist())}
+        return Trained(settings=self.settings, **fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,63 +200,11 @@ class Trained:
         table = self.weights["embedding"].astype(np.float64)
         return table @ table.transpose(0, 2, 1)
 
-    def dump(self) -> bytes:
-        """As safetensors, all but the settings."""
-        return dump_arrays({name: value for name, value in vars(self).items() if name != "settings"})
-
-    @classmethod
-    def restore(cls, content: bytes, settings: Settings) -> "Trained":
-        """What ``dump`` wrote, for the settings that it belongs to."""
-        fields = load_arrays(content)
-        fields |= {"seconds": float(fields["seconds"].item()), "seeds": tuple(fields["seeds"].tolist())}
-        return cls(settings=settings, **fields)
-
 
 def held_out_documents(settings: Settings, topic_model: TopicModel) -> MaskedDocuments:
     """Documents that no seed is trained on."""
     stream = BatchStream(dataclasses.replace(settings, seed=HELD_OUT_SEED), topic_model)
     return stream.held_out(HELD_OUT_DOCUMENTS, Purpose.MEASURE)
-
-
-def run_experiment(experiment: Experiment, seeds: Seeds) -> Trained:
-    """Train every seed and measure."""
-    from topicscope.paper.held_out import Evaluator
-    from topicscope.training.loop import train_in_memory
-    from topicscope.training.machine import torch_threads
-
-    settings, topic_model = _on_one_thread(experiment.settings), experiment.topic_model
-    began = time.perf_counter()
-    members = train_in_memory([dataclasses.replace(settings, seed=seed) for seed in seeds], topic_model)
-    seconds = time.perf_counter() - began
-    starts = [start_weights(settings, seed, topic_model) for seed in seeds]
-    shapes = {name: weight.shape for name, weight in starts[0].items()}
-    final = [member.weights or _nothing(shapes) for member in members]
-    documents = held_out_documents(settings, topic_model)
-    with torch_threads(settings.training.threads):
-        evaluator = Evaluator(settings, topic_model)
-        gradients = evaluator.gradient_norms(starts, documents.span(0, GRADIENT_DOCUMENTS))
-        losses = evaluator.losses(final, documents, CHUNK)
-        attention = [evaluator.attention(weights, documents.span(0, ATTENTION_DOCUMENTS)) for weights in final]
-    rows = [member.metrics() for member in members]
-    return Trained(
-        settings=experiment.settings,
-        seeds=tuple(seeds),
-        weights={name: np.stack([weights[name] for weights in final]) for name in shapes},
-        steps=np.array([row["step"] for row in max(rows, key=len)], dtype=np.int64),
-        loss=_column(rows, lambda row: row["loss"]),
-        norms={name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name])) for name in shapes},  # type: ignore[misc]
-        rotation=_column(rows, lambda row: row["rotation"][0] if row["rotation"] else None),
-        contrasts={
-            "value": _column(rows, lambda row: row["contrast"]["value"][0]),
-            "embedding": _column(rows, lambda row: row["contrast"]["embedding"]),
-        },
-        held_out_loss=losses,
-        attention=np.array([[each[name] for name in ATTENTION_CLASSES] for each in attention]),
-        first_gradients=gradients,
-        seconds=seconds,
-        film=_film(experiment, members),
-        word_topics=topic_model.word_topics,
-    )
 
 
 def start_weights(settings: Settings, seed: int, topic_model: TopicModel) -> Weights:
@@ -244,11 +234,6 @@ def load_arrays(content: bytes) -> dict[str, Any]:
     return fields
 
 
-def _on_one_thread(settings: Settings) -> Settings:
-    """Experiments run side by side in processes, and their numbers must not depend on the machine's cores."""
-    return dataclasses.replace(settings, training=dataclasses.replace(settings.training, threads=1))
-
-
 def _column(members: Sequence[Sequence[Row]], pick: Callable[[Row], Any]) -> Float[np.ndarray, "seed row"]:
     """One quantity of every row of all members; NaN where there is none, and from where a member diverged."""
     column = np.full((len(members), max(map(len, members))), np.nan)
@@ -256,11 +241,6 @@ def _column(members: Sequence[Sequence[Row]], pick: Callable[[Row], Any]) -> Flo
         found = [pick(row) for row in rows]
         column[place, : len(rows)] = [np.nan if value is None else float(value) for value in found]
     return column
-
-
-def _nothing(shapes: Mapping[str, tuple[int, ...]]) -> Weights:
-    """The weights of a run that diverged."""
-    return {name: np.full(shape, np.nan, dtype=np.float32) for name, shape in shapes.items()}
 
 
 def _film(experiment: Experiment, members: "Sequence[MemoryRun]") -> Mapping[str, np.ndarray]:

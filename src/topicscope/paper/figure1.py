@@ -34,7 +34,6 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """All parts trained."""
     return Experiment(
         name=f"figure1/{combination_id(loss, optimizer)}",
-        reproduces="Figure 1",
         settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS[optimizer], preset.full), snapshots=FRAMES),
     )
 

@@ -33,7 +33,6 @@ def without_l2(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V under uniform attention, no L2."""
     return Experiment(
         name=f"figure10/no-l2/{combination_id(loss, optimizer)}",
-        reproduces="Figure 10",
         settings=settings(UNIFORM, loss, optimizer, steps=steps_of(UNIFORM_STEPS[optimizer], preset.full)),
     )
 
@@ -42,7 +41,6 @@ def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V, W^K and W^Q trained together, no L2."""
     return Experiment(
         name=f"figure10/joint/{combination_id(loss, optimizer)}",
-        reproduces="Figure 10",
         settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
     )
 

@@ -53,7 +53,6 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V under uniform attention with L2."""
     return Experiment(
         name=f"figure2/{combination_id(loss, optimizer)}",
-        reproduces="Figure 2",
         settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=MILD_L2, snapshots=FRAMES),
     )
 

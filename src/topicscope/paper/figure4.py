@@ -69,7 +69,6 @@ class Cell:
         frames = FRAMES if model == ONE_HOT and self.optimizer == "adam" and self.rate == 0.01 else 0
         return Experiment(
             name=f"figure4/{self.loss.replace('_', '-')}/{self.optimizer}-{self.rate:g}/scale-{self.scale:g}",
-            reproduces="Figure 4",
             settings=settings(model, self.loss, self.optimizer, steps=STEPS, learning_rate=self.rate, snapshots=frames),
         )
 

@@ -26,7 +26,6 @@ def all_masked(preset: Preset, loss: Loss) -> Experiment:
     """p_c = p_r = 0: every masked position holds [MASK]."""
     return Experiment(
         name=f"masking/all-masked/{loss.replace('_', '-')}",
-        reproduces="§3.2",
         settings=settings(
             ONE_HOT, loss, "adam", steps=steps_of(STEPS, preset.full), masking=Masking(keep=0.0, random=0.0)
         ),
@@ -37,7 +36,6 @@ def hidden_keys(preset: Preset, loss: Loss) -> Experiment:
     """Masked positions cannot be attended to."""
     return Experiment(
         name=f"masking/hidden-keys/{loss.replace('_', '-')}",
-        reproduces="§3.2",
         settings=settings(replace(ONE_HOT, masked_keys="hidden"), loss, "adam", steps=steps_of(STEPS, preset.full)),
     )
 

@@ -102,7 +102,6 @@ def _experiment(preset: Preset, name: str, model: Model, loss: Loss, kind: Docum
     _, data, matrix = kind
     return Experiment(
         name=f"robustness/{name}",
-        reproduces="§2.3",
         settings=settings(model, loss, "adam", steps=steps_of(STEPS, preset.full), data=data),
         topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
     )

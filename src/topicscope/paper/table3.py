@@ -40,7 +40,6 @@ def frozen(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^K and W^Q trained, W^V frozen at Theorem 2's, on the paper's LDA documents."""
     return Experiment(
         name=f"table3/value-frozen/{combination_id(loss, optimizer)}",
-        reproduces="Table 3",
         settings=settings(VALUE_FROZEN, loss, optimizer, steps=steps_of(STEPS, preset.full)),
     )
 
@@ -50,7 +49,6 @@ def topic_sets(preset: Preset, *, value_trained: bool) -> Experiment:
     model = ONE_HOT if value_trained else VALUE_FROZEN
     return Experiment(
         name=f"table3/topic-sets/value-{'trained' if value_trained else 'frozen'}",
-        reproduces="Theorem 3",
         settings=settings(model, "squared", "adam", steps=steps_of(STEPS, preset.full), data=TOPIC_SETS),
     )
 

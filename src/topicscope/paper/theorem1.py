@@ -171,7 +171,6 @@ def squared(preset: Preset) -> Experiment:
     """Theorem 1's own setting."""
     return Experiment(
         name="theorem1/squared-adam",
-        reproduces="Theorem 1",
         settings=settings(THEOREM_1, "squared", "adam", steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
     )
 
@@ -180,7 +179,6 @@ def cross_entropy(preset: Preset) -> Experiment:
     """The same with cross-entropy, for which there is no theorem; without bias."""
     return Experiment(
         name="theorem1/cross-entropy-adam",
-        reproduces="§4",
         settings=settings(EMBEDDING_ALONE, "cross_entropy", "adam", steps=steps_of(STEPS, preset.full)),
     )
 

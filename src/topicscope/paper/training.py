@@ -76,7 +76,6 @@ def attention(preset: Preset, loss: Loss) -> Experiment:
     """Figure 10's one-hot words with W^V, W^K and W^Q trained, until the loss settles."""
     return Experiment(
         name=f"losses/attention/{loss.replace('_', '-')}",
-        reproduces="§5.2",
         settings=settings(ONE_HOT, loss, "adam", steps=steps_of(SETTLED, preset.full)),
     )
 
@@ -124,7 +123,6 @@ def staged(preset: Preset, schedule: Schedule) -> Experiment:
     """W^V, then W^K and W^Q: once, or in turn; as many steps in all as joint training has."""
     return Experiment(
         name=f"section8.1/{SCHEDULES[schedule]}",
-        reproduces="§8.1",
         settings=settings(ONE_HOT, "squared", "adam", steps=steps_of(figure10.STEPS, preset.full), schedule=schedule),
     )
 

@@ -114,7 +114,14 @@ def completed(
         else:
             yield from ((place, content) for place in places[path])
     remove_stale(folder, paths, [task.path for task in tasks])
-    for task in _computed(tasks, engine, workers, address):
+    count = min(len(tasks), workers or available_cores())
+    here = engine == "local" and count <= 1 and timeout is None
+    finished: Iterator[Task] = iter(tasks)
+    if tasks and not here:
+        finished = run_local(tasks, count) if engine == "local" else run_on_ray(tasks, workers, address)
+    for task in finished:
+        if here:
+            task.compute()
         content = read_result(task.path)
         if content is None:
             raise LostWorkError(
@@ -143,26 +150,10 @@ def check_engine(
         raise InputError(f"--timeout = {timeout} is not allowed: give seconds, above 0.")
 
 
-def _computed(tasks: Sequence[Task], engine: str, workers: int | None, address: str | None) -> Iterator[Task]:
-    """The tasks, each when it is finished."""
-    if not tasks:
-        return
-    if engine == "ray":
-        yield from run_on_ray(tasks, workers=workers, address=address)
-        return
-    count = min(len(tasks), workers or available_cores())
-    if count > 1 or tasks[0].timeout is not None:
-        yield from run_local(tasks, workers=count)
-        return
-    for task in tasks:
-        task.compute()
-        yield task
-
-
 # Processes on this machine.
 
 
-def run_local(tasks: Sequence[Task], *, workers: int) -> Iterator[Task]:
+def run_local(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
     """The tasks, each when it is finished; tasks are handed out by a thread, also while the caller is busy."""
     crew = _Crew(tasks, workers)
     thread = threading.Thread(target=crew.work, daemon=True)
@@ -323,7 +314,7 @@ def _outcome(message: bytes) -> BaseException | None:
 # Ray.
 
 
-def run_on_ray(tasks: Sequence[Task], *, workers: int | None, address: str | None) -> Iterator[Task]:
+def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) -> Iterator[Task]:
     """The tasks, each when it is finished; on a cluster at most ``workers`` at once, if that is given."""
     ray = _ray()
     waiting, running = deque(tasks), dict[Any, Task]()

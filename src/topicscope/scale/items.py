@@ -151,7 +151,8 @@ def read_result(path: Path) -> bytes | None:
 
 
 def write_result(path: Path, content: bytes) -> None:
-    """Write a result, then the checksum (as ``sha256sum`` prints it) that makes it whole."""
+    """Write a result, then the checksum (as ``sha256sum`` prints it) that makes it whole; the folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     write_atomically(_checksum_path(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n")
 

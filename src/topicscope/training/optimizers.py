@@ -45,52 +45,38 @@ class Optimizer:
     @torch.no_grad()
     def step(self, gradients: Gradients, rates: Sequence[float]) -> None:
         """One update of the parameters that have a gradient, with a learning rate for each member."""
-        names = list(gradients)
+        names, training = list(gradients), self.training
+        (first, second), epsilon = training.adam_betas, training.adam_epsilon
         for number, group in enumerate(self._groups):
+            rate = rates[group.start]
             parameters = [self.parameters[name][group] for name in names]
             # The fused update reads memory in order, whatever the strides.
             slopes = [gradients[name][group].contiguous() for name in names]
             averages = [[self._state[quantity][name][group] for name in names] for quantity in self._averages]
             steps = [self._steps[name][number] for name in names]
-            if self.training.optimizer in ("adam", "adamw"):
-                self._adam(parameters, slopes, averages, steps, rates[group.start])
-            else:
-                self._descend(parameters, slopes, averages, rates[group.start])
-
-    def _adam(
-        self,
-        parameters: list[Tensor],
-        gradients: list[Tensor],
-        averages: list[list[Tensor]],
-        steps: list[Tensor],
-        rate: float,
-    ) -> None:
-        training = self.training
-        if training.optimizer == "adamw":
-            for parameter in parameters:
-                parameter.mul_(1 - rate * training.weight_decay)
-        for step in steps:
-            step += 1
-        (first, second), epsilon = training.adam_betas, training.adam_epsilon
-        if FUSED_ADAM is not None:
-            options = {"lr": rate, "beta1": first, "beta2": second, "weight_decay": 0.0, "eps": epsilon}
-            FUSED_ADAM(parameters, gradients, *averages, [], steps, **options, amsgrad=False, maximize=False)
-            return
-        for parameter, gradient, mean, square, step in zip(parameters, gradients, *averages, steps, strict=True):
-            mean.lerp_(gradient, 1 - first)
-            square.mul_(second).addcmul_(gradient, gradient, value=1 - second)
-            size = square.sqrt() / math.sqrt(1 - second ** float(step)) + epsilon
-            parameter.addcdiv_(mean, size, value=-rate / (1 - first ** float(step)))
-
-    def _descend(
-        self, parameters: list[Tensor], gradients: list[Tensor], averages: list[list[Tensor]], rate: float
-    ) -> None:
-        if averages:
-            for average, gradient in zip(averages[0], gradients, strict=True):
-                average.mul_(self.training.momentum).add_(gradient)
-            gradients = averages[0]
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.add_(gradient, alpha=-rate)
+            if training.optimizer in ("sgd", "momentum"):
+                changes = slopes
+                if training.optimizer == "momentum":
+                    [changes] = averages
+                    for average, slope in zip(changes, slopes, strict=True):
+                        average.mul_(training.momentum).add_(slope)
+                for parameter, change in zip(parameters, changes, strict=True):
+                    parameter.add_(change, alpha=-rate)
+                continue
+            if training.optimizer == "adamw":
+                for parameter in parameters:
+                    parameter.mul_(1 - rate * training.weight_decay)
+            for step in steps:
+                step += 1
+            if FUSED_ADAM is not None:
+                options = {"lr": rate, "beta1": first, "beta2": second, "weight_decay": 0.0, "eps": epsilon}
+                FUSED_ADAM(parameters, slopes, *averages, [], steps, **options, amsgrad=False, maximize=False)
+                continue
+            for parameter, slope, mean, square, step in zip(parameters, slopes, *averages, steps, strict=True):
+                mean.lerp_(slope, 1 - first)
+                square.mul_(second).addcmul_(slope, slope, value=1 - second)
+                size = square.sqrt() / math.sqrt(1 - second ** float(step)) + epsilon
+                parameter.addcdiv_(mean, size, value=-rate / (1 - first ** float(step)))
 
     def tensors(self, seed: int) -> dict[str, Tensor]:
         """A member's state as ``parameter/quantity``, as a run alone has it."""
