@@ -228,6 +228,15 @@ def read_passages_about(path: Path) -> Row:
 # What ``reproduce`` writes.
 
 
+class ClaimDiagnosis(TypedDict):
+    """Why a claim does not hold."""
+
+    cause: str
+    explanation: str
+    holds: str
+    see: list[str]
+
+
 class ClaimRow(TypedDict, total=False):
     """A claim with its verdict."""
 
@@ -241,6 +250,11 @@ class ClaimRow(TypedDict, total=False):
     unit: str
     verdict: Required[str]
     verdict_corrected: str
+    verdict_before: str | None
+    asked_before: str | None
+    diagnosis: ClaimDiagnosis | None
+    sensitivity: dict[str, str] | None
+    kind: str
     ours: bool
     rule: str
     seeds: Count

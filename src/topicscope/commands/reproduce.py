@@ -50,6 +50,20 @@ from topicscope.reporting.rounding import claim_text
 MOST_SEEDS = 1_000
 # Claims about the loss over attention's weights have figures of these names.
 LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
+# Whose a claim is, and why one does not hold, in words.
+KINDS = {
+    "paper": "the paper's",
+    "elsewhere": "the paper's, on another model or corpus",
+    "ours": "ours",
+    "check": "checks, not counted",
+}
+CAUSES = {
+    "error": "an error in the paper",
+    "wording": "a matter of wording",
+    "settings": "a matter of settings",
+    "power": "too few runs to tell",
+    "unknown": "not explained",
+}
 COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
 DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
 fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
@@ -142,7 +156,7 @@ class Reproduction:
 def list_claims(*, preset: str = "quick", only: Sequence[str] = (), models: Sequence[str] = ()) -> list[dict[str, Any]]:
     """What would be run: id, source, statement, expected and rule of each claim."""
     check_one_of("--preset", preset, tuple(PRESETS))
-    shown = ("id", "source", "statement", "expected", "unit", "rule", "ours", "figure")
+    shown = ("id", "source", "statement", "expected", "unit", "rule", "kind", "figure")
     claims = registry(replace(PRESETS[preset], models=tuple(models))).select(tuple(only))
     rows = [row(claim, None, "not run") for claim in claims]
     return [{name: each[name] for name in shown} for each in rows]
@@ -295,13 +309,13 @@ class _Reproducing:
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
         """Rows of what is known of these claims; corrected for all that is measured in the folder."""
         measured = [claim for claim in self.everything.claims if claim.id in self.measured]
-        pairs = [(claim.rule, self.measured[claim.id].measurement) for claim in measured]
+        pairs = [(claim.source, claim.rule, self.measured[claim.id].measurement) for claim in measured]
         corrected = dict(zip([claim.id for claim in measured], corrected_verdicts(pairs), strict=True))
         rows = []
         for claim in claims:
             if found := self.measured.get(claim.id):
                 verdict, count = corrected[claim.id], len(self.seeds)
-                rows.append(row(claim, found.measurement, verdict, seconds=found.seconds, seeds=count))
+                rows.append(row(claim, found, verdict, seeds=count))
             elif claim.unavailable and claim in self.selected:
                 rows.append(row(claim, None, "not run"))
         return rows
@@ -314,11 +328,8 @@ class _Reproducing:
         """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
         try:
             for claim in [claim for claim in self.pending if self._ready(claim)]:
-                began = time.perf_counter()
                 results = {need.name: self.results[need.name] for need in claim.needs}
-                measurement = claim.measure(results)
-                seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
-                self.measured[claim.id] = Measured(measurement, seconds)
+                self.measured[claim.id] = Measured.of(claim, results)
                 scale.write_result(self._path(claim), self.measured[claim.id].dump())
                 self.pending.remove(claim)
                 done = len(self.selected) - len(self.pending)
@@ -343,7 +354,13 @@ class _Reproducing:
         table = io.StringIO()
         writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
         writer.writeheader()
-        writer.writerows({**row, "details": json.dumps(row["details"], ensure_ascii=False)} for row in rows)
+        writer.writerows(
+            {
+                name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+                for name, value in row.items()
+            }
+            for row in rows
+        )
         write_atomically(self.out / "claims.csv", table.getvalue())
         progress = {"asked": len(self.selected), "measured": len(self.selected) - len(self.pending)}
         write_atomically(self.out / "progress.json", json.dumps(progress) + "\n")
@@ -436,6 +453,7 @@ def main(words: list[str]) -> int:
         print_json(result.rows)
     else:
         _print_table(result.rows)
+        _print_diagnoses(result.rows)
         _print_sources(result.rows)
         console().print(
             f"written: {options.out}/report.html, claims.json, claims.csv, figures/ ({len(result.figures)} files)"
@@ -458,13 +476,32 @@ def _print_table(rows: list[Row]) -> None:
     for name in ("verdict", "measured [95 % interval]", "expected"):
         table.add_column(name, no_wrap=True)
     for each in rows:
-        name = each["id"] + (" (ours)" if each["ours"] else "")
-        table.add_row(name, _verdict(each), claim_text(each), _shown(each))
+        table.add_row(_name(each), _verdict(each), claim_text(each), _shown(each))
     console().print(table)
-    console().print(_counts(rows, "verdict") + ".")
+    console().print("\n".join(_summary(rows)), highlight=False)
+
+
+def _summary(rows: list[Row]) -> list[str]:
+    """How many claims of each kind have which verdict, and what that depends on."""
+    lines = []
+    for kind, words in KINDS.items():
+        some = [row for row in rows if row["kind"] == kind]
+        if some:
+            lines.append(f"{words}: {_counts(some, 'verdict')}.")
     if any(row["verdict_corrected"] != row["verdict"] for row in rows):
-        console().print("* undecided after correction for the number of claims.")
-        console().print(f"After correction: {_counts(rows, 'verdict_corrected')}.")
+        counted = [row for row in rows if row["kind"] != "check"]
+        lines.append(
+            f"* undecided after correction for the number of claims within a source; then in all, checks "
+            f"apart: {_counts(counted, 'verdict_corrected')}."
+        )
+    chosen = [row for row in rows if row["sensitivity"]]
+    if chosen:
+        turning = [row for row in chosen if set(row["sensitivity"].values()) != {row["verdict"]}]
+        lines.append(
+            f"{len(chosen)} verdicts rest on a threshold that was chosen here; a third or three times of it turns "
+            f"{len(turning)} of them (claims.json has which)."
+        )
+    return lines
 
 
 def _counts(rows: list[Row], kind: str) -> str:
@@ -474,38 +511,39 @@ def _counts(rows: list[Row], kind: str) -> str:
 
 
 def _print_sources(rows: list[Row]) -> None:
-    """One line per source: how the paper's claims fared, and ours; in brackets after correction, where that differs."""
-    verdicts = [
-        verdict for verdict in COLOURS if verdict != "not run" or any(row["verdict"] == verdict for row in rows)
-    ]
-    table = Table(title="By source (after correction for the number of claims)")
-    table.add_column("source")
-    for prefix in ("", "ours: "):
-        for verdict in verdicts:
-            table.add_column((prefix if verdict == "holds" else "") + verdict, justify="right")
+    """One line per source, with a column for each kind of claim."""
+    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
+    table = Table("source", *(KINDS[kind] for kind in kinds), title="By source")
     for source in dict.fromkeys(each["source"] for each in rows):
-        chosen = [[row for row in rows if (row["source"], row["ours"]) == (source, ours)] for ours in (False, True)]
-        table.add_row(source, *(_count(some, verdict) for some in chosen for verdict in verdicts))
+        chosen = [[row for row in rows if (row["source"], row["kind"]) == (source, kind)] for kind in kinds]
+        table.add_row(source, *(_counts(some, "verdict") for some in chosen))
     console().print(table)
 
 
-def _count(rows: list[Row], verdict: str) -> str:
-    """How many have this verdict, and how many after correction; empty for none."""
-    plain, corrected = (sum(row[kind] == verdict for row in rows) for kind in ("verdict", "verdict_corrected"))
-    if plain == corrected:
-        return str(plain) if plain else ""
-    return f"{plain} ({corrected})"
+def _print_diagnoses(rows: list[Row]) -> None:
+    """Why each claim that fails or is undecided does so."""
+    for each in rows:
+        if each["verdict"] in ("fails", "undecided"):
+            found = each["diagnosis"]
+            parts = [f"{_name(each)} {each['verdict']} ({CAUSES[found['cause']]}). {found['explanation']}"]
+            parts += [f"It holds {found['holds']}."] if found["holds"] else []
+            parts += [f"See {', '.join(found['see'])}."] if found["see"] else []
+            console().print(Text(" ".join(parts)))
 
 
 def _print_list(claims: list[Row]) -> None:
     """Three lines per claim, and none of them broken: statements are long, and lines are for copying and searching."""
     for claim in claims:
-        name = claim["id"] + (" (ours)" if claim["ours"] else "")
         rule = f"{claim['unit']} {claim['rule']}".strip()
-        console().print(Text(f"{name}   {claim['source']}", style="bold"), soft_wrap=True)
+        console().print(Text(f"{_name(claim)}   {claim['source']}", style="bold"), soft_wrap=True)
         console().print(Text(f"    {claim['statement']}\n    holds if {rule}"), soft_wrap=True)
-    ours = sum(claim["ours"] for claim in claims)
-    console().print(f"{len(claims)} claims: {len(claims) - ours} of the paper's, {ours} of ours.")
+    counts = {words: sum(claim["kind"] == kind for claim in claims) for kind, words in KINDS.items()}
+    console().print(f"{len(claims)} claims. " + ", ".join(f"{words}: {count}" for words, count in counts.items()) + ".")
+
+
+def _name(row: Row) -> str:
+    """A claim's id, and whose it is unless it is the paper's own."""
+    return row["id"] if row["kind"] == "paper" else f"{row['id']} ({row['kind']})"
 
 
 def _verdict(row: Row) -> Text:

@@ -26,6 +26,7 @@ with the members of ``Need``; nothing else has to know of it.
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -53,8 +54,17 @@ NeedItem = Item[Callable[[], bytes]]
 # What ``Need.restore`` gave, by the need's name.
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "fails", "undecided", "not run"]
+# Whose statement a claim is: the paper's; the paper's, on a model or a corpus that is not the paper's; ours, beside it.
+# A check cannot fail if the program is right (it follows from the mathematics), and is not counted.
+Kind = Literal["paper", "elsewhere", "ours", "check"]
+# Why a claim does not hold: an error in the paper, its wording, settings (or a model, a corpus) in which it does not
+# while it does in others, too few runs to tell; unknown, if nobody has looked into it yet.
+Cause = Literal["error", "wording", "settings", "power", "unknown"]
 Number = float | int | np.floating[Any] | np.integer[Any]
 Detail = Number | str | None
+UNEXPLAINED = "It is not known why: in the runs that this version was released with the claim did not fail."
+# A threshold that was chosen here is moved by these factors, to see which verdicts hang on it.
+SENSITIVITY = {"third": 1 / 3, "triple": 3.0}
 # A number that should be zero, up to rounding; excess losses are below 10⁻¹⁵ then.
 ROUNDING = 1e-10
 # Parts of the package that a measurement or a figure depends on, beside what it needs.
@@ -85,19 +95,27 @@ class Rule:
 
     low: Number = -np.inf
     high: Number = np.inf
+    origin: Number | None = None
+    """What a threshold that was chosen here is measured from; None if the statement itself gives it ("larger than")."""
 
     def __post_init__(self) -> None:
         assert self.low < self.high
 
+    def scaled(self, factor: float) -> "Rule":
+        """The same with its thresholds so many times as far from the origin."""
+        assert self.origin is not None
+        low, high = (self.origin + factor * (end - self.origin) for end in (self.low, self.high))
+        return Rule(low, high, self.origin)
 
-def above(low: Number) -> Rule:
+
+def above(low: Number, *, origin: Number | None = None) -> Rule:
     """Larger than ``low``."""
-    return Rule(low=low)
+    return Rule(low=low, origin=origin)
 
 
-def below(high: Number) -> Rule:
+def below(high: Number, *, origin: Number | None = None) -> Rule:
     """Smaller than ``high``."""
-    return Rule(high=high)
+    return Rule(high=high, origin=origin)
 
 
 def within(low: Number, high: Number) -> Rule:
@@ -107,7 +125,38 @@ def within(low: Number, high: Number) -> Rule:
 
 def near(target: Number, tolerance: Number) -> Rule:
     """Less than ``tolerance`` from ``target``."""
-    return Rule(target - tolerance, target + tolerance)
+    # A tolerance for rounding alone is no choice of anybody's.
+    return Rule(target - tolerance, target + tolerance, target if tolerance > ROUNDING else None)
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a claim fails, or stays undecided: shown only where it does."""
+
+    cause: Cause
+    explanation: str
+    """What explains it, in whole sentences."""
+
+    holds: str = ""
+    """The nearest setting at which the verdict turns; empty if there is none."""
+
+    see: tuple[str, ...] = ()
+    """Claims that show this."""
+
+
+@dataclass(frozen=True)
+class Before:
+    """What an earlier version asked for, so that a changed rule shows what it changed."""
+
+    asked: str
+    """In words."""
+
+    verdict: Verdict | None = None
+    """The verdict of then, where it rested on other runs; None if it can be had from the same runs."""
+
+    rule: Rule | None = None
+    measure: Callable[[Mapping[str, Any]], "Measurement"] | None = None
+    """By these two."""
 
 
 @dataclass(frozen=True)
@@ -262,8 +311,13 @@ class Claim:
     figure: str = ""
     """Name of the figure that shows it."""
 
-    ours: bool = False
-    """Not the paper's: a corrected or sharper statement that stands beside one of the paper's."""
+    kind: Kind = "paper"
+
+    diagnosis: Diagnosis | None = None
+    """What is known about why it does not hold, if it does not."""
+
+    before: Before | None = None
+    """If its rule was another before: what verdict that gives."""
 
     unavailable: str = ""
     """Why it cannot be run here (a model that is not on this machine), in one sentence; it is then ``not run``."""
@@ -304,15 +358,20 @@ def decision_p(rule: Rule, measurement: Measurement) -> float:
     return low if measurement.value <= rule.low else high
 
 
-def corrected_verdicts(decided: Sequence[tuple[Rule, Measurement]]) -> list[Verdict]:
-    """Verdicts that hold together: with probability 95 % none of those that say holds or fails is wrong (Holm).
+def corrected_verdicts(decided: Sequence[tuple[str, Rule, Measurement]]) -> list[Verdict]:
+    """Verdicts that hold together within each source: the probability that one of a source's is wrong is 5 % (Holm).
 
     Exact numbers have no uncertainty and do not count among the many.
     """
-    uncertain = [place for place, (_, measurement) in enumerate(decided) if measurement.kind != "exact"]
     p_values = np.zeros(len(decided))
-    p_values[uncertain] = holm(np.array([decision_p(*decided[place]) for place in uncertain], dtype=np.float64))
-    return [_decided(*pair, float(p)) for pair, p in zip(decided, p_values, strict=True)]
+    for source in {source for source, _, _ in decided}:
+        uncertain = [
+            place
+            for place, (theirs, _, measurement) in enumerate(decided)
+            if theirs == source and measurement.kind != "exact"
+        ]
+        p_values[uncertain] = holm(np.array([decision_p(*decided[place][1:]) for place in uncertain], dtype=np.float64))
+    return [_decided(rule, found, float(p)) for (_, rule, found), p in zip(decided, p_values, strict=True)]
 
 
 def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
@@ -321,38 +380,79 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
     return "holds" if rule.low < measurement.value < rule.high else "fails"
 
 
-def row(
-    claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seconds: float = 0.0, seeds: int = 0
-) -> dict[str, Any]:
-    """One row of claims.json; ``measurement`` is None for a claim that was not run.
+def row(claim: Claim, found: "Measured | None", corrected: Verdict, *, seeds: int = 0) -> dict[str, Any]:
+    """One row of claims.json; ``found`` is None for a claim that was not run.
 
     ``seeds`` is how many runs were asked for, and stands for an exact number; a mean or a proportion knows its own,
     which may be fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
     number is exact, and where a single seed leaves it without an interval.
     """
+    measurement = found.measurement if found else None
     known = measurement if measurement is not None and measurement.finite else None
     interval = known.interval() if known else None
     bounded = interval is not None and known is not None and known.kind != "exact"
     bounded = bounded and interval is not None and bool(np.isfinite([interval.low, interval.high]).all())
     details = plain_details(measurement.details) if measurement else {}
+    decided = verdict(claim.rule, measurement) if measurement else "not run"
     return {
         "id": claim.id,
         "source": claim.source,
+        "kind": claim.kind,
         "statement": claim.statement,
         "expected": rule_text(claim.rule) if claim.expected is None else claim.expected,
         "measured": interval.value if interval else None,
         "low": interval.low if interval and bounded else None,
         "high": interval.high if interval and bounded else None,
         "unit": claim.unit,
-        "verdict": verdict(claim.rule, measurement) if measurement else "not run",
+        "verdict": decided,
         "verdict_corrected": corrected if measurement else "not run",
-        "ours": claim.ours,
+        "verdict_before": found.before if found else None,
+        "asked_before": claim.before.asked if claim.before else None,
+        "diagnosis": diagnosis(claim, decided, measurement),
+        "sensitivity": sensitivity(claim.rule, measurement) if measurement else None,
         "rule": rule_text(claim.rule),
         "seeds": _seeds(measurement, seeds) if measurement and claim.needs else 0,
-        "seconds": round(seconds, 3),
+        "seconds": round(found.seconds, 3) if found else 0.0,
         "figure": claim.figure,
-        "details": details | ({"reason": claim.unavailable} if claim.unavailable else {}),
+        "details": details,
     }
+
+
+def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement | None) -> dict[str, Any] | None:
+    """Why a claim was not run, fails or is undecided: what is known beforehand, or what its own numbers say."""
+    if decided == "holds":
+        return None
+    if decided == "not run":
+        return {"cause": "settings", "explanation": claim.unavailable, "holds": "", "see": []}
+    if claim.diagnosis:
+        return asdict(claim.diagnosis) | {"see": list(claim.diagnosis.see)}
+    assert measurement is not None
+    if decided == "undecided":
+        return {"cause": "power", "explanation": why_undecided(claim.rule, measurement), "holds": "", "see": []}
+    return {"cause": "unknown", "explanation": UNEXPLAINED, "holds": "", "see": []}
+
+
+def why_undecided(rule: Rule, measurement: Measurement) -> str:
+    """What an interval that straddles an end of the rule needs to leave it."""
+    if not measurement.finite:
+        without = int(np.sum(~np.isfinite(measurement.values)))
+        return f"{without} of {len(measurement.values)} runs have no such number."
+    found = measurement.interval()
+    nearest = min((float(rule.low), float(rule.high)), key=lambda end: abs(end - found.value))
+    said = f"The 95 % interval from {found.low:.4g} to {found.high:.4g} has the rule's end {nearest:.4g} inside."
+    if measurement.kind != "mean" or len(measurement.values) < 2 or found.value == nearest:
+        return said
+    reach = max(found.high - found.value, found.value - found.low) / abs(found.value - nearest)
+    # The interval narrows as the square root of the number of runs, at least.
+    runs = int(np.ceil(len(measurement.values) * reach**2))
+    return f"{said} If the mean stays where it is, about {runs:,} runs instead of {len(measurement.values)} decide it."
+
+
+def sensitivity(rule: Rule, measurement: Measurement) -> dict[str, Verdict] | None:
+    """The verdict if a threshold that was chosen here is a third or three times as far out; None if none was."""
+    if rule.origin is None:
+        return None
+    return {name: verdict(rule.scaled(factor), measurement) for name, factor in SENSITIVITY.items()}
 
 
 def _seeds(measurement: Measurement, asked: int) -> int:
@@ -404,6 +504,19 @@ class Measured:
 
     measurement: Measurement
     seconds: float
+    before: Verdict | None = None
+    """The verdict by the rule of before, where the claim has one."""
+
+    @classmethod
+    def of(cls, claim: Claim, results: Results) -> "Measured":
+        """Measure a claim."""
+        began = time.perf_counter()
+        measurement, before = claim.measure(results), None
+        if claim.before:
+            old = claim.before
+            before = verdict(old.rule, old.measure(results)) if old.rule and old.measure else old.verdict
+        spent = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
+        return cls(measurement, spent, before)
 
     def dump(self) -> bytes:
         """As JSON; a run without a number is null."""
@@ -414,6 +527,7 @@ class Measured:
             "given": plain_details(asdict(found.given)) if found.given else None,
             "details": plain_details(found.details),
             "seconds": self.seconds,
+            "before": self.before,
         }
         return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
 
@@ -423,7 +537,7 @@ class Measured:
         found = json.loads(content)
         values = tuple(_number(value) for value in found["values"])
         given = Given(**{name: _number(value) for name, value in found["given"].items()}) if found["given"] else None
-        return cls(Measurement(values, found["kind"], found["details"], given), found["seconds"])
+        return cls(Measurement(values, found["kind"], found["details"], given), found["seconds"], found["before"])
 
 
 def _number(value: float | None) -> float:

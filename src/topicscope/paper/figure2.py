@@ -206,7 +206,7 @@ def _class_claims(experiment: Experiment, target: Float[np.ndarray, "token token
             expected=round(_number(averages, name), 5),
             rule=near(_number(averages, name), _tolerance(averages, name)),
             figure="figure2",
-            ours=True,
+            kind="ours",
         )
         for name, label in CLASSES.items()
     ]

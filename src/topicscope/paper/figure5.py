@@ -265,7 +265,7 @@ def _emergence_claims(preset: Preset) -> tuple[Claim, ...]:
             needs=experiments,
             measure=lambda results: measure(_together(results, experiments)),
             figure="emergence",
-            ours=True,
+            kind="ours",
         )
 
     return (

@@ -58,7 +58,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 unit="ratio of average attention",
                 rule=near(1.0, UNIFORM_WITHIN),
                 figure="masking",
-                ours=True,
+                kind="ours",
             ),
             _value(hidden, f"With masked keys hidden ({LOSS_WORDS[loss]})"),
             claim_on(
@@ -71,7 +71,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 unit="ratio of average attention",
                 rule=MORE_ATTENTION,
                 figure="masking",
-                ours=True,
+                kind="ours",
             ),
         ]
     return tuple(found)
@@ -107,5 +107,5 @@ def _value(experiment: Experiment, words: str) -> Claim:
         statement=f"{words}, the trained W^V is on average larger within topics than between them.",
         rule=above(0.0),
         figure="masking",
-        ours=True,
+        kind="ours",
     )

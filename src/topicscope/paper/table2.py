@@ -73,7 +73,7 @@ def _matched_attention(need: Probing, fraction: float) -> Claim:
         "give each other more attention than words of different topics of equal co-occurrence, frequency and distance",
         rule=above(1),
         unit="same / different topic, matched",
-        ours=True,
+        kind="ours",
     )
 
 
@@ -86,7 +86,7 @@ def _matched_cosine(need: Probing, fraction: float) -> Claim:
         "and frequency",
         rule=above(0),
         unit="same − different topic, matched",
-        ours=True,
+        kind="ours",
     )
 
 

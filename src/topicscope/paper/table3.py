@@ -133,7 +133,7 @@ def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Cl
                 unit="of the gain",
                 rule=SLIGHTLY,
                 figure="table3",
-                ours=True,
+                kind="ours",
             )
         )
     return claims

@@ -154,7 +154,7 @@ def _head_claim(need: Probing) -> Claim:
         rule=near(1, TOLERANCE) if random else above(1),
         unit="same / different topic",
         figure="heads",
-        ours=True,
+        kind="ours",
     )
 
 

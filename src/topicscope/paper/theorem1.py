@@ -89,7 +89,7 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
             statement="diag(0, c₃, …, c₃) is: clause 1(a) asks for E₀₀ = 0.",
             unit="excess loss",
             measure=lambda results: exact(_excess(_diagonal())),
-            ours=True,
+            kind="ours",
         ),
         equal(
             theorem1(T, V, MASKING).c3 / V,
@@ -106,7 +106,7 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
             statement="This may all be in a word's product with itself: an optimal E has no contrast between other "
             "words.",
             measure=_other_words,
-            ours=True,
+            kind="ours",
         ),
     )
 
@@ -205,7 +205,7 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
             expected=round(target, 4),
             rule=near(target, TOLERANCE * (own - other)),
             figure="theorem1",
-            ours=True,
+            kind="ours",
         )
 
     # The sum over another topic alone is near 0 in an untrained W^E⊤W^E too: no claim can rest on it.
@@ -227,7 +227,7 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
             unit="of the gain",
             rule=SLIGHTLY,
             figure="theorem1",
-            ours=True,
+            kind="ours",
         ),
     )
 

@@ -91,7 +91,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             unit="same word / same topic",
             rule=above(1),
             measure=_finite_ratio,
-            ours=True,
+            kind="ours",
         ),
         Claim(
             id="theorem2/finite-excess",
@@ -100,7 +100,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             unit="excess loss",
             rule=above(0),
             measure=_finite_excess,
-            ours=True,
+            kind="ours",
         ),
         equal(
             1,
@@ -119,7 +119,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             statement="It is of rank T(Tv + 1), since documents differ in their topics.",
             unit="rank",
             measure=_hessian_rank,
-            ours=True,
+            kind="ours",
         ),
         zero(
             id="remark8/not-strongly-convex",

@@ -76,7 +76,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             unit="loss gained",
             rule=above(0),
             measure=_gain_of_mask_key,
-            ours=True,
+            kind="ours",
         ),
         _interval_claim(SMALL, figure="figure6-10-2"),
         _interval_claim(LARGE, figure="figure7-100-10"),
@@ -89,7 +89,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             "interval.",
             unit="optimum / limit",
             measure=_limit_ratio,
-            ours=True,
+            kind="ours",
         ),
         Claim(
             id="remark4/same-topic",
@@ -114,7 +114,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             statement="It does for queries that are words; [MASK] queries see β on its own.",
             unit="range of the loss",
             measure=lambda results: _spread_at_equal_average("block", mask_queries=False),
-            ours=True,
+            kind="ours",
         ),
         equal(
             1,
@@ -125,7 +125,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             unit="β",
             measure=lambda results: exact(optimum(SMALL, "block").beta),
             figure="figure6-10-2",
-            ours=True,
+            kind="ours",
         ),
         Claim(
             id="remark7/no-closed-form",
@@ -142,7 +142,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             statement="Summed over classes of words it has one: equal to brute force over all documents and queries.",
             unit="largest difference",
             measure=_closed_form_difference,
-            ours=True,
+            kind="ours",
         ),
         Claim(
             id="d4/separate",
@@ -161,7 +161,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             unit="α",
             measure=lambda results: exact(optimum(SMALL, "diagonal").alpha),
             figure="figure8-10-2",
-            ours=True,
+            kind="ours",
         ),
     )
 

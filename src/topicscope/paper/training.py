@@ -146,7 +146,7 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
                 needs=(run, joint),
                 measure=lambda trained, name=run.name: extra_loss(trained[name], trained[joint.name]),  # type: ignore[misc]
                 figure="schedules-loss",
-                ours=True,
+                kind="ours",
             ),
             claim_on(
                 run,
@@ -244,7 +244,7 @@ def _first_gradient_claims(cell: Cell) -> list[Claim]:
             unit="measured over formula",
             rule=near(1.0, FORMULA_WITHIN),
             figure="first-gradients",
-            ours=True,
+            kind="ours",
         ),
     ]
 
@@ -265,7 +265,7 @@ def _scaling_claim(small: Cell, large: Cell) -> Claim:
             np.log(_measured(trained[first.name]) / _measured(trained[second.name])) / np.log(large.scale / small.scale)
         ),
         figure="first-gradients",
-        ours=True,
+        kind="ours",
     )
 
 
