@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from topicscope.commands.options import INLINE, POSITIONAL, parse
-from topicscope.commands.setting import TheorySetting, errors_with_option_names
 from topicscope.commands.terminal import console, print_json
+from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import InputError
-from topicscope.files import load_npy, load_tensors, newest_checkpoint, one_layer, only_tensor
+from topicscope.files import checkpoint_path, checkpoint_steps, load_npy, load_tensors, one_layer, only_tensor
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.data import Sampler
 from topicscope.settings.toml import load_settings, to_table
@@ -250,7 +250,10 @@ def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
     if not (folder / "settings.toml").exists():
         raise InputError(f"{folder} has no settings.toml: give the folder of a run.")
     settings = load_settings(folder / "settings.toml")
-    checkpoint = newest_checkpoint(folder)
+    steps = checkpoint_steps(folder)
+    if not steps:
+        raise InputError(f"{folder} has no checkpoint-STEP.safetensors: give the folder of a run that saved one.")
+    checkpoint = checkpoint_path(folder, steps[-1])
     tensors = load_tensors(checkpoint, [EMBEDDING, VALUE], BIASES.values())
     embedding = tensors[EMBEDDING]
     value = one_layer(tensors[VALUE], f"{checkpoint}, tensor {VALUE},", layer)

@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, call, check_out_is_given, parse
-from topicscope.commands.setting import TheorySetting, errors_with_option_names
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
+from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import check_at_least
 from topicscope.files import write_atomically
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise

@@ -8,8 +8,9 @@ class has no default for it must be given.
 import dataclasses
 import difflib
 import inspect
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -25,14 +26,18 @@ from cyclopts import (
     convert,
 )
 from cyclopts.exceptions import UnusedCliTokensError
+from cyclopts.help import AsteriskRenderer, ColumnSpec, DefaultFormatter, DescriptionRenderer, HelpEntry, NameRenderer
 from docstring_parser import parse_from_object
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 
 from topicscope.errors import InputError
 
 T = TypeVar("T")
 
 INLINE, POSITIONAL = "inline", "positional"
+
+# What every command does itself with what its verb gives.
+PRINTING = ("json", "quiet")
 
 # Boxes of the help come in this order, and those of dataclasses within behind them, as they are declared.
 ARGUMENTS, OPTIONS = Group("arguments", sort_key=(0,)), Group("options", sort_key=(1,))
@@ -84,6 +89,7 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
         # Printed before, by us.
         usage="",
         help_format="plaintext",
+        help_formatter=DefaultFormatter(column_specs=_columns),
         group_commands=Group("help"),
         version_flags=(),
         result_action="return_value",
@@ -110,11 +116,13 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     return _made(options, default, {option.path: values.get(option.key, option.default) for option in found})
 
 
-def call(verb: Callable[..., T], options: Any, **more: Any) -> T:
-    """Call a verb with those options that it takes by name; ``more`` goes over them."""
-    taken = inspect.signature(verb).parameters
-    names = [field.name for field in dataclasses.fields(options) if field.name in taken]
-    return verb(**{name: getattr(options, name) for name in names} | more)
+def call(verb: Callable[..., T], options: Any, *, without: Collection[str] = (), **more: Any) -> T:
+    """Call a verb with all options by name; ``more`` goes over them, and one that it does not know is a TypeError.
+
+    Those of ``PRINTING`` and ``without`` are for the command itself and are not passed on.
+    """
+    kept = {field.name for field in dataclasses.fields(options)} - {*PRINTING, *without}
+    return verb(**{name: getattr(options, name) for name in kept} | more)
 
 
 def value_of(words: Sequence[str], option: str) -> str | None:
@@ -138,6 +146,19 @@ def _usage(options: Sequence[Option]) -> str:
     needed = [each for each in options if each.default is inspect.Parameter.empty]
     named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
     return " ".join([*named, "[OPTIONS]", *(each.name for each in options if each.positional)])
+
+
+def _columns(console: Console, options: ConsoleOptions, entries: list[HelpEntry]) -> tuple[ColumnSpec, ...]:
+    """What must be given, the names, and the help; no name is broken, however narrow the terminal."""
+    longest = max(len(word) for entry in entries for word in " ".join(entry.display_labels_with_metavar).split())
+    # Two spaces go before a name on a line of its own.
+    width = max(math.ceil(0.35 * console.width), longest + 2)
+    marked = [ColumnSpec(AsteriskRenderer(), width=1, style="cyclopts.required_marker")]
+    return (
+        *(marked if any(entry.required for entry in entries) else []),
+        ColumnSpec(NameRenderer(max_width=width), style="cyclopts.name", max_width=width),
+        ColumnSpec(DescriptionRenderer(), overflow="fold"),
+    )
 
 
 def _print_description(text: str, screen: Console) -> None:

@@ -9,8 +9,8 @@ from jaxtyping import Float
 from rich.table import Table
 
 from topicscope.commands.options import INLINE, call, parse
-from topicscope.commands.setting import TheorySetting, option_names
 from topicscope.commands.terminal import console, print_json, progress_bar
+from topicscope.commands.theory_setting import TheorySetting, option_names
 from topicscope.errors import InputError, check_at_least
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report

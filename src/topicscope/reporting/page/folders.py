@@ -2,7 +2,7 @@
 
 ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
 ``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep.
-A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is left out, and said
+A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is left out, and named
 on the page.
 """
 

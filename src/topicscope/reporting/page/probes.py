@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from topicscope.files import Row
 from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, read_topic_words, read_words
 from topicscope.reporting.figures.probe import MEASURES, has_interval, is_difference, ratio_axis
 from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Image, Store, images_of
+from topicscope.reporting.page.store import Store, images_of
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
 
 ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
@@ -369,27 +368,7 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-@dataclass(frozen=True)
-class ProbeSection:
-    """One probe folder."""
-
-    anchor: str
-    folder: str
-    notes: tuple[str, ...]
-    """On the corpus and the topics."""
-    columns: tuple[str, ...]
-    rows: tuple[Mapping[str, str], ...]
-    topics: tuple[tuple[str, str], ...]
-    """A topic's name, and its words with what became of them."""
-    kept: str
-    """What the sign beside a word means."""
-    figures: tuple[dict[str, Any], ...]
-    thresholds: tuple[str, ...]
-    """Of the maps of heads; the last is shown first."""
-    images: tuple[Image, ...]
-
-
-def probe_section(folder: Path, number: int, store: Store, found: Found) -> ProbeSection | None:
+def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
     """The probe in a folder; None, with a note, if it has no rows yet."""
     rows = found.read(read_probe_rows, folder / "probe.json")
     if not rows:
@@ -400,18 +379,20 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
     topics, kept = _topics(found.read(read_topic_words, folder / "topics.csv") or [])
     maps = found.read(read_words, folder / "words.json") or []
     drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
-    return ProbeSection(
-        anchor=anchor,
-        folder=str(folder),
-        notes=tuple(probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows)),
-        columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
-        rows=tuple(table_row(row) for row in rows),
-        topics=topics,
-        kept=kept,
-        figures=tuple(probe_figures(rows, maps, anchor)),
-        thresholds=tuple(head_thresholds(rows)),
-        images=images_of(drawn, anchor, store, found),
-    )
+    return {
+        "anchor": anchor,
+        "folder": str(folder),
+        "notes": probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows),
+        "columns": ("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
+        "rows": [table_row(row) for row in rows],
+        # A topic's name with its words, and what the sign beside a word means.
+        "topics": topics,
+        "kept": kept,
+        "figures": probe_figures(rows, maps, anchor),
+        # Of the maps of heads; the last is shown first.
+        "thresholds": head_thresholds(rows),
+        "images": images_of(drawn, anchor, store, found),
+    }
 
 
 def table_row(row: Row) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +34,7 @@ Curve = dict[str, Any]
 Interval = tuple[float | None, float | None, float | None]
 
 
-@dataclass(frozen=True)
-class TextSection:
-    """One run folder."""
-
-    anchor: str
-    folder: str
-    described: str
-    notes: tuple[str, ...]
-    """What could not be read of the corpus."""
-
-    figures: tuple[Figure, ...]
-
-
-def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
+def text_section(folder: Path, number: int, found: Found) -> Row | None:
     """The run in a folder; None, with a note, if it has logged nothing yet or cannot be read."""
     settings = found.read(read_run_settings, folder / "settings.toml")
     if settings is None:
@@ -65,31 +51,28 @@ def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
         )
     anchor = f"text-{number}"
     figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
-    _on_one_axis(figures, rows[-1]["step"])
-    named = [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
-    return TextSection(anchor, str(folder), _described(settings), _notes(folder, found), tuple(named))
-
-
-def _notes(folder: Path, found: Found) -> tuple[str, ...]:
+    for place, figure in enumerate(figures):
+        # All over the same steps, whenever they were measured.
+        figure["layout"]["xaxis"]["range"] = [end * max(rows[-1]["step"], 1) for end in (-0.03, 1.03)]
+        figures[place] = {"id": f"{anchor}-figure-{place}", **figure}
     path = folder / "passages" / "passages.json"
     about = found.read(read_passages_about, path)
     try:
-        return tuple(corpus_notes(about)) if about else ()
+        # What could not be read of the corpus.
+        notes = corpus_notes(about) if about else []
     except (KeyError, TypeError):
         found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
-        return ()
-
-
-def _described(settings: Row) -> str:
+        notes = []
     model, training = settings["model"], settings["training"]
     try:
-        return (
+        described = (
             f"corpus {settings['data']['corpus']}, {model['layers']} layers of {model['heads']} heads, width "
             f"{model['width']}, learning rate {training['learning_rate']:g}, {training['steps']:,} steps, "
             f"seed {settings.get('seed', 0)}"
         )
     except KeyError as missing:
-        return f"its settings do not say {missing}"
+        described = f"its settings do not say {missing}"
+    return {"anchor": anchor, "folder": str(folder), "described": described, "notes": notes, "figures": figures}
 
 
 def _loss(rows: Sequence[Row]) -> Figure:
@@ -128,12 +111,6 @@ def _layers(rows: Sequence[Row]) -> list[Figure]:
 
 def _norm_of(name: str, part: str) -> Callable[[Row], list[float] | None]:
     return lambda row: (row.get(name) or {}).get(part)
-
-
-def _on_one_axis(figures: Sequence[Figure], last: int) -> None:
-    """All over the same steps, whenever they were measured."""
-    for figure in figures:
-        figure["layout"]["xaxis"]["range"] = [-0.03 * max(last, 1), 1.03 * max(last, 1)]
 
 
 # Log-ratios with intervals, and differences where there is no ratio.
