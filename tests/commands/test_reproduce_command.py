@@ -13,7 +13,7 @@ from support.helpers import start_program
 from topicscope.cli import main
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Reproduction
-from topicscope.paper.claim import PRESETS, above, over_seeds, row
+from topicscope.paper.claim import PRESETS, Measured, above, over_seeds, row
 from topicscope.paper.registry import registry
 
 
@@ -37,7 +37,8 @@ def test_reproduce_prints_a_table_with_verdicts(tmp_path: Path, capsys: pytest.C
     output = capsys.readouterr()
     assert output.err == ""
     assert "remark8/rank-corrected (ours)" in output.out
-    assert "3 holds, 1 fails." in output.out
+    assert "the paper's: 2 holds, 1 fails." in output.out
+    assert "remark8/rank fails (" in " ".join(output.out.split())
 
 
 def test_strict_exits_with_1_if_a_claim_fails_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +61,7 @@ def test_list_names_every_claim_and_writes_nothing(
     # Three lines a claim, however long, and how many there are.
     assert len(lines) == 3 * len(chosen) + 1
     assert lines[1].strip() == chosen[0].statement
-    assert lines[-1].startswith(f"{len(chosen)} claims: ")
+    assert lines[-1].startswith(f"{len(chosen)} claims. ")
 
 
 def test_verdicts_are_shown_before_and_after_correction(
@@ -68,18 +69,22 @@ def test_verdicts_are_shown_before_and_after_correction(
 ) -> None:
     def fabricated(out: Path, **options: object) -> Reproduction:
         claims = registry(PRESETS["quick"]).claims[:3]
-        first, second, third = (replace(claim, source="Figure 9", ours=False, rule=above(0)) for claim in claims)
+        first, second, third = (replace(claim, source="Figure 9", kind="paper", rule=above(0)) for claim in claims)
         wide, narrow = over_seeds((0.2, 1.0, 1.2, 0.6, 0.1)), over_seeds((1.0, 1.0, 1.01))
-        rows = [row(first, wide, "undecided"), row(second, narrow, "holds"), row(third, None, "not run")]
+        rows = [
+            row(first, Measured(wide, 0.0), "undecided"),
+            row(second, Measured(narrow, 0.0), "holds"),
+            row(third, None, "not run"),
+        ]
         return Reproduction(rows, [])
 
     monkeypatch.setattr(command, "reproduce", fabricated)
     assert main(["reproduce", "--out", str(tmp_path / "results")]) == 0
     output = capsys.readouterr().out
-    assert "2 holds, 1 not run." in output
-    assert "After correction: 1 holds, 1 undecided, 1 not run." in output
+    assert "the paper's: 2 holds, 1 not run." in output
+    assert "checks apart: 1 holds, 1 undecided, 1 not run." in " ".join(output.split())
     (line,) = [line for line in output.splitlines() if "Figure 9" in line]
-    assert [cell.strip() for cell in line.split("│")[1:6]] == ["Figure 9", "2 (1)", "", "0 (1)", "1"]
+    assert [cell.strip() for cell in line.split("│")[1:3]] == ["Figure 9", "2 holds, 1 not run"]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from support.helpers import small_settings
 from topicscope.errors import InputError
 from topicscope.paper.claim import (
+    Before,
     Claim,
+    Diagnosis,
+    Measured,
     Measurement,
     Rule,
     Verdict,
@@ -23,7 +26,9 @@ from topicscope.paper.claim import (
     proportion,
     row,
     rule_text,
+    sensitivity,
     verdict,
+    why_undecided,
     within,
 )
 from topicscope.paper.experiment import Experiment
@@ -101,35 +106,38 @@ def test_undecided_means_that_the_interval_straddles_an_end(values: list[float],
 def test_correction_turns_a_narrow_verdict_among_many_to_undecided_and_leaves_exact_ones_alone() -> None:
     narrow = over_seeds((0.2, 1.0, 1.2, 0.6, 0.1))
     assert verdict(above(0), narrow) == "holds"
-    alone = [(above(0), narrow), *[(above(0), exact(1.0))] * 30]
+    alone = [("a", above(0), narrow), *[("a", above(0), exact(1.0))] * 30]
     assert corrected_verdicts(alone)[0] == "holds"
-    many = [(above(0), narrow)] + [(above(0), over_seeds((0.4, -0.5, 0.6)))] * 20 + [(above(0), exact(1.0))]
+    others = [(above(0), over_seeds((0.4, -0.5, 0.6)))] * 20
+    many = [("a", above(0), narrow), *[("a", *other) for other in others], ("a", above(0), exact(1.0))]
     assert corrected_verdicts(many)[0] == "undecided"
     assert corrected_verdicts(many)[-1] == "holds"
     clear = over_seeds((1.0, 1.001, 0.999, 1.0, 1.0))
-    assert corrected_verdicts([(above(0), clear), *many])[0] == "holds"
+    assert corrected_verdicts([("a", above(0), clear), *many])[0] == "holds"
+    # Claims of another source are another matter.
+    assert corrected_verdicts([("a", above(0), narrow), *[("b", *other) for other in others]])[0] == "holds"
 
 
 def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
-    found = row(claim(), over_seeds((1.0, 1.1, 0.9), raw=0.5), "holds", seconds=1.23456, seeds=3)
+    found = row(claim(), Measured(over_seeds((1.0, 1.1, 0.9), raw=0.5), 1.23456), "holds", seeds=3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["id"] == "figure2/squared-adam/contrast"
     assert (found["verdict"], found["verdict_corrected"], found["seeds"]) == ("holds", "holds", 3)
     assert found["low"] < found["measured"] < found["high"]
     assert (found["rule"], found["seconds"], found["details"]) == ("> 0", 1.235, {"raw": 0.5})
-    wanted = "id source statement expected measured low high unit verdict seeds seconds figure"
+    wanted = "id source kind statement expected measured low high unit verdict diagnosis seeds seconds figure"
     assert set(wanted.split()) <= set(found)
 
 
 def test_a_row_counts_the_seeds_that_its_number_is_taken_over() -> None:
     kinds = [over_seeds((1.0, 1.1, 0.9)), proportion((True, False)), exact(2.0), interval_given(1.4, 1.3, 1.6)]
-    assert [row(claim(), each, "holds", seeds=20)["seeds"] for each in kinds] == [3, 2, 20, 0]
-    assert row(claim(needs=False), kinds[0], "holds", seeds=20)["seeds"] == 0
+    assert [row(claim(), Measured(each, 0.0), "holds", seeds=20)["seeds"] for each in kinds] == [3, 2, 20, 0]
+    assert row(claim(needs=False), Measured(kinds[0], 0.0), "holds", seeds=20)["seeds"] == 0
 
 
 @pytest.mark.parametrize("measurement", [exact(2.0), over_seeds((2.0,)), over_seeds((np.nan, 1.0)), None])
 def test_low_and_high_are_null_where_there_is_no_interval(measurement: Measurement | None) -> None:
-    found = row(claim(), measurement, "undecided")
+    found = row(claim(), Measured(measurement, 0.0) if measurement else None, "undecided")
     assert found["low"] is None
     assert found["high"] is None
     assert json.dumps(found, allow_nan=False)
@@ -181,22 +189,73 @@ def test_claims_are_chosen_by_id_beginning_or_source() -> None:
 )
 def test_a_given_interval_decides_together_with_its_test(measurement: Measurement, expected: Verdict) -> None:
     assert verdict(above(1.0), measurement) == expected
-    assert json.dumps(row(claim(), measurement, expected), allow_nan=False)
+    assert json.dumps(row(claim(), Measured(measurement, 0.0), expected), allow_nan=False)
 
 
 def test_a_given_interval_is_shown_and_corrected_for_the_number_of_claims() -> None:
     narrow = interval_given(1.4, 1.01, 1.6, p=0.04, null=1.0, words=12)
-    found = row(claim(), narrow, "holds", seeds=5)
+    found = row(claim(), Measured(narrow, 0.0), "holds", seeds=5)
     assert (found["measured"], found["low"], found["high"], found["seeds"]) == (1.4, 1.01, 1.6, 0)
     assert found["details"] == {"words": 12.0}
-    assert corrected_verdicts([(above(1), narrow)]) == ["holds"]
-    assert corrected_verdicts([(above(1), narrow)] * 2) == ["undecided"] * 2
+    assert corrected_verdicts([("a", above(1), narrow)]) == ["holds"]
+    assert corrected_verdicts([("a", above(1), narrow)] * 2) == ["undecided"] * 2
     sure = interval_given(1.4, 1.3, 1.6, p=1e-4, null=1.0)
-    assert corrected_verdicts([(above(1), sure), *[(above(1), narrow)] * 2])[0] == "holds"
+    assert corrected_verdicts([("a", above(1), sure), *[("a", above(1), narrow)] * 2])[0] == "holds"
 
 
 def test_a_claim_that_cannot_be_run_says_why() -> None:
     found = row(replace(claim(), unavailable="The model is not on this machine."), None, "not run")
     assert (found["verdict"], found["measured"]) == ("not run", None)
-    assert found["details"] == {"reason": "The model is not on this machine."}
-    assert row(claim(), None, "not run")["details"] == {}
+    assert found["diagnosis"]["explanation"] == "The model is not on this machine."
+
+
+def test_what_fails_or_is_undecided_has_a_diagnosis_and_what_holds_has_none() -> None:
+    known = Diagnosis("wording", "The word is loose.", holds="at another rate", see=("figure2/other",))
+    failing, holding = Measured(over_seeds((-1.0, -1.1, -0.9)), 0.0), Measured(over_seeds((1.0, 1.1, 0.9)), 0.0)
+    said = row(replace(claim(), diagnosis=known), failing, "fails")["diagnosis"]
+    assert said == {
+        "cause": "wording",
+        "explanation": "The word is loose.",
+        "holds": "at another rate",
+        "see": ["figure2/other"],
+    }
+    assert row(replace(claim(), diagnosis=known), holding, "holds")["diagnosis"] is None
+    assert row(claim(), failing, "fails")["diagnosis"]["cause"] == "unknown"
+    open_question = row(claim(), Measured(over_seeds((-1.0, 2.0, 1.0)), 0.0), "undecided")["diagnosis"]
+    assert open_question["cause"] == "power"
+
+
+def test_an_undecided_claim_says_how_many_runs_would_decide_it() -> None:
+    values = np.array([-1.0, 2.0, 1.0, 0.5])
+    said = why_undecided(above(0), over_seeds(values))
+    low = over_seeds(values).interval().low
+    runs = int(np.ceil(4 * ((values.mean() - low) / values.mean()) ** 2))
+    assert f"about {runs} runs instead of 4" in said
+    # So many runs of the same spread do decide it, and a third of them do not.
+    spread = values.std(ddof=1) * np.sqrt((runs - 1) / runs)
+    many = values.mean() + spread * np.resize([1, -1], runs + runs % 2)
+    assert verdict(above(0), over_seeds(many)) == "holds"
+    few = values.mean() + spread * np.resize([1, -1], max(2, runs // 3))
+    assert verdict(above(0), over_seeds(few)) == "undecided"
+    assert why_undecided(above(0), over_seeds((np.nan, 1.0))) == "1 of 2 runs have no such number."
+
+
+def test_a_changed_rule_shows_the_verdict_of_before() -> None:
+    old = Before("more than 2", rule=above(2.0), measure=lambda results: over_seeds(2 * np.array(results["runs"])))
+    results = {"runs": (0.5, 0.6, 0.7)}
+    mine = replace(claim(), measure=lambda results: over_seeds(results["runs"]), before=old)
+    found = row(mine, Measured.of(mine, results), "holds")
+    assert (found["verdict"], found["verdict_before"], found["asked_before"]) == ("holds", "fails", "more than 2")
+    assert Measured.restore(Measured.of(mine, results).dump()).before == "fails"
+    unchanged = replace(mine, before=None)
+    assert row(unchanged, Measured.of(unchanged, results), "holds")["verdict_before"] is None
+    recorded = replace(mine, before=Before("other runs", verdict="undecided"))
+    assert row(recorded, Measured.of(recorded, results), "holds")["verdict_before"] == "undecided"
+
+
+def test_thresholds_that_were_chosen_are_moved_and_others_are_not() -> None:
+    found = over_seeds((1.1, 1.11, 1.09))
+    assert sensitivity(above(1.05, origin=1), found) == {"third": "holds", "triple": "fails"}
+    assert sensitivity(above(1.01, origin=1), found) == {"third": "holds", "triple": "holds"}
+    assert sensitivity(near(1.0, 0.06), found) == {"third": "fails", "triple": "holds"}
+    assert sensitivity(above(1.0), found) is None

@@ -28,7 +28,7 @@ function filterClaims(section) {
   const lines = section.querySelectorAll("table[data-name=claims] tbody tr");
   for (const line of lines) {
     const keep = (!wanted.source || line.dataset.source === wanted.source)
-      && (!wanted.verdict || line.dataset.verdict === wanted.verdict) && line.textContent.toLowerCase().includes(words);
+      && (!wanted.kind || line.dataset.kind === wanted.kind) && (!wanted.verdict || line.dataset.verdict === wanted.verdict) && line.textContent.toLowerCase().includes(words);
     line.hidden = !keep;
     count += keep;
   }
