@@ -168,26 +168,35 @@ def norm_stages(
 
 
 def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], end: int) -> float:
-    """How fast ‖W^V‖ grows in stage 2 relative to stage 1, both a step: near 0 on a plateau, 1 without one."""
-    row = int(np.searchsorted(steps, end))
-    before = (value[row] - value[0]) / (steps[row] - steps[0])
-    after = (value[-1] - value[row]) / (steps[-1] - steps[row])
-    return float(after / before)
+    """How fast ‖W^V‖ grows where stage 1 ends, relative to its beginning, both per step: 0 on a plateau, 1 without one.
+
+    The beginning is the first half of stage 1; where it ends is from there to as long after the end, so that the number
+    does not depend on how long the run goes on, unless it stops before.
+    """
+    half, after = np.searchsorted(steps, end / 2), _window_end(steps, end)
+    before = (value[half] - value[0]) / (steps[half] - steps[0])
+    around = (value[after] - value[half]) / (steps[after] - steps[half])
+    return float(around / before)
 
 
 def turning(
     steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], rotation: Float[np.ndarray, " row"], end: int
 ) -> float:
-    r"""How much more W^V turns than it grows in stage 2: angle over relative change of norm, both between rows.
+    r"""How much more W^V turns than it grows as stage 2 begins: angle over relative change of norm, both between rows.
 
     ``rotation`` is (1 − cos)/2 between W^V and itself one row earlier (log every 10 steps), as ``training.record``
     computes it. "Locally rotates with an approximately constant norm" (§8.1) means well above 1. Both are medians over
-    the rows of stage 2.
+    rows from the end of stage 1 to half as long again.
     """
-    after = np.flatnonzero(steps > end)
+    after = np.flatnonzero((steps > end) & (steps <= steps[_window_end(steps, end)]))
     angle = np.arccos(1 - 2 * rotation[after])
     change = np.abs(value[after] - value[after - 1]) / value[after - 1]
     return float(np.median(angle) / np.median(change))
+
+
+def _window_end(steps: Int[np.ndarray, " row"], end: int) -> int:
+    """The row half as long after the start as stage 1 again, or the last one."""
+    return min(int(np.searchsorted(steps, 1.5 * end)), len(steps) - 1)
 
 
 def half_way(steps: Int[np.ndarray, " measured"], log_ratio: Float[np.ndarray, " measured"], final_low: float) -> float:

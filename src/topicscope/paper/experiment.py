@@ -59,6 +59,9 @@ class Experiment:
     topic_words: tuple[tuple[float, ...], ...] = ()
     """A topic-word matrix (one row per topic), instead of the topics that ``settings.data`` describes."""
 
+    most_seeds: int = 0
+    """At most so many of the seeds are trained; all if 0."""
+
     suffix: ClassVar[str] = ".safetensors"
 
     @property
@@ -79,7 +82,7 @@ class Experiment:
         return {
             "settings": to_table(self.settings) | {"seed": None},
             "topic_words": self.topic_words,
-            "seeds": list(seeds),
+            "seeds": list(self._chosen(seeds)),
             **made_with("paper/experiment.py", "paper/held_out.py"),
         }
 
@@ -90,6 +93,7 @@ class Experiment:
         from topicscope.training.loop import train_in_memory
         from topicscope.training.machine import torch_threads
 
+        seeds = self._chosen(seeds)
         # Experiments run side by side in processes, and their numbers must not depend on the machine's cores.
         training = dataclasses.replace(self.settings.training, threads=1)
         settings, topic_model = dataclasses.replace(self.settings, training=training), self.topic_model
@@ -117,6 +121,16 @@ class Experiment:
                     for name in diverged
                 },
                 "rotation": _column(rows, lambda row: row["rotation"][0] if row["rotation"] else None),
+                "attention_distance": {
+                    name: _column(rows, lambda row, name=name: row.get("attention", {}).get(name))  # type: ignore[misc]
+                    for name in ("words", "mask")
+                },
+                "modes": {
+                    f"{part}-{mode}": _column(rows, lambda row, at=(part, mode): _mode(row, *at))  # type: ignore[misc]
+                    for part in ("key", "query")
+                    for mode in ("mask", "topics")
+                },
+                "uniform_gain": _column(rows, lambda row: row.get("uniform_gain")),
                 "contrasts": {
                     "value": _column(rows, lambda row: row["contrast"]["value"][0]),
                     "embedding": _column(rows, lambda row: row["contrast"]["embedding"]),
@@ -135,6 +149,9 @@ class Experiment:
         fields = load_arrays(content)
         fields |= {"seconds": float(fields["seconds"].item()), "seeds": tuple(fields["seeds"].tolist())}
         return Trained(settings=self.settings, **fields)
+
+    def _chosen(self, seeds: Seeds) -> Seeds:
+        return seeds[: self.most_seeds] if self.most_seeds else seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +182,16 @@ class Trained:
 
     contrasts: Mapping[str, Float[np.ndarray, "seed row"]]
     """Same- minus different-topic average: "value" of W^E⊤W^V W^E (first layer), "embedding" of W^E⊤W^E."""
+
+    attention_distance: Mapping[str, Float[np.ndarray, "seed row"]]
+    """a(t): how far attention of "words" and of "mask" queries is from uniform, in total variation; NaN where it is not
+    recorded (``training.record.StageRecorder``), as the two below."""
+
+    modes: Mapping[str, Float[np.ndarray, "seed row"]]
+    """Norms of what grows in W^K and W^Q: "key-topics" what tells topics apart, "key-mask" the column of [MASK]."""
+
+    uniform_gain: Float[np.ndarray, "seed row"]
+    """g(t): the share that W^V has, under uniform attention, of what the optimum under uniform attention gains."""
 
     held_out_loss: Float[np.ndarray, " seed"]
     """Final loss, without L2, on one large set of documents and masks common to all seeds and, for equal data and
@@ -241,6 +268,10 @@ def _column(members: Sequence[Sequence[Row]], pick: Callable[[Row], Any]) -> Flo
         found = [pick(row) for row in rows]
         column[place, : len(rows)] = [np.nan if value is None else float(value) for value in found]
     return column
+
+
+def _mode(row: Row, part: str, mode: str) -> float | None:
+    return row["modes"][part][mode] if "modes" in row else None
 
 
 def _film(experiment: Experiment, members: "Sequence[MemoryRun]") -> Mapping[str, np.ndarray]:

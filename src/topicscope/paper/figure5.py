@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.stages import NormStages, half_way, norm_stages
+from topicscope.measure.stages import LEAST_GROWTH, LEAST_STEPS, NormStages, half_way, norm_stages
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.paper.claim import Claim, Detail, Drawing, Measurement, Preset, Results, above, claim_on, over_seeds
-from topicscope.paper.figure4 import stage_claims
 from topicscope.paper.text_experiment import CORPUS, HEADS, LAYERS, STRUCTURES, TextExperiment, TextRuns, joined
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 from topicscope.settings.training import Optimizer
@@ -174,16 +173,50 @@ def layer_stages(runs: TextRuns, layer: int) -> list[NormStages]:
 
 
 def _two_stages(layer: int, size: Size) -> list[Claim]:
+    """The two conditions of the rule on norms, each a number; a run whose keys and queries never move has neither."""
     experiment = WITNESS.experiment(size)
-    return stage_claims(
-        f"{experiment.name}/layer-{layer + 1}",
-        experiment,
-        source="Figure 5",
-        figure="figure5",
-        steps=size.steps,
-        where=f"layer {layer + 1} of {LAYERS} on Wikipedia, {WITNESS.words}",
-        stages_of=lambda runs: layer_stages(runs, layer),
+    where = f"layer {layer + 1} of {LAYERS} on Wikipedia, {WITNESS.words}"
+    return [
+        claim_on(
+            experiment,
+            lambda runs: _growth(layer_stages(runs, layer)),
+            id=f"{experiment.name}/layer-{layer + 1}/growth",
+            source="Figure 5",
+            statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
+            f"{size.steps:,} steps ({where}).",
+            expected="> 1/3",
+            unit="of the growth",
+            rule=above(LEAST_GROWTH, origin=0),
+            figure="figure5",
+            kind="elsewhere",
+        ),
+        claim_on(
+            experiment,
+            lambda runs: over_seeds([_ended(each.steps, each) for each in layer_stages(runs, layer)]),
+            id=f"{experiment.name}/layer-{layer + 1}/length",
+            source="Figure 5",
+            statement=f"Stage 1 takes at least 5 % of {size.steps:,} steps and ends within them ({where}).",
+            unit="of the steps, 0 if stage 1 does not end",
+            rule=above(LEAST_STEPS, origin=0),
+            figure="figure5",
+            kind="elsewhere",
+        ),
+    ]
+
+
+def _growth(found: list[NormStages]) -> Measurement:
+    """The share of ‖W^V‖'s growth by the end of stage 1, one number per run."""
+    ends = [each.end for each in found if each.end is not None]
+    return over_seeds(
+        [_ended(each.growth, each) for each in found],
+        stage_1_ends_at=float(np.mean(ends)) if ends else None,
+        runs_with_two_stages=float(np.mean([each.two for each in found])),
     )
+
+
+def _ended(share: float, of: NormStages) -> float:
+    """A share of a stage 1 that ends; 0 if it never does, NaN if the run diverged."""
+    return share if of.end is not None or np.isnan(share) else 0.0
 
 
 def _map_claim(preset: Preset) -> Claim:

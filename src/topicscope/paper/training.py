@@ -6,6 +6,7 @@ through two stages (§8.1).
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
+# Below it single precision leaves nothing of W^K's gradient, which goes as the square of the scale.
+SMALLEST_SCALE = 1e-4
 # The gradients' formula is to leading order in the scale.
 FORMULA_WITHIN = 0.1
 
@@ -201,8 +204,14 @@ def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) ->
 
 def gradient_cells(preset: Preset) -> dict[Loss, list[Cell]]:
     """Settings of Figure 4's map that differ in loss and scale: the start does not depend on the learning rate."""
-    scales = MORE_SCALES if preset.full else SCALES
-    return {loss: [Cell(loss, "sgd", 3.0, scale) for scale in scales] for loss in LOSSES}
+    scales = [scale for scale in (MORE_SCALES if preset.full else SCALES) if scale >= SMALLEST_SCALE]
+    return {loss: [Cell(loss, "sgd", 3.0, scale, steps=1) for scale in scales] for loss in LOSSES}
+
+
+def at_start(cell: Cell) -> Experiment:
+    """The setting with its weights as they are drawn: one step, for the gradients before it."""
+    experiment = cell.experiment()
+    return replace(experiment, name=experiment.name.replace("figure4", "first-gradients"))
 
 
 def gradient_claims(preset: Preset) -> tuple[Claim, ...]:
@@ -215,12 +224,12 @@ def gradient_claims(preset: Preset) -> tuple[Claim, ...]:
 def gradient_drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Ratio against scale."""
     chosen = gradient_cells(preset)
-    needs = tuple(cell.experiment() for each in chosen.values() for cell in each)
+    needs = tuple(at_start(cell) for each in chosen.values() for cell in each)
     return (Drawing(name="first-gradients", needs=needs, draw=lambda trained: _draw_gradients(trained, chosen)),)
 
 
 def _first_gradient_claims(cell: Cell) -> list[Claim]:
-    experiment = cell.experiment()
+    experiment = at_start(cell)
     words = f"{LOSS_WORDS[cell.loss]}, weights from N(0, {cell.scale:g}²)"
     stem = f"figure4/first-gradients/{cell.loss.replace('_', '-')}/scale-{cell.scale:g}"
     return [
@@ -251,7 +260,7 @@ def _first_gradient_claims(cell: Cell) -> list[Claim]:
 
 def _scaling_claim(small: Cell, large: Cell) -> Claim:
     """Seeds draw the same normal numbers at every scale, so that the two are paired."""
-    first, second = small.experiment(), large.experiment()
+    first, second = at_start(small), at_start(large)
     return Claim(
         id=f"figure4/first-gradients/{small.loss.replace('_', '-')}/exponent",
         source="§8.1",
@@ -308,7 +317,7 @@ def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> "Draw
     measured, formula = {}, {}
     for loss, each in cells.items():
         scales = np.geomspace(min(cell.scale for cell in each), max(cell.scale for cell in each), 20)
-        bags = gradient_bags(each[0].experiment().settings)
+        bags = gradient_bags(at_start(each[0]).settings)
         formula[LOSS_WORDS[loss]] = (scales, np.array([gradient_ratio(bags, loss, float(scale)) for scale in scales]))
-        measured[LOSS_WORDS[loss]] = {cell.scale: _measured(trained[cell.experiment().name]) for cell in each}
+        measured[LOSS_WORDS[loss]] = {cell.scale: _measured(trained[at_start(cell).name]) for cell in each}
     return gradient_ratios(measured, formula, title="§8.1: gradients at the start, measured and ‖E[r x̃⊤]‖/(κ s²)")

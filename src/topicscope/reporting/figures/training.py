@@ -14,10 +14,8 @@ NORM_NAMES = {"key": "‖W^K‖", "query": "‖W^Q‖", "value": "‖W^V‖"}
 ROTATION_NAME = "rotation of W^V\nin 10 steps"
 
 
-# Steps, norms by part, rotation of W^V, and where stage 1 ends in each run that has an end.
-Trajectory = tuple[
-    Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row"]], Float[np.ndarray, "seed row"], Sequence[int]
-]
+# Steps, the curves of each quantity by name, and the step at which attention takes off in each run in which it does.
+Trajectory = tuple[Int[np.ndarray, " row"], Mapping[str, Mapping[str, Float[np.ndarray, "seed row"]]], Sequence[int]]
 
 # Steps, then the values of each norm and of the rotation.
 LayerCurves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
@@ -73,32 +71,40 @@ def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
 
 
 def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Drawn:
-    """Norms of W^K, W^Q, W^V and the rotation of W^V, a column per setting; faint lines are runs, bold ones means."""
-    figure = Figure(figsize=(4.6 * len(settings), 8.0), layout="constrained")
+    """Curves over steps, a column per setting and a row per quantity; faint lines are runs, bold ones means.
+
+    A quantity may have several curves (a norm, and norms of its parts); one that is measured on a scale of its own, a
+    rotation, is drawn on a logarithmic axis.
+    """
+    quantities = list(next(iter(settings.values()))[1])
+    figure = Figure(figsize=(4.2 * len(settings), 1.9 * len(quantities) + 0.6), layout="constrained")
     figure.suptitle(title)
-    axes = figure.subplots(4, len(settings), sharex="col", squeeze=False)
+    axes = figure.subplots(len(quantities), len(settings), sharex="col", squeeze=False)
     table: list[Row] = []
-    for column, (name, (steps, norms, rotation, ends)) in enumerate(settings.items()):
-        rows = {NORM_NAMES[part]: norms[part] for part in NORM_NAMES} | {ROTATION_NAME: rotation}
-        for row, (label, values) in enumerate(rows.items()):
+    for column, (name, (steps, rows, ends)) in enumerate(settings.items()):
+        for row, (label, curves) in enumerate(rows.items()):
             panel = axes[row, column]
-            # The first rows of the rotation are NaN: there is nothing 10 steps earlier.
-            mean = values[:, 1:].mean(axis=0)
-            panel.plot(steps, values.T, color=BLUE, alpha=0.3, linewidth=0.8)
-            panel.plot(steps[1:], mean, color=BLUE, linewidth=1.8)
+            for (part, values), colour in zip(curves.items(), (BLUE, GREEN, GREY), strict=False):
+                # The first rows of the rotation are NaN: there is nothing 10 steps earlier.
+                mean = values[:, 1:].mean(axis=0)
+                panel.plot(steps, values.T, color=colour, alpha=0.25, linewidth=0.7)
+                panel.plot(steps[1:], mean, color=colour, linewidth=1.8, label=part)
+                table += _curves(steps, values, setting=name, quantity=part)
+                table += _curves(steps[1:], mean[None], setting=name, quantity=part, run="mean")
             for end in ends:
                 panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--")
-            panel.set_ylabel(label)
+            panel.set_ylabel(label, fontsize=8)
             panel.grid(color="0.9", linewidth=0.5)
-            if row == 3:
+            if len(curves) > 1:
+                panel.legend(fontsize=7, loc="upper left")
+            if label == ROTATION_NAME:
                 panel.set_yscale("log")
             else:
-                panel.set_ylim(0, 1.1 * np.nanmax(values))
-            table += _curves(steps, values, setting=name, quantity=label)
-            table += _curves(steps[1:], mean[None], setting=name, quantity=label, run="mean")
-        table += [{"setting": name, "quantity": "end of stage 1", "step": int(end)} for end in ends]
-        state = "stage 1 ends (dashed)" if ends else "stage 1 does not end"
-        axes[0, column].set_title(f"{name}\n{state}", fontsize=9)
+                highest = max(float(np.nanmax(values)) for values in curves.values())
+                panel.set_ylim(0, 1.1 * highest if highest > 0 else 1)
+        table += [{"setting": name, "quantity": "attention takes off", "step": int(end)} for end in ends]
+        state = "attention takes off (dashed)" if ends else "attention does not take off"
+        axes[0, column].set_title(f"{name}\n{state}", fontsize=8)
         axes[-1, column].set_xlabel("step")
     return Drawn(figure, table)
 
@@ -115,28 +121,29 @@ def _curves(steps: np.ndarray, values: Float[np.ndarray, "seed row"], *, run: st
 def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, float]]], *, title: str) -> Drawn:
     """Which settings have two stages: a panel per loss, rows optimiser and rate, columns the initial scale.
 
-    Each cell has the share of runs with two stages (its colour), the share of steps that stage 1 takes, and the share
-    of W^V's growth that it makes.
+    Each cell has the share of runs with two stages (its colour), the step at which attention takes off, and the share
+    of the gain under uniform attention that W^V has by then; NaN for all where attention does not take off.
     """
     first = next(iter(panels.values()))
     rows, columns = (list(dict.fromkeys(place[axis] for place in first)) for axis in (0, 1))
-    width = max(4.5, 1.15 * len(columns) + 1.5)
+    width = max(4.5, 1.15 * len(columns) + 2.0)
     figure = Figure(figsize=(width * len(panels), 0.62 * len(rows) + 1.9), layout="constrained")
     figure.suptitle(title)
     axes = figure.subplots(1, len(panels), squeeze=False)[0]
     table: list[Row] = []
     for panel, (name, cells) in zip(axes, panels.items(), strict=True):
         shares = np.array([[cells[row, column][0] for column in columns] for row in rows])
+        panel.set_facecolor("0.93")
         # Below the darkest blue, so that black text stays readable.
         panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
-        for (row, column), (share, length, growth) in cells.items():
-            text = "no stage 2" if length == 1 else f"{100 * length:.0f} % steps\n{100 * growth:.0f} % growth"
+        for (row, column), (share, when, gain) in cells.items():
+            text = "does not\ntake off" if np.isnan(when) else f"step {when:.0f}\n{100 * gain:.0f} % gained"
             weight = "bold" if share == 1 else "normal"
             panel.text(
                 columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight
             )
             where = {"loss": name, "optimizer": row, "initial_scale": column}
-            table.append({**where, "two_stage_runs": share, "stage_1_steps": length, "stage_1_growth": growth})
+            table.append({**where, "two_stage_runs": share, "take_off": when, "uniform_gain": gain})
         for edge in range(1, max(len(rows), len(columns))):
             panel.axhline(edge - 0.5, color="0.8", linewidth=0.8)
             panel.axvline(edge - 0.5, color="0.8", linewidth=0.8)
@@ -147,7 +154,8 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
         panel.set_xlabel("initial scale")
         panel.set_title(f"{name}", fontsize=10)
     figure.supxlabel(
-        "in each cell: what stage 1 takes of the steps and makes of ‖W^V‖'s growth; blue and bold: all runs two-stage",
+        "in each cell: when attention takes off, and what W^V has by then of the gain under uniform attention;\n"
+        "blue and bold: all runs are two-stage; grey: attention has not taken off when the run ends",
         fontsize=8,
     )
     return Drawn(figure, table)
