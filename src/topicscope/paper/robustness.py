@@ -13,7 +13,7 @@ from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
 from topicscope.paper.setups import ALL_PARTS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, settings, steps_of
-from topicscope.paper.table3 import same_topic_ratio
+from topicscope.paper.table3 import attention_claims, topic_average
 from topicscope.settings import Data, Model
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
@@ -73,7 +73,7 @@ def experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
         kinds[f"overlap-{degree:g}"] = _overlapping(degree)
     found = {
         f"{name}{_tail(loss)}": (kind[0], _experiment(preset, f"{name}{_tail(loss)}", ONE_HOT, loss, kind))
-        for loss in _losses(preset)
+        for loss in LOSSES
         for name, kind in kinds.items()
     }
     # Trained for Table 3 already.
@@ -121,16 +121,8 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=above(0.0),
                 figure="robustness",
             ),
-            claim_on(
-                experiment,
-                same_topic_ratio,
-                id=f"robustness/{name}/attention",
-                source="§2.3",
-                statement=f"With {words}, words attend more to other words of their topic than to words of other "
-                "topics.",
-                unit="ratio of average attention",
-                rule=MORE_ATTENTION,
-                figure="robustness",
+            *attention_claims(
+                experiment, f"robustness/{name}", source="§2.3", figure="robustness", words=f"with {words}"
             ),
         ]
     for name, (words, experiment) in embedding_experiments(preset).items():
@@ -151,7 +143,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The two numbers of every kind of documents beside one another."""
-    usual = {f"paper{_tail(loss)}": ("the paper's", figure10.joint(preset, loss, "adam")) for loss in _losses(preset)}
+    usual = {f"paper{_tail(loss)}": ("the paper's", figure10.joint(preset, loss, "adam")) for loss in LOSSES}
     chosen = usual | experiments(preset)
     needs = tuple(experiment for _, experiment in chosen.values())
     embeddings = embedding_experiments(preset)
@@ -163,10 +155,6 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
             draw=lambda trained: _draw_embeddings(trained, embeddings),
         ),
     )
-
-
-def _losses(preset: Preset) -> tuple[Loss, ...]:
-    return ("squared", "cross_entropy") if preset.full else ("squared",)
 
 
 def _tail(loss: Loss) -> str:
@@ -183,8 +171,8 @@ def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn
                 {words: np.array(centred_contrast(run).values) for words, run in runs.items()},
                 0.0,
             ),
-            "attention, same over different topic": (
-                {words: np.array(same_topic_ratio(run).values) for words, run in runs.items()},
+            "attention, ((v − 1)α̂ + β̂)/v": (
+                {words: np.array(topic_average(run).values) for words, run in runs.items()},
                 float(MORE_ATTENTION.low),
             ),
         },

@@ -78,9 +78,9 @@ QUIET = Training(validate_every=0, snapshots=0, checkpoint_every=1_000_000)
 # Members of a family that theory is tried on, drawn at random.
 MEMBERS = 20
 # "Slightly" (§4, §5.2) and "compensate" (§2): less than this share of what there is to gain.
-SLIGHTLY: Rule = below(0.1)
+SLIGHTLY: Rule = below(0.1, origin=0)
 # "More attention" (Table 3): more than uniform attention by at least this ratio; a difference of 10⁻⁶ is no finding.
-MORE_ATTENTION: Rule = above(1.05)
+MORE_ATTENTION: Rule = above(1.05, origin=1)
 # Documents that the gain is estimated from. Each contributes its exact expected loss, so few are enough: the gain is
 # known to about one per cent.
 GAIN_DOCUMENTS = 1_000
@@ -172,6 +172,7 @@ def extra_loss(handicapped: Trained, whole: Trained) -> Measurement:
     difference = handicapped.held_out_loss - whole.held_out_loss
     return over_seeds(
         difference / unit.value,
+        share_of_the_loss=float((difference / whole.held_out_loss).mean()),
         raw_difference=float(difference.mean()),
         loss=float(handicapped.held_out_loss.mean()),
         loss_of_the_other=float(whole.held_out_loss.mean()),
