@@ -111,7 +111,8 @@ def test_correction_turns_a_narrow_verdict_among_many_to_undecided_and_leaves_ex
 
 
 def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
-    found = row(claim(), over_seeds((1.0, 1.1, 0.9), raw=0.5), "holds", seconds=1.23456, seeds=3)
+    measured = replace(over_seeds((1.0, 1.1, 0.9), raw=0.5), seconds=1.23456)
+    found = row(claim(), measured, "holds", seeds=3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["id"] == "figure2/squared-adam/contrast"
     assert (found["verdict"], found["verdict_corrected"], found["seeds"]) == ("holds", "holds", 3)

@@ -121,7 +121,6 @@ def stage_claims(
     name: str,
     need: Need,
     *,
-    source: str,
     figure: str,
     steps: int,
     where: str,
@@ -133,7 +132,6 @@ def stage_claims(
             need,
             lambda result: growth(stages_of(result)),
             id=f"{name}/growth",
-            source=source,
             statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
             f"{steps:,} steps ({where}).",
             expected="> 1/3",
@@ -145,7 +143,6 @@ def stage_claims(
             need,
             lambda result: over_seeds([_ended(each.steps, each) for each in stages_of(result)]),
             id=f"{name}/length",
-            source=source,
             statement=f"Stage 1 takes at least 5 % of {steps:,} steps and ends within them ({where}).",
             unit="of the steps, 0 if stage 1 does not end",
             rule=above(LEAST_STEPS),
@@ -178,17 +175,11 @@ def stages_of(trained: Trained) -> list[Stages]:
     ]
 
 
-def two_stage_share(trained: Trained) -> float:
-    """The share of seeds with two stages."""
-    return float(np.mean([each.two for each in stages_of(trained)]))
-
-
 def _two_stages(cell: Cell) -> list[Claim]:
     experiment = cell.experiment()
     return stage_claims(
         experiment.name,
         experiment,
-        source="Figure 4",
         figure="figure4",
         steps=STEPS,
         where=cell.words,
@@ -216,7 +207,6 @@ def _map_claim(chosen: tuple[Cell, ...]) -> Claim:
     experiments = tuple(cell.experiment() for cell in chosen)
     return Claim(
         id="figure4/map",
-        source="Figure 4",
         statement="Two stages appear for a wide variety of optimisers and hyper-parameters: in more than half of the "
         f"{len(chosen)} settings of the map.",
         unit="of the settings",
@@ -250,7 +240,9 @@ def _second_stage(cell: Cell) -> list[Claim]:
     return [
         claim_on(
             experiment,
-            lambda trained: _over_ended(trained, _plateau),
+            lambda trained: _over_ended(
+                trained, lambda seed, end: plateau(trained.steps, trained.norms["value"][seed], end)
+            ),
             id=f"{experiment.name}/plateau",
             source="§8.1",
             statement="In stage 2 ‖W^V‖ plateaus: a step adds less than half of what a step of stage 1 adds "
@@ -261,7 +253,10 @@ def _second_stage(cell: Cell) -> list[Claim]:
         ),
         claim_on(
             experiment,
-            lambda trained: _over_ended(trained, _turning),
+            lambda trained: _over_ended(
+                trained,
+                lambda seed, end: turning(trained.steps, trained.norms["value"][seed], trained.rotation[seed], end),
+            ),
             id=f"{experiment.name}/rotation",
             source="§8.1",
             statement="In stage 2 W^V rotates with nearly constant norm: over 10 steps it turns by more than its norm "
@@ -273,20 +268,10 @@ def _second_stage(cell: Cell) -> list[Claim]:
     ]
 
 
-def _over_ended(trained: Trained, measure: Callable[[Trained, int, int], float]) -> Measurement:
+def _over_ended(trained: Trained, measure: Callable[[int, int], float]) -> Measurement:
     """A number of stage 2 for each seed; NaN, and so undecided, if a seed has none."""
     found = stages_of(trained)
-    return over_seeds(
-        [measure(trained, seed, each.end) if each.end is not None else np.nan for seed, each in enumerate(found)]
-    )
-
-
-def _plateau(trained: Trained, seed: int, end: int) -> float:
-    return plateau(trained.steps, trained.norms["value"][seed], end)
-
-
-def _turning(trained: Trained, seed: int, end: int) -> float:
-    return turning(trained.steps, trained.norms["value"][seed], trained.rotation[seed], end)
+    return over_seeds([measure(seed, each.end) if each.end is not None else np.nan for seed, each in enumerate(found)])
 
 
 def _draw_norms(trained: Results) -> "Drawn":
@@ -312,8 +297,11 @@ def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> "Drawn":
     for cell in chosen:
         run = trained[cell.experiment().name]
         found = stages_of(run)
-        growth = float(np.mean([each.growth for each in found]))
-        length = float(np.mean([each.steps for each in found]))
+        two, length, growth = ([getattr(each, name) for each in found] for name in ("two", "steps", "growth"))
         place = (f"{OPTIMIZER_WORDS.get(cell.optimizer, cell.optimizer)} {cell.rate:g}", f"{cell.scale:g}")
-        panels.setdefault(LOSS_WORDS[cell.loss], {})[place] = (two_stage_share(run), length, growth)
+        panels.setdefault(LOSS_WORDS[cell.loss], {})[place] = (
+            float(np.mean(two)),
+            float(np.mean(length)),
+            float(np.mean(growth)),
+        )
     return stage_map(panels, title=f"Figure 4's map: where {STEPS:,} steps of training have two stages")

@@ -178,7 +178,6 @@ def _two_stages(layer: int, size: Size) -> list[Claim]:
     return stage_claims(
         f"{experiment.name}/layer-{layer + 1}",
         experiment,
-        source="Figure 5",
         figure="figure5",
         steps=size.steps,
         where=f"layer {layer + 1} of {LAYERS} on Wikipedia, {WITNESS.words}",
@@ -190,7 +189,6 @@ def _map_claim(preset: Preset) -> Claim:
     experiments = tuple(cells_of(preset).values())
     return Claim(
         id="figure5/map",
-        source="Figure 5",
         statement="Two stages appear over several learning rates and initial scales: in more than half of the "
         f"{LAYERS} layers of the {len(experiments)} settings, averaged over runs.",
         unit="of layers and settings",
@@ -220,7 +218,6 @@ def _turning_claim(size: Size) -> Claim:
         experiment,
         lambda runs: over_seeds(turning_ratios(runs)),
         id=f"{experiment.name}/turning",
-        source="Figure 5",
         statement="In stage 1 the orientation of W^V changes rapidly: over 10 steps it turns more than in stage 2, "
         f"averaged over layers ({WITNESS.words}).",
         unit="rotation in stage 1 over that in stage 2",

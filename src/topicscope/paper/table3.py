@@ -22,8 +22,7 @@ from topicscope.paper.setups import (
     VALUE_FROZEN,
     combination_id,
     combination_name,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.paper.theorem3 import SMALL, landscape, optimum
 from topicscope.settings.training import Loss, Optimizer
@@ -38,19 +37,15 @@ STEPS = 1_000
 
 def frozen(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^K and W^Q trained, W^V frozen at Theorem 2's, on the paper's LDA documents."""
-    return Experiment(
-        name=f"table3/value-frozen/{combination_id(loss, optimizer)}",
-        settings=settings(VALUE_FROZEN, loss, optimizer, steps=steps_of(STEPS, preset.full)),
-    )
+    name = f"table3/value-frozen/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, VALUE_FROZEN, loss, optimizer, STEPS)
 
 
 def topic_sets(preset: Preset, *, value_trained: bool) -> Experiment:
     """Theorem 3's documents and loss."""
     model = ONE_HOT if value_trained else VALUE_FROZEN
-    return Experiment(
-        name=f"table3/topic-sets/value-{'trained' if value_trained else 'frozen'}",
-        settings=settings(model, "squared", "adam", steps=steps_of(STEPS, preset.full), data=TOPIC_SETS),
-    )
+    name = f"table3/topic-sets/value-{'trained' if value_trained else 'frozen'}"
+    return set_up(name, preset, model, "squared", "adam", STEPS, data=TOPIC_SETS)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -95,7 +90,6 @@ def _order(experiment: Experiment, words: str) -> Claim:
         experiment,
         same_topic_ratio,
         id=f"table3/{place}{name}/same-topic",
-        source="Table 3",
         statement=f"Words attend more to other words of their topic than to words of other topics ({words}).",
         unit="ratio of average attention",
         rule=MORE_ATTENTION,

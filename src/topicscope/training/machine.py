@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -19,6 +20,8 @@ from topicscope.model.encoder import encoder_shapes
 from topicscope.scale import available_cores
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings
+
+SomeSettings = TypeVar("SomeSettings", Settings, TextSettings)
 
 # Multiply-adds of a step from which the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at 3.3
 # billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
@@ -47,18 +50,14 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def with_threads(settings: Settings, vocabulary: int) -> Settings:
-    """The settings with the number of threads chosen, if it was left open: one, unless a step is large.
+def with_threads(settings: SomeSettings, vocabulary: int = 0) -> SomeSettings:
+    """The settings with the number of threads chosen, if it was left open.
 
-    A member of an ensemble gets what the run alone would get, so that its company does not change its settings.
+    For text all cores; for documents of a topic model one, unless a step is large. A member of an ensemble gets what
+    the run alone would get, so that its company does not change its settings.
     """
-    threads = available_cores() if step_size(settings, vocabulary) >= LARGE_STEP else 1
-    return replace(settings, training=replace(settings.training, threads=settings.training.threads or threads))
-
-
-def with_cores(settings: TextSettings) -> TextSettings:
-    """The settings of a run on text with the number of threads chosen, if it was left open: all cores."""
-    threads = settings.training.threads or available_cores()
+    large = isinstance(settings, TextSettings) or step_size(settings, vocabulary) >= LARGE_STEP
+    threads = settings.training.threads or (available_cores() if large else 1)
     return replace(settings, training=replace(settings.training, threads=threads))
 
 

@@ -62,11 +62,6 @@ class PreparedText:
     tokenizer: Tokenizer
     tokenizer_folder: Path
 
-    @property
-    def digest(self) -> str:
-        """Identifies corpus, tokenizer and passages."""
-        return self.passages.digest
-
 
 def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) -> PreparedText:
     """Read the corpus, train or load the tokenizer and cut passages into a folder, but for what is there already."""
@@ -199,7 +194,10 @@ class TextEngine(Engine):
         for part in batch:
             loss = self.part_loss(part)
             if training:
-                self._add_gradients(loss)
+                found = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
+                for sum_so_far, gradient in zip(self._gradients.values(), found, strict=True):
+                    if gradient is not None:
+                        sum_so_far += gradient
             total += float(loss.detach())
         return torch.tensor([total], dtype=torch.float64)
 
@@ -221,12 +219,6 @@ class TextEngine(Engine):
                 "topics": self.measure(self.encoder) if self.measure and step in self._measured else None,
             }
         ]
-
-    def _add_gradients(self, loss: Float[Tensor, ""]) -> None:
-        found = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
-        for total, part in zip(self._gradients.values(), found, strict=True):
-            if part is not None:
-                total += part
 
     def _packed(self, passages: MaskedDocuments) -> list[PackedBatch]:
         specials, training = self.text.specials, self.training
