@@ -111,18 +111,13 @@ def _least_loss() -> float:
     return population_loss(finite_optimum(documents, bias=bias), documents, bias)
 
 
-def _loss(embedding: Float[np.ndarray, "dimension token"]) -> float:
-    return embedding_loss(embedding, infinite_documents(), theorem1_bias(T, V, MASKING))
-
-
 def _excess(embedding: Float[np.ndarray, "dimension token"]) -> float:
-    return _loss(embedding) - _least_loss()
+    return embedding_loss(embedding, infinite_documents(), theorem1_bias(T, V, MASKING)) - _least_loss()
 
 
 def _family_excess(results: Results) -> Measurement:
     """The largest excess loss of embeddings W^E that Theorem 1 calls optimal, over the minimum over all E."""
-    least = _least_loss()
-    return exact(max(abs(_loss(each) - least) for each in _family()), minimum=least)
+    return exact(max(abs(_excess(each)) for each in _family()), minimum=_least_loss())
 
 
 def _family() -> list[Float[np.ndarray, "dimension token"]]:

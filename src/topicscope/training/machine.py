@@ -151,7 +151,8 @@ def passage_bytes(settings: TextSettings, vocabulary: int) -> float:
 
 def step_bytes(settings: TextSettings, vocabulary: int) -> float:
     """About how many bytes a step keeps at its height: weights, and the passages that are computed at once."""
-    return weight_bytes(settings, vocabulary) + _at_once(settings) * passage_bytes(settings, vocabulary)
+    at_once = math.ceil(settings.training.batch / settings.training.accumulate)
+    return weight_bytes(settings, vocabulary) + at_once * passage_bytes(settings, vocabulary)
 
 
 def check_memory(settings: TextSettings, vocabulary: int, available: int | None = None) -> None:
@@ -192,10 +193,6 @@ def _narrower(settings: TextSettings, vocabulary: int, limit: float) -> str:
         f"no model.width is small enough, so lower the vocabulary ({vocabulary:,} tokens), model.feed_forward = "
         f"{model.feed_forward} or data.length = {settings.data.length}"
     )
-
-
-def _at_once(settings: TextSettings) -> int:
-    return math.ceil(settings.training.batch / settings.training.accumulate)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from topicscope.text.tokenizers import (
     PADDING,
     Tokenizer,
     load_tokenizer,
+    model_source,
     save_tokenizer,
     train_wordpiece,
 )
@@ -112,7 +113,13 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report
     part = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(part, ignore_errors=True)
     if data.tokenizer:
-        _copy_tokenizer(data.tokenizer, part)
+        from transformers import AutoTokenizer
+
+        # An existing one is kept with the run, so that the folder is complete. Loaded once for its checks and
+        # one-sentence errors.
+        load_tokenizer(data.tokenizer)
+        source = model_source(data.tokenizer)
+        AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(str(part))
     else:
         logger.info("training a tokenizer of %d tokens.", data.vocabulary)
 
@@ -123,17 +130,6 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report
         engine = train_wordpiece(texts, data.vocabulary, lowercase=data.lowercase)
         save_tokenizer(engine, part, longest=data.length + 2)
     part.rename(folder)
-
-
-def _copy_tokenizer(name: str, folder: Path) -> None:
-    """An existing tokenizer, kept with the run so that the folder is complete."""
-    from transformers import AutoTokenizer
-
-    from topicscope.text.tokenizers import model_source
-
-    # Loaded once for its checks and one-sentence errors.
-    load_tokenizer(name)
-    AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=False).save_pretrained(str(folder))
 
 
 def _kept(corpus: Corpus) -> Corpus:
