@@ -82,7 +82,7 @@ def _embedded(width: int) -> Model:
 
 
 def _documents(settings: Settings) -> MaskedDocuments:
-    return BatchStream(settings, TopicModel.from_settings(settings.data)).batch(0)
+    return BatchStream(settings, TopicModel.from_settings(settings.data)).chunk(0).span(0, settings.training.batch)
 
 
 def repeated(documents: MaskedDocuments, times: int) -> MaskedDocuments:
@@ -167,7 +167,7 @@ def _sized(engine: Engine, words: int, model: Model) -> Settings:
 def _gain(name: str, settings: Settings, turns: int) -> ThreadGain:
     topic_model = TopicModel.from_settings(settings.data)
     trained = Ours(settings)
-    batch = trained.prepare([BatchStream(settings, topic_model).batch(0)], 1)[0]
+    batch = trained.prepare([BatchStream(settings, topic_model).chunk(0).span(0, settings.training.batch)], 1)[0]
     one, several = [], []
     # The first turn warms up and is not counted.
     for _ in range(turns + 1):

@@ -87,7 +87,7 @@ def compare(model: Encoder, text: Text, rounds: int) -> tuple[float, float, floa
     speeds: tuple[list[float], list[float]] = ([], [])
     apart = 0.0
     for number in range(rounds + 1):
-        passages, losses = engine.streams[0].batch(number), []
+        passages, losses = engine.streams[0].chunk(number), []
         for which, step in enumerate((lambda each: our_step(trainer, each), theirs.step)):
             began = time.process_time()
             losses.append(step(passages))

@@ -13,7 +13,7 @@ from support.helpers import start_program
 from topicscope.cli import main
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Reproduction
-from topicscope.paper.claim import PRESETS, Measured, above, over_seeds, row
+from topicscope.paper.claim import PRESETS, above, over_seeds, row
 from topicscope.paper.registry import registry
 
 
@@ -72,8 +72,8 @@ def test_verdicts_are_shown_before_and_after_correction(
         first, second, third = (replace(claim, source="Figure 9", kind="paper", rule=above(0)) for claim in claims)
         wide, narrow = over_seeds((0.2, 1.0, 1.2, 0.6, 0.1)), over_seeds((1.0, 1.0, 1.01))
         rows = [
-            row(first, Measured(wide, 0.0), "undecided"),
-            row(second, Measured(narrow, 0.0), "holds"),
+            row(first, wide, "undecided"),
+            row(second, narrow, "holds"),
             row(third, None, "not run"),
         ]
         return Reproduction(rows, [])

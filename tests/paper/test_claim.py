@@ -12,7 +12,6 @@ from topicscope.paper.claim import (
     Before,
     Claim,
     Diagnosis,
-    Measured,
     Measurement,
     Rule,
     Verdict,
@@ -21,6 +20,7 @@ from topicscope.paper.claim import (
     corrected_verdicts,
     exact,
     interval_given,
+    measured,
     near,
     over_seeds,
     proportion,
@@ -119,7 +119,8 @@ def test_correction_turns_a_narrow_verdict_among_many_to_undecided_and_leaves_ex
 
 
 def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
-    found = row(claim(), Measured(over_seeds((1.0, 1.1, 0.9), raw=0.5), 1.23456), "holds", seeds=3)
+    measured = replace(over_seeds((1.0, 1.1, 0.9), raw=0.5), seconds=1.23456)
+    found = row(claim(), measured, "holds", seeds=3)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["id"] == "figure2/squared-adam/contrast"
     assert (found["verdict"], found["verdict_corrected"], found["seeds"]) == ("holds", "holds", 3)
@@ -131,13 +132,13 @@ def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
 
 def test_a_row_counts_the_seeds_that_its_number_is_taken_over() -> None:
     kinds = [over_seeds((1.0, 1.1, 0.9)), proportion((True, False)), exact(2.0), interval_given(1.4, 1.3, 1.6)]
-    assert [row(claim(), Measured(each, 0.0), "holds", seeds=20)["seeds"] for each in kinds] == [3, 2, 20, 0]
-    assert row(claim(needs=False), Measured(kinds[0], 0.0), "holds", seeds=20)["seeds"] == 0
+    assert [row(claim(), each, "holds", seeds=20)["seeds"] for each in kinds] == [3, 2, 20, 0]
+    assert row(claim(needs=False), kinds[0], "holds", seeds=20)["seeds"] == 0
 
 
 @pytest.mark.parametrize("measurement", [exact(2.0), over_seeds((2.0,)), over_seeds((np.nan, 1.0)), None])
 def test_low_and_high_are_null_where_there_is_no_interval(measurement: Measurement | None) -> None:
-    found = row(claim(), Measured(measurement, 0.0) if measurement else None, "undecided")
+    found = row(claim(), measurement if measurement else None, "undecided")
     assert found["low"] is None
     assert found["high"] is None
     assert json.dumps(found, allow_nan=False)
@@ -189,12 +190,12 @@ def test_claims_are_chosen_by_id_beginning_or_source() -> None:
 )
 def test_a_given_interval_decides_together_with_its_test(measurement: Measurement, expected: Verdict) -> None:
     assert verdict(above(1.0), measurement) == expected
-    assert json.dumps(row(claim(), Measured(measurement, 0.0), expected), allow_nan=False)
+    assert json.dumps(row(claim(), measurement, expected), allow_nan=False)
 
 
 def test_a_given_interval_is_shown_and_corrected_for_the_number_of_claims() -> None:
     narrow = interval_given(1.4, 1.01, 1.6, p=0.04, null=1.0, words=12)
-    found = row(claim(), Measured(narrow, 0.0), "holds", seeds=5)
+    found = row(claim(), narrow, "holds", seeds=5)
     assert (found["measured"], found["low"], found["high"], found["seeds"]) == (1.4, 1.01, 1.6, 0)
     assert found["details"] == {"words": 12.0}
     assert corrected_verdicts([("a", above(1), narrow)]) == ["holds"]
@@ -211,7 +212,7 @@ def test_a_claim_that_cannot_be_run_says_why() -> None:
 
 def test_what_fails_or_is_undecided_has_a_diagnosis_and_what_holds_has_none() -> None:
     known = Diagnosis("wording", "The word is loose.", holds="at another rate", see=("figure2/other",))
-    failing, holding = Measured(over_seeds((-1.0, -1.1, -0.9)), 0.0), Measured(over_seeds((1.0, 1.1, 0.9)), 0.0)
+    failing, holding = over_seeds((-1.0, -1.1, -0.9)), over_seeds((1.0, 1.1, 0.9))
     said = row(replace(claim(), diagnosis=known), failing, "fails")["diagnosis"]
     assert said == {
         "cause": "wording",
@@ -221,7 +222,7 @@ def test_what_fails_or_is_undecided_has_a_diagnosis_and_what_holds_has_none() ->
     }
     assert row(replace(claim(), diagnosis=known), holding, "holds")["diagnosis"] is None
     assert row(claim(), failing, "fails")["diagnosis"]["cause"] == "unknown"
-    open_question = row(claim(), Measured(over_seeds((-1.0, 2.0, 1.0)), 0.0), "undecided")["diagnosis"]
+    open_question = row(claim(), over_seeds((-1.0, 2.0, 1.0)), "undecided")["diagnosis"]
     assert open_question["cause"] == "power"
 
 
@@ -244,13 +245,13 @@ def test_a_changed_rule_shows_the_verdict_of_before() -> None:
     old = Before("more than 2", rule=above(2.0), measure=lambda results: over_seeds(2 * np.array(results["runs"])))
     results = {"runs": (0.5, 0.6, 0.7)}
     mine = replace(claim(), measure=lambda results: over_seeds(results["runs"]), before=old)
-    found = row(mine, Measured.of(mine, results), "holds")
+    found = row(mine, measured(mine, results), "holds")
     assert (found["verdict"], found["verdict_before"], found["asked_before"]) == ("holds", "fails", "more than 2")
-    assert Measured.restore(Measured.of(mine, results).dump()).before == "fails"
+    assert Measurement.restore(measured(mine, results).dump()).verdict_before == "fails"
     unchanged = replace(mine, before=None)
-    assert row(unchanged, Measured.of(unchanged, results), "holds")["verdict_before"] is None
+    assert row(unchanged, measured(unchanged, results), "holds")["verdict_before"] is None
     recorded = replace(mine, before=Before("other runs", verdict="undecided"))
-    assert row(recorded, Measured.of(recorded, results), "holds")["verdict_before"] == "undecided"
+    assert row(recorded, measured(recorded, results), "holds")["verdict_before"] == "undecided"
 
 
 def test_thresholds_that_were_chosen_are_moved_and_others_are_not() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from support.helpers import small_settings
 from topicscope.paper import experiment as experiment_module
-from topicscope.paper.claim import Measured, interval_given, need_item, over_seeds
+from topicscope.paper.claim import Measurement, interval_given, need_item, over_seeds
 from topicscope.paper.experiment import (
     ATTENTION_CLASSES,
     Experiment,
@@ -213,17 +213,17 @@ def test_a_result_is_named_by_settings_and_seeds_but_not_by_its_name() -> None:
 
 
 def test_a_measurement_keeps_runs_without_a_number() -> None:
-    measured = Measured(over_seeds((1.0, np.nan), other=np.float32(2.0), missing=np.nan), 3.0)
-    again = Measured.restore(measured.dump())
-    assert again.measurement.values[0] == 1.0
-    assert np.isnan(again.measurement.values[1])
-    assert again.measurement.details == {"other": 2.0, "missing": None}
-    assert (again.measurement.kind, again.seconds) == ("mean", 3.0)
+    found = over_seeds((1.0, np.nan), other=np.float32(2.0), missing=np.nan)
+    again = Measurement.restore(dataclasses.replace(found, seconds=3.0).dump())
+    assert again.values[0] == 1.0
+    assert np.isnan(again.values[1])
+    assert again.details == {"other": 2.0, "missing": pytest.approx(np.nan, nan_ok=True)}
+    assert (again.kind, again.seconds) == ("mean", 3.0)
 
 
 def test_a_measurement_keeps_an_interval_given_from_outside() -> None:
     for measurement in (interval_given(1.4, 1.3, 1.6, p=0.01, null=1.0, words=3.0), interval_given(1.4, 1.3, 1.6)):
-        again = Measured.restore(Measured(measurement, 3.0).dump()).measurement
+        again = Measurement.restore(measurement.dump())
         assert again.interval() == measurement.interval()
         assert again.p_value(1.0) == measurement.p_value(1.0)
         assert again.details == measurement.details

@@ -28,6 +28,9 @@ def fabricate(
     norms: dict[str, np.ndarray] | None = None,
     rotation: np.ndarray | None = None,
     gradients: dict[str, np.ndarray] | None = None,
+    attention_distance: dict[str, np.ndarray] | None = None,
+    modes: dict[str, np.ndarray] | None = None,
+    uniform_gain: np.ndarray | None = None,
 ) -> Trained:
     """A result with these matrices (W^V over tokens, W^E⊤), the same for all seeds but for noise."""
     generator = np.random.default_rng(0)
@@ -38,15 +41,21 @@ def fabricate(
         chosen = eye if matrix is None else matrix
         return chosen + noise * generator.normal(size=(SEEDS, *chosen.shape)) * (matrix is not None)
 
+    def tiled(curves: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        return {name: np.tile(each, (SEEDS, 1)) for name, each in (curves or {}).items()}
+
     trained = Trained(
         settings=experiment.settings,
         seeds=tuple(range(SEEDS)),
         weights={"embedding": spread(embedding), "value": spread(value)[:, None]},
         steps=STEPS,
         loss=np.ones((SEEDS, len(STEPS))),
-        norms={name: np.tile(each, (SEEDS, 1)) for name, each in (norms or {}).items()},
+        norms=tiled(norms),
         rotation=np.tile(np.full(len(STEPS), 1e-3) if rotation is None else rotation, (SEEDS, 1)),
         contrasts={},
+        attention_distance=tiled(attention_distance),
+        modes=tiled(modes),
+        uniform_gain=np.tile(np.full(len(STEPS), np.nan) if uniform_gain is None else uniform_gain, (SEEDS, 1)),
         held_out_loss=np.zeros(SEEDS) if held_out_loss is None else held_out_loss,
         attention=np.ones((SEEDS, len(ATTENTION_CLASSES))) if attention is None else attention,
         first_gradients=gradients or {},

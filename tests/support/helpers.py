@@ -16,6 +16,7 @@ from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes, initial_weights
 from topicscope.settings import Settings
 from topicscope.settings.toml import settings_from_table
+from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint
 
@@ -98,3 +99,11 @@ def final_weights(folder: Path) -> dict[str, torch.Tensor]:
     checkpoint = newest_checkpoint(folder)
     assert checkpoint is not None
     return checkpoint.weights
+
+
+def batch_of(stream: Any, step: int) -> MaskedDocuments:
+    """The masked documents of one step, of those that a stream draws at once."""
+    chunk, place = divmod(step, stream.steps)
+    size = stream.settings.training.batch
+    documents: MaskedDocuments = stream.chunk(chunk).span(place * size, (place + 1) * size)
+    return documents

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from support.helpers import small_settings
+from support.helpers import batch_of, small_settings
 from support.text_corpus import small_text, small_text_settings
 from topicscope.errors import InputError
 from topicscope.randomness import Purpose, generator
@@ -32,11 +32,11 @@ def test_a_steps_batch_does_not_depend_on_the_steps_before_it(fresh: bool) -> No
     settings = small_settings(data={"fresh": fresh})
     in_order = stream(settings)
     first = in_order.steps
-    batches = [in_order.batch(step) for step in range(2 * first + 8)]
+    batches = [batch_of(in_order, step) for step in range(2 * first + 8)]
     jumping = stream(settings)
     # Within what is drawn at once, and on both sides of its bounds.
     for step in (2 * first + 7, 3, first + 1, first, first - 1):
-        assert same(jumping.batch(step), batches[step])
+        assert same(batch_of(jumping, step), batches[step])
     assert not same(batches[0], batches[1])
 
 
@@ -51,8 +51,8 @@ def test_what_is_drawn_at_once_is_bounded(length: tuple[int, int], words: int, s
 
 def test_the_seed_decides_documents_and_masks() -> None:
     """The released code has a seed that nothing reads."""
-    assert same(stream(small_settings(seed=1)).batch(0), stream(small_settings(seed=1)).batch(0))
-    assert not same(stream(small_settings(seed=1)).batch(0), stream(small_settings(seed=2)).batch(0))
+    assert same(batch_of(stream(small_settings(seed=1)), 0), batch_of(stream(small_settings(seed=1)), 0))
+    assert not same(batch_of(stream(small_settings(seed=1)), 0), batch_of(stream(small_settings(seed=2)), 0))
 
 
 def uses(settings: Settings, epochs: int) -> dict[tuple[int, ...], list[tuple[bool, ...]]]:
@@ -60,7 +60,7 @@ def uses(settings: Settings, epochs: int) -> dict[tuple[int, ...], list[tuple[bo
     found: dict[tuple[int, ...], list[tuple[bool, ...]]] = {}
     batches = stream(settings)
     for step in range(epochs * settings.data.documents // settings.training.batch):
-        batch = batches.batch(step)
+        batch = batch_of(batches, step)
         for first, last in zip(batch.offsets[:-1], batch.offsets[1:], strict=True):
             found.setdefault(tuple(batch.words[first:last]), []).append(tuple(batch.masked[first:last]))
     return found
@@ -83,7 +83,7 @@ def test_random_words_are_never_mask() -> None:
     """The released code's random word can be a special token."""
     settings = small_settings(data={"fresh": True}, masking={"keep": 0.0, "random": 1.0})
     batches = stream(settings)
-    tokens = np.concatenate([batches.batch(step).tokens for step in range(50)])
+    tokens = np.concatenate([batch_of(batches, step).tokens for step in range(50)])
     assert set(np.unique(tokens).tolist()) == set(range(1, 7))
 
 
@@ -100,7 +100,7 @@ def test_validation_documents_are_not_those_trained_on() -> None:
 def test_masks_spare_special_tokens_and_random_words_are_words() -> None:
     settings = small_text_settings(masking={"mask": 0.5, "random": 0.5, "keep": 0.0})
     stream = PassageStream(settings, small_text(vocabulary=12))
-    seen = [stream.batch(step) for step in range(300)]
+    seen = [stream.chunk(step) for step in range(300)]
     masked = np.concatenate([each.masked for each in seen])
     tokens = np.concatenate([each.tokens for each in seen])
     words = np.concatenate([each.words for each in seen])
@@ -120,7 +120,7 @@ def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_els
 ) -> None:
     plain, settings = small_text(), small_text_settings(masking={"mask": 0.5})
     assert all(
-        np.array_equal(PassageStream(settings, plain).batch(step).masked, unrestricted(settings, plain, step).masked)
+        np.array_equal(PassageStream(settings, plain).chunk(step).masked, unrestricted(settings, plain, step).masked)
         for step in range(5)
     )
     # A third of the tokens unknown (4), and one passage altogether.
@@ -133,7 +133,7 @@ def test_special_tokens_in_the_text_are_never_masked_and_passages_of_nothing_els
     assert text.word_counts().tolist() == counted
     assert 7 not in {*stream.passages, *stream.held_out}
     assert 7 in {*PassageStream(settings, plain).passages, *PassageStream(settings, plain).held_out}
-    seen = [stream.batch(step) for step in range(40)]
+    seen = [stream.chunk(step) for step in range(40)]
     assert all(each.targets.min() >= 5 for each in seen)
     assert all(each.masked_counts.min() >= 1 for each in seen)
     # Unknown tokens are seen, and without the restriction would be targets.

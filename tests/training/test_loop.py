@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.helpers import ONE_HOT_UNIFORM, final_weights, run_files, small_settings
+from support.helpers import ONE_HOT_UNIFORM, batch_of, final_weights, run_files, small_settings
 from topicscope.errors import DivergedError, InputError
 from topicscope.files import checkpoint_path, checkpoint_steps
 from topicscope.settings import Settings
@@ -78,7 +78,7 @@ def test_frozen_parts_do_not_move(tmp_path: Path) -> None:
 def test_the_order_of_a_batch_does_not_change_its_loss() -> None:
     settings = small_settings(training={"precision": "float64"})
     engine = make_engine([settings], TopicModel.from_settings(settings.data))
-    batch = engine.streams[0].batch(0)
+    batch = batch_of(engine.streams[0], 0)
 
     def loss(documents: MaskedDocuments) -> float:
         return float(engine.losses(engine.prepare([documents])[0]).detach())
@@ -250,8 +250,8 @@ def test_an_ensemble_in_memory_is_that_of_the_folders(tmp_path: Path) -> None:
     runs = train_in_memory(list(ENSEMBLE.members().values()), topic_model)
     folders = list(train_ensemble(ENSEMBLE, tmp_path / "run").values())
     for run, folder in zip(runs, folders, strict=True):
-        assert run.settings() == folder.settings()
-        assert run.metrics() == folder.metrics()
+        assert run.settings == folder.settings()
+        assert run.rows == folder.metrics()
         assert list(run.snapshots()) == list(folder.snapshots())
         for step, snapshot in folder.snapshots().items():
             assert all((run.snapshots()[step][name] == matrix).all() for name, matrix in snapshot.items())
@@ -260,7 +260,7 @@ def test_an_ensemble_in_memory_is_that_of_the_folders(tmp_path: Path) -> None:
         assert kept is not None
         assert all((weights[name] == weight.numpy()).all() for name, weight in kept.weights.items())
     # The control: members are not each other.
-    assert runs[0].metrics() != runs[1].metrics()
+    assert runs[0].rows != runs[1].rows
 
 
 def test_a_member_in_memory_that_diverges_has_no_weights() -> None:
@@ -270,7 +270,7 @@ def test_a_member_in_memory_that_diverges_has_no_weights() -> None:
     good, bad = train_in_memory(list(members.values()), TopicModel.from_settings(settings.data))
     assert good.weights is not None
     assert bad.weights is None
-    assert len(good.metrics()) > len(bad.metrics()) > 0
+    assert len(good.rows) > len(bad.rows) > 0
 
 
 def test_seeds_given_twice_or_not_at_all_are_refused() -> None:
@@ -299,7 +299,7 @@ def test_divergence_stops_at_the_first_non_finite_loss_and_keeps_the_last_good_c
     assert checkpoint is not None
     assert checkpoint.step == kept
     trainer.restore([checkpoint])
-    batch = trainer.engine.prepare([trainer.engine.streams[0].batch(kept)])[0]
+    batch = trainer.engine.prepare([batch_of(trainer.engine.streams[0], kept)])[0]
     assert math.isfinite(float(trainer.engine.losses(batch).detach()))
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert all(math.isfinite(row["loss"]) for row in rows)

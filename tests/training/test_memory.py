@@ -126,7 +126,7 @@ def test_estimated_memory_is_about_what_a_step_keeps() -> None:
         saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
         return tensor
 
-    passages = engine.streams[0].batch(0)
+    passages = engine.streams[0].chunk(0)
     weights = sum(weight.untyped_storage().nbytes() for weight in engine.weights.values())
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         engine.part_loss(engine.prepare([passages])[0][0])

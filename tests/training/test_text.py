@@ -49,7 +49,7 @@ def test_a_run_records_norms_rotation_gradients_and_measures_on_one_time_axis(co
 def test_recorded_gradients_are_those_of_the_loss() -> None:
     settings = small_text_settings(model={"scale": 0.3, "attention_scale": 0.3})
     engine = TextEngine(settings, small_text())
-    [batch] = engine.prepare([engine.streams[0].batch(0)])
+    [batch] = engine.prepare([engine.streams[0].chunk(0)])
     gradients = {name: gradient[0].clone() for name, gradient in engine.gradients(engine.losses(batch)).items()}
     engine.encoder.double()
     draw, step = torch.Generator().manual_seed(0), 1e-5
@@ -84,7 +84,7 @@ def test_a_step_in_parts_trains_like_the_whole() -> None:
         engine = TextEngine(small_text_settings(training=changes), small_text())
         trainer = Trainer(engine)
         for step in range(3):
-            loss = engine.losses(engine.prepare([engine.streams[0].batch(step)])[0])
+            loss = engine.losses(engine.prepare([engine.streams[0].chunk(step)])[0])
             trainer.update(loss)
             trainer.step += 1
         losses.append(float(loss))

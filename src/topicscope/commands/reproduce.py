@@ -31,12 +31,13 @@ from topicscope.paper.claim import (
     PRESETS,
     Claim,
     Drawing,
-    Measured,
+    Measurement,
     Need,
     NeedItem,
     Preset,
     Seeds,
     corrected_verdicts,
+    measured,
     need_item,
     row,
 )
@@ -255,7 +256,7 @@ class _Reproducing:
         # What was measured before is taken up, claims that are not asked for now included.
         before = everything.claims if (out / "work" / "claims").is_dir() else ()
         kept = {claim.id: scale.read_result(self._path(claim)) for claim in before if not claim.unavailable}
-        self.measured = {name: Measured.restore(content) for name, content in kept.items() if content is not None}
+        self.measured = {name: Measurement.restore(content) for name, content in kept.items() if content is not None}
         cheapest_first = sorted(selected, key=lambda claim: claim.cost)
         self.pending = [claim for claim in cheapest_first if claim.id not in self.measured and not claim.unavailable]
         known = [claim for claim in cheapest_first if claim not in self.pending]
@@ -309,13 +310,12 @@ class _Reproducing:
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
         """Rows of what is known of these claims; corrected for all that is measured in the folder."""
         measured = [claim for claim in self.everything.claims if claim.id in self.measured]
-        pairs = [(claim.source, claim.rule, self.measured[claim.id].measurement) for claim in measured]
+        pairs = [(claim.source, claim.rule, self.measured[claim.id]) for claim in measured]
         corrected = dict(zip([claim.id for claim in measured], corrected_verdicts(pairs), strict=True))
         rows = []
         for claim in claims:
             if found := self.measured.get(claim.id):
-                verdict, count = corrected[claim.id], len(self.seeds)
-                rows.append(row(claim, found, verdict, seeds=count))
+                rows.append(row(claim, found, corrected[claim.id], seeds=len(self.seeds)))
             elif claim.unavailable and claim in self.selected:
                 rows.append(row(claim, None, "not run"))
         return rows
@@ -329,7 +329,7 @@ class _Reproducing:
         try:
             for claim in [claim for claim in self.pending if self._ready(claim)]:
                 results = {need.name: self.results[need.name] for need in claim.needs}
-                self.measured[claim.id] = Measured.of(claim, results)
+                self.measured[claim.id] = measured(claim, results)
                 scale.write_result(self._path(claim), self.measured[claim.id].dump())
                 self.pending.remove(claim)
                 done = len(self.selected) - len(self.pending)
@@ -464,7 +464,9 @@ def main(words: list[str]) -> int:
 
 def _print_line(progress: Progress) -> None:
     row = progress.row
-    left = "" if progress.seconds_left is None else f"   {_duration(progress.seconds_left)} left"
+    left = ""
+    if (seconds := progress.seconds_left) is not None:
+        left = f"   {seconds / 60:.0f} min left" if seconds >= 90 else f"   {seconds:.0f} s left"
     line = Text(f"{progress.done:>4}/{progress.total}  ")
     line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
     line.append(f"{row['id']:<44} {claim_text(row)}{left}")
@@ -477,7 +479,11 @@ def _print_table(rows: list[Row]) -> None:
     for name in ("verdict", "measured [95 % interval]", "expected"):
         table.add_column(name, no_wrap=True)
     for each in rows:
-        table.add_row(_name(each), _verdict(each), claim_text(each), _shown(each))
+        # With a star if correcting for the number of claims leaves it undecided.
+        star = "" if each["verdict_corrected"] == each["verdict"] else "*"
+        verdict = Text(each["verdict"] + star, style=COLOURS[each["verdict"]])
+        expected = each["rule"] if isinstance(each["expected"], str) else f"{each['expected']:.5g}"
+        table.add_row(_name(each), verdict, claim_text(each), expected)
     console().print(table)
     console().print("\n".join(_summary(rows)), highlight=False)
 
@@ -545,18 +551,3 @@ def _print_list(claims: list[Row]) -> None:
 def _name(row: Row) -> str:
     """A claim's id, and whose it is unless it is the paper's own."""
     return row["id"] if row["kind"] == "paper" else f"{row['id']} ({row['kind']})"
-
-
-def _verdict(row: Row) -> Text:
-    """The verdict, with a star if correcting for the number of claims leaves it undecided."""
-    star = "" if row["verdict_corrected"] == row["verdict"] else "*"
-    return Text(row["verdict"] + star, style=COLOURS[row["verdict"]])
-
-
-def _shown(row: Row) -> str:
-    """What is expected: a number, or the rule."""
-    return row["rule"] if isinstance(row["expected"], str) else f"{row['expected']:.5g}"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -7,7 +7,6 @@ A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings
         return (
             Claim(
                 id="figure2/squared-adam/contrast",
-                source="Figure 2",
                 statement="W^V trained with squared loss and Adam is larger within topics than between them.",
                 rule=above(0),
                 needs=(SQUARED_ADAM,),
@@ -26,9 +25,10 @@ with the members of ``Need``; nothing else has to know of it.
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -160,20 +160,6 @@ class Before:
 
 
 @dataclass(frozen=True)
-class Given:
-    """An interval that was computed elsewhere (a bootstrap, say), and a test's p-value (a permutation, say)."""
-
-    low: float
-    high: float
-    """Ends of the 95 % interval."""
-
-    p: float = np.nan
-    """Two-sided p-value of the hypothesis that the number is ``null``; NaN if there was no test."""
-
-    null: float = np.nan
-
-
-@dataclass(frozen=True)
 class Measurement:
     """A number and what its uncertainty comes from.
 
@@ -188,13 +174,36 @@ class Measurement:
     details: Mapping[str, Detail] = field(default_factory=dict)
     """Numbers shown beside it, on which no verdict rests."""
 
-    given: Given | None = None
+    low: float = np.nan
+    high: float = np.nan
+    """Ends of a given 95 % interval, which was computed elsewhere (a bootstrap, say)."""
+
+    p: float = np.nan
+    """Two-sided p-value of the hypothesis that the number is ``null`` (of a permutation, say); NaN without a test."""
+
+    null: float = np.nan
+
+    seconds: float = 0.0
+    """What measuring took, with the work that it needed."""
+
+    verdict_before: Verdict | None = None
+    """The verdict by the rule of before, where the claim has one."""
 
     @property
     def finite(self) -> bool:
         """Whether all runs gave a number, and a given interval has ends."""
-        ends = (self.given.low, self.given.high) if self.given else ()
+        ends = (self.low, self.high) if self.kind == "given" else ()
         return bool(np.isfinite(self.values).all() and not np.isnan(ends).any())
+
+    def dump(self) -> bytes:
+        """As JSON, with NaN for a run without a number."""
+        return json.dumps(asdict(self), ensure_ascii=False, default=float).encode()
+
+    @classmethod
+    def restore(cls, content: bytes) -> "Measurement":
+        """What ``dump`` wrote."""
+        fields = json.loads(content)
+        return cls(**fields | {"values": tuple(fields["values"])})
 
     @property
     def value(self) -> float:
@@ -205,9 +214,9 @@ class Measurement:
         """The number with its confidence interval, of no width if exact."""
         if self.kind == "exact":
             return Interval(self.value, self.value, self.value)
-        if self.given:
+        if self.kind == "given":
             assert confidence == CONFIDENCE, "a given interval has the confidence that it was computed with"
-            return Interval(self.value, self.given.low, self.given.high)
+            return Interval(self.value, self.low, self.high)
         if self.kind == "proportion":
             return proportion_interval(round(sum(self.values)), len(self.values), confidence)
         return student_interval(np.array(self.values), confidence)
@@ -216,10 +225,10 @@ class Measurement:
         """How well the measurement agrees with a true number exactly at the threshold."""
         if self.kind == "exact":
             return float(self.value == threshold)
-        if self.given:
+        if self.kind == "given":
             p = interval_p(self.interval(), float(threshold))
             # Where a test was made of this very threshold, both it and the interval must speak against it.
-            return max(p, self.given.p) if threshold == self.given.null else p
+            return max(p, self.p) if threshold == self.null else p
         if self.kind == "proportion":
             return proportion_p(round(sum(self.values)), len(self.values), float(threshold))
         return student_p(np.array(self.values), float(threshold))
@@ -254,8 +263,8 @@ def interval_given(
     An interval that leaves its own value out (a skewed bootstrap may) is widened to take it in.
     """
     low, high = float(np.minimum(low, value)), float(np.maximum(high, value))
-    given = Given(low, high) if p is None else Given(low, high, float(p), float(null))
-    return Measurement((float(value),), "given", details, given)
+    found = Measurement((float(value),), "given", details, low, high)
+    return found if p is None else replace(found, p=float(p), null=float(null))
 
 
 @runtime_checkable
@@ -291,9 +300,6 @@ class Claim:
     id: str
     """Unique, small letters with slashes, beginning with what it is about: "figure2/squared-adam/same-topic"."""
 
-    source: str
-    """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"."""
-
     statement: str
     """One sentence that the measured number can show to be wrong."""
 
@@ -303,6 +309,9 @@ class Claim:
     """From the results of ``needs``, by name, to the number; an exact claim takes none."""
 
     needs: tuple[Need, ...] = ()
+
+    source: str = ""
+    """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"; what the id begins with if not given."""
 
     expected: float | int | str | None = None
     """What the number should be, or the condition on it in words; that of the rule ("> 0") if none is given."""
@@ -321,6 +330,12 @@ class Claim:
 
     unavailable: str = ""
     """Why it cannot be run here (a model that is not on this machine), in one sentence; it is then ``not run``."""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            words = {"section": "§", "d": "D."}
+            kind, number = re.fullmatch(r"([a-z]+)([0-9.]+)/.*", self.id).groups()  # type: ignore[union-attr]
+            object.__setattr__(self, "source", words.get(kind, f"{kind.capitalize()} ") + number)
 
     @property
     def cost(self) -> float:
@@ -380,19 +395,23 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
     return "holds" if rule.low < measurement.value < rule.high else "fails"
 
 
-def row(claim: Claim, found: "Measured | None", corrected: Verdict, *, seeds: int = 0) -> dict[str, Any]:
-    """One row of claims.json; ``found`` is None for a claim that was not run.
+def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seeds: int = 0) -> dict[str, Any]:
+    """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
     ``seeds`` is how many runs were asked for, and stands for an exact number; a mean or a proportion knows its own,
     which may be fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
     number is exact, and where a single seed leaves it without an interval.
     """
-    measurement = found.measurement if found else None
-    known = measurement if measurement is not None and measurement.finite else None
-    interval = known.interval() if known else None
-    bounded = interval is not None and known is not None and known.kind != "exact"
-    bounded = bounded and interval is not None and bool(np.isfinite([interval.low, interval.high]).all())
-    details = plain_details(measurement.details) if measurement else {}
+    interval = measurement.interval() if measurement and measurement.finite else None
+    bounded = interval if interval and measurement and measurement.kind != "exact" else None
+    if bounded and not np.isfinite([bounded.low, bounded.high]).all():
+        bounded = None
+    over = {"given": 0, "exact": seeds}.get(measurement.kind, len(measurement.values)) if measurement else 0
+    # As JSON has them: no NumPy numbers, and null for what is not finite.
+    details = {
+        name: value if value is None or isinstance(value, str) else float(value) if np.isfinite(value) else None
+        for name, value in (measurement.details if measurement else {}).items()
+    }
     decided = verdict(claim.rule, measurement) if measurement else "not run"
     return {
         "id": claim.id,
@@ -401,18 +420,18 @@ def row(claim: Claim, found: "Measured | None", corrected: Verdict, *, seeds: in
         "statement": claim.statement,
         "expected": rule_text(claim.rule) if claim.expected is None else claim.expected,
         "measured": interval.value if interval else None,
-        "low": interval.low if interval and bounded else None,
-        "high": interval.high if interval and bounded else None,
+        "low": bounded.low if bounded else None,
+        "high": bounded.high if bounded else None,
         "unit": claim.unit,
         "verdict": decided,
         "verdict_corrected": corrected if measurement else "not run",
-        "verdict_before": found.before if found else None,
+        "verdict_before": measurement.verdict_before if measurement else None,
         "asked_before": claim.before.asked if claim.before else None,
         "diagnosis": diagnosis(claim, decided, measurement),
         "sensitivity": sensitivity(claim.rule, measurement) if measurement else None,
         "rule": rule_text(claim.rule),
-        "seeds": _seeds(measurement, seeds) if measurement and claim.needs else 0,
-        "seconds": round(found.seconds, 3) if found else 0.0,
+        "seeds": over if claim.needs else 0,
+        "seconds": round(measurement.seconds, 3) if measurement else 0.0,
         "figure": claim.figure,
         "details": details,
     }
@@ -455,10 +474,6 @@ def sensitivity(rule: Rule, measurement: Measurement) -> dict[str, Verdict] | No
     return {name: verdict(rule.scaled(factor), measurement) for name, factor in SENSITIVITY.items()}
 
 
-def _seeds(measurement: Measurement, asked: int) -> int:
-    return {"given": 0, "exact": asked}.get(measurement.kind, len(measurement.values))
-
-
 def rule_text(rule: Rule) -> str:
     """The rule as one reads it."""
     if np.isinf(rule.low):
@@ -472,15 +487,15 @@ def rule_text(rule: Rule) -> str:
     return f"between {rule.low:.{digits}g} and {rule.high:.{digits}g}"
 
 
-def plain_details(details: Mapping[str, Detail]) -> dict[str, float | str | None]:
-    """Details as JSON has them: no NumPy numbers, and null for what is not finite."""
-    return {name: _plain(value) for name, value in details.items()}
-
-
-def _plain(value: Detail) -> float | str | None:
-    if isinstance(value, str) or value is None:
-        return value
-    return float(value) if np.isfinite(value) else None
+def measured(claim: Claim, results: Results) -> Measurement:
+    """Measure a claim, by its rule of before too if it has one, and how long that takes with the work that it needs."""
+    began = time.perf_counter()
+    found, old = claim.measure(results), claim.before
+    before = old.verdict if old else None
+    if old and old.rule and old.measure:
+        before = verdict(old.rule, old.measure(results))
+    seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
+    return replace(found, seconds=seconds, verdict_before=before)
 
 
 def claim_on(need: Need, measure: Callable[[Any], Measurement], **claim: Any) -> Claim:
@@ -496,52 +511,6 @@ def zero(**claim: Any) -> Claim:
 def equal(value: Number, tolerance: float = ROUNDING, **claim: Any) -> Claim:
     """A claim that an exact number is this one."""
     return Claim(expected=float(value), rule=near(value, tolerance), **claim)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A claim's measurement, and the seconds that it took with the work that it needs."""
-
-    measurement: Measurement
-    seconds: float
-    before: Verdict | None = None
-    """The verdict by the rule of before, where the claim has one."""
-
-    @classmethod
-    def of(cls, claim: Claim, results: Results) -> "Measured":
-        """Measure a claim."""
-        began = time.perf_counter()
-        measurement, before = claim.measure(results), None
-        if claim.before:
-            old = claim.before
-            before = verdict(old.rule, old.measure(results)) if old.rule and old.measure else old.verdict
-        spent = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
-        return cls(measurement, spent, before)
-
-    def dump(self) -> bytes:
-        """As JSON; a run without a number is null."""
-        found = self.measurement
-        content = {
-            "values": [_plain(value) for value in found.values],
-            "kind": found.kind,
-            "given": plain_details(asdict(found.given)) if found.given else None,
-            "details": plain_details(found.details),
-            "seconds": self.seconds,
-            "before": self.before,
-        }
-        return json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
-
-    @classmethod
-    def restore(cls, content: bytes) -> "Measured":
-        """What ``dump`` wrote."""
-        found = json.loads(content)
-        values = tuple(_number(value) for value in found["values"])
-        given = Given(**{name: _number(value) for name, value in found["given"].items()}) if found["given"] else None
-        return cls(Measurement(values, found["kind"], found["details"], given), found["seconds"], found["before"])
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else float(value)
 
 
 def need_item(need: Need, seeds: Seeds) -> NeedItem:

@@ -109,31 +109,32 @@ class Experiment:
             gradients = gradient_norms(at_start, documents.span(0, GRADIENT_DOCUMENTS))
             losses = mean_losses(at_end, documents, CHUNK)
             attention = attention_averages(at_end, documents.span(0, ATTENTION_DOCUMENTS))
-        rows = [member.metrics() for member in members]
+        rows = [member.rows for member in members]
+        steps = np.array([row["step"] for row in max(rows, key=len)], dtype=np.int64)
         return dump_arrays(
             {
                 "seeds": seeds,
                 "weights": {name: np.stack([weights[name] for weights in final]) for name in diverged},
-                "steps": np.array([row["step"] for row in max(rows, key=len)], dtype=np.int64),
-                "loss": _column(rows, lambda row: row["loss"]),
+                "steps": steps,
+                "loss": column(rows, steps, lambda row: row["loss"]),
                 "norms": {
-                    name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
+                    name: column(rows, steps, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
                     for name in diverged
                 },
-                "rotation": _column(rows, lambda row: row["rotation"][0] if row["rotation"] else None),
+                "rotation": column(rows, steps, lambda row: row["rotation"][0] if row["rotation"] else None),
                 "attention_distance": {
-                    name: _column(rows, lambda row, name=name: row.get("attention", {}).get(name))  # type: ignore[misc]
+                    name: column(rows, steps, lambda row, name=name: row.get("attention", {}).get(name))  # type: ignore[misc]
                     for name in ("words", "mask")
                 },
                 "modes": {
-                    f"{part}-{mode}": _column(rows, lambda row, at=(part, mode): _mode(row, *at))  # type: ignore[misc]
+                    f"{part}-{mode}": column(rows, steps, lambda row, at=(part, mode): _mode(row, *at))  # type: ignore[misc]
                     for part in ("key", "query")
                     for mode in ("mask", "topics")
                 },
-                "uniform_gain": _column(rows, lambda row: row.get("uniform_gain")),
+                "uniform_gain": column(rows, steps, lambda row: row.get("uniform_gain")),
                 "contrasts": {
-                    "value": _column(rows, lambda row: row["contrast"]["value"][0]),
-                    "embedding": _column(rows, lambda row: row["contrast"]["embedding"]),
+                    "value": column(rows, steps, lambda row: row["contrast"]["value"][0]),
+                    "embedding": column(rows, steps, lambda row: row["contrast"]["embedding"]),
                 },
                 "held_out_loss": losses,
                 "attention": np.array([[each[name] for name in ATTENTION_CLASSES] for each in attention]),
@@ -261,13 +262,16 @@ def load_arrays(content: bytes) -> dict[str, Any]:
     return fields
 
 
-def _column(members: Sequence[Sequence[Row]], pick: Callable[[Row], Any]) -> Float[np.ndarray, "seed row"]:
-    """One quantity of every row of all members; NaN where there is none, and from where a member diverged."""
-    column = np.full((len(members), max(map(len, members))), np.nan)
+def column(
+    members: Sequence[Sequence[Row]], steps: Int[np.ndarray, " row"], pick: Callable[[Row], Any], *shape: int
+) -> Float[np.ndarray, "seed row *shape"]:
+    """One quantity of every row of all members, by step; NaN where there is none, as from where a member diverged."""
+    found = np.full((len(members), len(steps), *shape), np.nan)
     for place, rows in enumerate(members):
-        found = [pick(row) for row in rows]
-        column[place, : len(rows)] = [np.nan if value is None else float(value) for value in found]
-    return column
+        for row in rows:
+            picked = pick(row)
+            found[place, np.searchsorted(steps, row["step"])] = np.nan if picked is None else picked
+    return found
 
 
 def _mode(row: Row, part: str, mode: str) -> float | None:
@@ -281,14 +285,14 @@ def _film(experiment: Experiment, members: "Sequence[MemoryRun]") -> Mapping[str
     diverged = any(member.weights is None for member in members)
     if diverged or experiment.topic_words or not experiment.settings.training.snapshots:
         return {}
-    settings, topic_model = members[0].settings(), experiment.topic_model
+    settings, topic_model = members[0].settings, experiment.topic_model
     theory, said = reference_matrices(settings, topic_model)
     levels = {**reference_losses(settings, topic_model), "matrices": said}
     views = [
         run_view(
             experiment.name,
-            to_table(member.settings()),
-            member.metrics(),
+            to_table(member.settings),
+            member.rows,
             member.snapshots(),
             levels=levels,
             theory=theory,

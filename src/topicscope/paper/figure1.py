@@ -16,8 +16,7 @@ from topicscope.paper.setups import (
     SETTLED,
     combination_id,
     combination_name,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.settings.training import Loss, Optimizer
 
@@ -32,10 +31,8 @@ MATRICES = {"embedding": "W^E⊤W^E", "value": "W^E⊤W^V W^E"}
 
 def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """All parts trained."""
-    return Experiment(
-        name=f"figure1/{combination_id(loss, optimizer)}",
-        settings=settings(ALL_PARTS, loss, optimizer, steps=steps_of(STEPS[optimizer], preset.full), snapshots=FRAMES),
-    )
+    name = f"figure1/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, ALL_PARTS, loss, optimizer, STEPS[optimizer], snapshots=FRAMES)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -87,7 +84,6 @@ def _combination(experiment: Experiment) -> list[Claim]:
             experiment,
             partial(contrast, which),
             id=f"{experiment.name}/{which}-contrast",
-            source="Figure 1",
             statement=f"With {words}, {matrix} is on average larger between words of one topic than of two.",
             rule=above(0.0),
             figure="figure1",
@@ -98,7 +94,6 @@ def _combination(experiment: Experiment) -> list[Claim]:
         experiment,
         visibility,
         id=f"{experiment.name}/blocks",
-        source="Figure 1",
         # A diagonal alone is in any W^E⊤W^E, untrained too: a claim that took it for the pattern could not fail.
         statement=f"With {words}, W^E⊤W^E shows blocks: same-topic entries stand out of the background by more than "
         "its deviation.",

@@ -15,8 +15,7 @@ from topicscope.paper.setups import (
     UNIFORM,
     combination_id,
     combination_name,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.settings.training import Loss, Optimizer
 
@@ -31,18 +30,14 @@ UNIFORM_STEPS: dict[Optimizer, int] = {"sgd": 1_000, "adam": SETTLED}
 
 def without_l2(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V under uniform attention, no L2."""
-    return Experiment(
-        name=f"figure10/no-l2/{combination_id(loss, optimizer)}",
-        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(UNIFORM_STEPS[optimizer], preset.full)),
-    )
+    name = f"figure10/no-l2/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, UNIFORM, loss, optimizer, UNIFORM_STEPS[optimizer])
 
 
 def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V, W^K and W^Q trained together, no L2."""
-    return Experiment(
-        name=f"figure10/joint/{combination_id(loss, optimizer)}",
-        settings=settings(ONE_HOT, loss, optimizer, steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
-    )
+    name = f"figure10/joint/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, ONE_HOT, loss, optimizer, STEPS, snapshots=FRAMES)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -50,11 +45,11 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     found = []
     for kind, words in ((without_l2, "without L2"), (joint, "together with W^K and W^Q")):
         for combination in COMBINATIONS:
-            claim = contrast_claim(kind(preset, *combination), "Figure 10", "figure10")
+            claim = contrast_claim(kind(preset, *combination), "figure10")
             name = combination_name(*combination)
             statement = f"W^V trained {words}, with {name}, is on average larger within topics than between them."
             found.append(replace(claim, statement=statement))
-            found.append(block_claim(kind(preset, *combination), "Figure 10", "figure10", f"{words}, with {name},"))
+            found.append(block_claim(kind(preset, *combination), "figure10", f"{words}, with {name},"))
     return tuple(found)
 
 

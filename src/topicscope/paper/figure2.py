@@ -19,8 +19,7 @@ from topicscope.paper.setups import (
     combination_id,
     combination_name,
     paper_moments,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Masking
@@ -51,10 +50,8 @@ CONVEX_OPTIMUM_DOCUMENTS = 10_000
 
 def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V under uniform attention with L2."""
-    return Experiment(
-        name=f"figure2/{combination_id(loss, optimizer)}",
-        settings=settings(UNIFORM, loss, optimizer, steps=steps_of(STEPS, preset.full), l2=MILD_L2, snapshots=FRAMES),
-    )
+    name = f"figure2/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, UNIFORM, loss, optimizer, STEPS, l2=MILD_L2, snapshots=FRAMES)
 
 
 @cache
@@ -74,20 +71,19 @@ def convex_optimum(ridge: float) -> CrossEntropyOptimum:
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """All four combinations."""
     chosen = {combination: experiment(preset, *combination) for combination in COMBINATIONS}
-    contrasts = [contrast_claim(each, "Figure 2", "figure2") for each in chosen.values()]
+    contrasts = [contrast_claim(each, "figure2") for each in chosen.values()]
     contrasts += [
-        block_claim(each, "Figure 2", "figure2", f"with {combination_name(*combination)}")
-        for combination, each in chosen.items()
+        block_claim(each, "figure2", f"with {combination_name(*combination)}") for combination, each in chosen.items()
     ]
     adam, sgd = chosen["squared", "adam"], chosen["squared", "sgd"]
     optimum = finite_optimum(paper_moments(), MILD_L2)
     return (
         *contrasts,
         *_class_claims(adam, optimum, "the ridge optimum for finite documents at the run's λ"),
-        excess_claim(adam, "Figure 2"),
+        excess_claim(adam),
         *_class_claims(sgd, trajectory(sgd), "the exact trajectory of gradient descent at this step"),
-        excess_claim(chosen["cross_entropy", "adam"], "Figure 2"),
-        excess_claim(chosen["cross_entropy", "sgd"], "Figure 2"),
+        excess_claim(chosen["cross_entropy", "adam"]),
+        excess_claim(chosen["cross_entropy", "sgd"]),
     )
 
 
@@ -104,7 +100,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     return (Drawing(name="figure2", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
 
 
-def contrast_claim(experiment: Experiment, source: str, figure: str) -> Claim:
+def contrast_claim(experiment: Experiment, figure: str) -> Claim:
     """Blocks in the sign of the contrast, columns centred as softmax sees them."""
     training = experiment.settings.training
     words = combination_name(training.loss, training.optimizer)
@@ -112,20 +108,18 @@ def contrast_claim(experiment: Experiment, source: str, figure: str) -> Claim:
         experiment,
         centred_contrast,
         id=f"{experiment.name}/contrast",
-        source=source,
         statement=f"W^V trained with {words} is on average larger within topics than between them.",
         rule=above(0.0),
         figure=figure,
     )
 
 
-def block_claim(experiment: Experiment, source: str, figure: str, words: str) -> Claim:
+def block_claim(experiment: Experiment, figure: str, words: str) -> Claim:
     """Blocks that an eye sees, beside the sign of the contrast."""
     return claim_on(
         experiment,
         block_visibility,
         id=f"{experiment.name}/blocks",
-        source=source,
         statement=f"W^V trained {words} shows blocks and not a diagonal alone: same-topic entries stand out of the "
         "background by more than its deviation.",
         unit="standard deviations of the background",
@@ -156,7 +150,7 @@ def centred_contrast(trained: Trained) -> Measurement:
     )
 
 
-def excess_claim(experiment: Experiment, source: str) -> Claim:
+def excess_claim(experiment: Experiment) -> Claim:
     """The objective against its optimum: what is left of the gain over the best constant prediction."""
     training = experiment.settings.training
     kind = "the exact optimum" if training.loss == "squared" else "the convex optimum of a large sample"
@@ -164,7 +158,6 @@ def excess_claim(experiment: Experiment, source: str) -> Claim:
         experiment,
         excess,
         id=f"{experiment.name}/excess-loss",
-        source=source,
         statement=f"{training.steps:,} steps with {combination_name(training.loss, training.optimizer)} take W^V to "
         f"its optimum: the objective is above {kind} by less than 10 % of the gain of that over W^V = 0.",
         unit="of the gain",
@@ -200,7 +193,6 @@ def _class_claims(experiment: Experiment, target: Float[np.ndarray, "token token
             experiment,
             partial(_class_average, name),
             id=f"{experiment.name}/{name.replace('_', '-')}",
-            source="Figure 2",
             statement=f"The {label} average of W^V trained with {combination_name(training.loss, training.optimizer)} "
             f"is that of {words}.",
             expected=round(_number(averages, name), 5),

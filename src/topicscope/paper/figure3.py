@@ -8,18 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, exact, interval_given
-from topicscope.paper.probe_experiment import (
-    FRACTIONS,
-    Probed,
-    Probing,
-    described,
-    models_of,
-    probe_claim,
-    probing,
-    slug,
-    untrained,
-    why_unavailable,
-)
+from topicscope.paper.probe_experiment import FRACTIONS, Probed, Probing, probe_claim, probings, why_unavailable
 from topicscope.probing.settings import PAPER_WORDS
 
 if TYPE_CHECKING:
@@ -28,28 +17,23 @@ if TYPE_CHECKING:
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """Of every trained model."""
-    return tuple(claim for need in _trained(preset) for claim in _word_claims(need))
+    return tuple(claim for need in probings(preset, trained=True) for claim in _word_claims(need))
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The figure, of all trained models that can be probed."""
-    needs = tuple(need for need in _trained(preset) if not why_unavailable(need.model))
+    needs = tuple(need for need in probings(preset, trained=True) if not why_unavailable(need.model))
     return (Drawing(name="figure3", needs=needs, draw=partial(_draw_words, needs)),) if needs else ()
-
-
-def _trained(preset: Preset) -> list[Probing]:
-    return [probing(model, preset) for model in models_of(preset) if not untrained(model)]
 
 
 def _word_claims(need: Probing) -> list[Claim]:
     """On its nine words, and on all words at two thresholds."""
-    model = described(need.model)
+    model = need.words
     return [
         probe_claim(
             need,
             _word_average,
-            id=f"figure3/{slug(need.model)}/average",
-            source="Figure 3",
+            id=f"figure3/{need.slug}/average",
             statement=f"In {model}, Figure 3's nine words have a larger average cosine (word-embedding matrix) within "
             "their three topics than between them.",
             rule=above(0),
@@ -59,8 +43,7 @@ def _word_claims(need: Probing) -> list[Claim]:
         probe_claim(
             need,
             _word_margin,
-            id=f"figure3/{slug(need.model)}/every-pair",
-            source="Figure 3",
+            id=f"figure3/{need.slug}/every-pair",
             statement=f"In {model}, every two of Figure 3's words of one topic have a larger cosine "
             "(word-embedding matrix) than any two of different topics.",
             rule=above(0),
@@ -70,8 +53,7 @@ def _word_claims(need: Probing) -> list[Claim]:
         probe_claim(
             need,
             _unambiguous,
-            id=f"figure3/{slug(need.model)}/unambiguous",
-            source="Figure 3",
+            id=f"figure3/{need.slug}/unambiguous",
             statement=f"In {model} on wiki-sample, the cosine ratio (embedding layer's output) of words that are "
             "likely under few topics (threshold 0.0005) is larger than that of more ambiguous words (0.002).",
             rule=above(1),

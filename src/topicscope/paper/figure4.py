@@ -186,7 +186,7 @@ def norm_stages_of(trained: Trained) -> list[NormStages]:
 
 
 def gain_at_take_off(trained: Trained) -> Measurement:
-    """G when attention takes off, for each seed; NaN, and so undecided, if a seed's never does."""
+    """What W^V has gained when attention takes off, for each seed; NaN, and so undecided, if a seed's never does."""
     found = stages_of(trained)
     when = [each.take_off for each in found if each.take_off is not None]
     mask = [each.mask_take_off for each in found if each.mask_take_off is not None]
@@ -303,8 +303,8 @@ def _second_stage() -> tuple[Claim, Claim]:
             ),
             id="figure4/rotation",
             source="§8.1",
-            statement="As stage 2 begins W^V rotates with nearly constant norm: over 10 steps it turns by more than its norm "
-            f"changes ({WITNESS.words}).",
+            statement="As stage 2 begins W^V rotates with nearly constant norm: over 10 steps it turns by more than "
+            f"its norm changes ({WITNESS.words}).",
             unit="angle over relative change of norm",
             rule=above(1.0, origin=0),
             figure="figure4",

@@ -181,7 +181,6 @@ def _two_stages(layer: int, size: Size) -> list[Claim]:
             experiment,
             lambda runs: _growth(layer_stages(runs, layer)),
             id=f"{experiment.name}/layer-{layer + 1}/growth",
-            source="Figure 5",
             statement="By the end of stage 1 ‖W^V‖ has made at least a third of its growth over "
             f"{size.steps:,} steps ({where}).",
             expected="> 1/3",
@@ -194,7 +193,6 @@ def _two_stages(layer: int, size: Size) -> list[Claim]:
             experiment,
             lambda runs: over_seeds([_ended(each.steps, each) for each in layer_stages(runs, layer)]),
             id=f"{experiment.name}/layer-{layer + 1}/length",
-            source="Figure 5",
             statement=f"Stage 1 takes at least 5 % of {size.steps:,} steps and ends within them ({where}).",
             unit="of the steps, 0 if stage 1 does not end",
             rule=above(LEAST_STEPS, origin=0),
@@ -223,7 +221,6 @@ def _map_claim(preset: Preset) -> Claim:
     experiments = tuple(cells_of(preset).values())
     return Claim(
         id="figure5/map",
-        source="Figure 5",
         statement="Two stages appear over several learning rates and initial scales: in more than half of the "
         f"{LAYERS} layers of the {len(experiments)} settings, averaged over runs.",
         unit="of layers and settings",
@@ -253,7 +250,6 @@ def _turning_claim(size: Size) -> Claim:
         experiment,
         lambda runs: over_seeds(turning_ratios(runs)),
         id=f"{experiment.name}/turning",
-        source="Figure 5",
         statement="In stage 1 the orientation of W^V changes rapidly: over 10 steps it turns more than in stage 2, "
         f"averaged over layers ({WITNESS.words}).",
         unit="rotation in stage 1 over that in stage 2",

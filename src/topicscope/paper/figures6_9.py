@@ -44,7 +44,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     return tuple(
         Claim(
             id=f"{name}/{value}-{documents.topics}-{documents.per_document}",
-            source=f"Figure {name[-1]}",
             statement=f"With a {value} W^V, {setting_words(documents)}, the loss is least with more attention within a "
             "topic.",
             unit="((v−1)α + β)/v",

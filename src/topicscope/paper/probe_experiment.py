@@ -25,12 +25,18 @@ from topicscope.errors import InputError
 from topicscope.files import Row
 from topicscope.paper.claim import Claim, Detail, Measurement, Preset, Seeds, interval_given
 from topicscope.probing.settings import SOURCES, CorpusSettings, Machine, ProbeSettings, TopicOptions
-from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
+from topicscope.scale import content_digest, made_with, scratch_folder, shared_folder
 from topicscope.text.tokenizers import MINILM, UNTRAINED
 
+# The code that a probe's numbers depend on.
+MADE_BY = (*SOURCES, "paper/probe_experiment.py")
 # The paper's thresholds: the share of a topic's probability that makes a word one of its own.
 FRACTIONS = (0.0005, 0.001, 0.002)
 DEFAULT_MODELS = (MINILM, f"{UNTRAINED}{MINILM}")
+DESCRIBED = {
+    "minilm": "minilm (all-MiniLM-L6-v2, trained contrastively)",
+    "random:minilm": "random:minilm (its architecture, untrained)",
+}
 INSTALLED = ("transformers", "tomotopy", "gensim")
 # Every fourth passage and two LDA seeds: two minutes on two cores. Else every passage and five.
 QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
@@ -71,6 +77,21 @@ class Probing:
         """For people."""
         return f"probe/{self.model}"
 
+    @property
+    def slug(self) -> str:
+        """The model within a claim's id."""
+        return slug(self.model)
+
+    @property
+    def words(self) -> str:
+        """The model in a sentence."""
+        return DESCRIBED.get(self.model, self.model)
+
+    @property
+    def untrained(self) -> bool:
+        """Whether the model's weights are freshly drawn."""
+        return self.model.startswith(UNTRAINED)
+
     def key(self, seeds: Seeds) -> dict[str, Any]:
         """Model, settings, code and libraries."""
         from topicscope.probing.sources import find_model
@@ -78,7 +99,7 @@ class Probing:
         return {
             "probe": find_model(self.model).digest,
             "settings": self._settings(seeds).table(),
-            **_made_with(),
+            **made_with(MADE_BY),
         }
 
     def compute(self, seeds: Seeds) -> bytes:
@@ -91,7 +112,9 @@ class Probing:
         began = time.perf_counter()
         machine, settings = Machine(device="cpu", workers=1), self._settings(seeds)
         with scratch_folder() as own, shared_folder() as everybodys:
-            shared = everybodys / f"ground-{_ground_digest(settings)}"
+            # Passages depend on this beside the tokenizer; topics are named by what they depend on.
+            ground = content_digest({"text": asdict(settings.text), **made_with(MADE_BY)})
+            shared = everybodys / f"ground-{ground}"
             [found] = measure_models([self.model], settings=settings, machine=machine, work=own, shared=shared)
         content = {
             "rows": found.rows,
@@ -112,16 +135,6 @@ class Probing:
         return replace(self.settings, seed=seeds[0], topics=replace(self.settings.topics, fits=fits))
 
 
-def _ground_digest(settings: ProbeSettings) -> str:
-    """What passages depend on beside the tokenizer; topics are named by theirs."""
-    return content_digest({"text": asdict(settings.text), **_made_with()})
-
-
-def _made_with() -> dict[str, Any]:
-    """The code and the packages that a probe's numbers depend on."""
-    return {"code": code_digest((*SOURCES, "paper/probe_experiment.py")), "packages": package_versions()}
-
-
 def probing(model: str, preset: Preset) -> Probing:
     """How a preset probes a model: on wiki-sample, with the paper's 100 topics and thresholds."""
     every, fits = (1, FULL_FITS) if preset.full else (QUICK_EVERY, QUICK_FITS)
@@ -129,9 +142,10 @@ def probing(model: str, preset: Preset) -> Probing:
     return Probing(model=model, settings=settings, cost=FULL_SECONDS if preset.full else QUICK_SECONDS)
 
 
-def models_of(preset: Preset) -> tuple[str, ...]:
-    """Those named with ``--models``, else the ones that work without a network."""
-    return preset.models or DEFAULT_MODELS
+def probings(preset: Preset, *, trained: bool = False) -> tuple[Probing, ...]:
+    """Of the models that ``--models`` names, else of those that need no network; of trained ones alone if asked for."""
+    found = (probing(model, preset) for model in preset.models or DEFAULT_MODELS)
+    return tuple(need for need in found if not (trained and need.untrained))
 
 
 @cache
@@ -149,11 +163,6 @@ def why_unavailable(model: str) -> str:
     return ""
 
 
-def untrained(model: str) -> bool:
-    """Whether its weights are freshly drawn."""
-    return model.startswith(UNTRAINED)
-
-
 def probe_claim(need: Probing, measure: Callable[[Probed], Measurement], **claim: Any) -> Claim:
     """A claim on one model's probe; not run, with the reason, where the model cannot be probed."""
     reason = why_unavailable(need.model)
@@ -163,17 +172,8 @@ def probe_claim(need: Probing, measure: Callable[[Probed], Measurement], **claim
 
 
 def slug(model: str) -> str:
-    """A model's name within a claim's id."""
+    """A name within a claim's id."""
     return re.sub(r"[^a-z0-9.]+", "-", model.lower()).strip("-.")
-
-
-def described(model: str) -> str:
-    """A model's name in a sentence."""
-    known = {
-        "minilm": "minilm (all-MiniLM-L6-v2, trained contrastively)",
-        "random:minilm": "random:minilm (its architecture, untrained)",
-    }
-    return known.get(model, model)
 
 
 def tested(contrast: Row, **details: Detail) -> Measurement:

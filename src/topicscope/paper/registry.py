@@ -22,22 +22,15 @@ class Registry:
         """Claims whose id is one of ``only`` or begins with it, or whose source it is ("figure2", "Figure 2")."""
         if not only:
             return self.claims
-        chosen = [claim for claim in self.claims if any(matches(claim, word) for word in only)]
         for word in only:
             if not any(matches(claim, word) for claim in self.claims):
-                raise InputError(f'--only "{word}" is no claim: {self._suggestion(word)}')
-        return tuple(chosen)
-
-    def _suggestion(self, word: str) -> str:
-        """What the word may have been meant to be."""
-        ids = [claim.id for claim in self.claims]
-        beginnings = [
-            "/".join(parts[:end]) for parts in (id_.split("/") for id_ in ids) for end in range(1, len(parts))
-        ]
-        near = get_close_matches(word.lower().replace(" ", "").rstrip("/"), dict.fromkeys([*beginnings, *ids]), n=3)
-        if not near:
-            return "give an id, its beginning or a source; see --list."
-        return f"did you mean {' or '.join(near)}? "
+                ids = [claim.id for claim in self.claims]
+                beginnings = [id_[:end] for id_ in ids for end, letter in enumerate(id_) if letter == "/"]
+                meant = word.lower().replace(" ", "").rstrip("/")
+                near = " or ".join(get_close_matches(meant, dict.fromkeys([*beginnings, *ids]), n=3))
+                remedy = f"did you mean {near}? " if near else "give an id, its beginning or a source; see --list."
+                raise InputError(f'--only "{word}" is no claim: {remedy}')
+        return tuple(claim for claim in self.claims if any(matches(claim, word) for word in only))
 
 
 def matches(claim: Claim, word: str) -> bool:

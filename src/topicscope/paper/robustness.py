@@ -12,7 +12,7 @@ from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import ALL_PARTS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, settings, steps_of
+from topicscope.paper.setups import ALL_PARTS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, set_up
 from topicscope.paper.table3 import attention_claims, topic_average
 from topicscope.settings import Data, Model
 from topicscope.settings.training import Loss
@@ -38,6 +38,7 @@ MORE_DOCUMENTS: dict[str, tuple[str, Data]] = {
     "dirichlet-1": ("α = 1", replace(LDA, dirichlet=(1.0,))),
     "shorter": ("N from 10 to 20", replace(LDA, length=(10, 20))),
 }
+LOSSES: tuple[Loss, ...] = ("squared", "cross_entropy")
 # Shares of topics' probability that are common to all.
 OVERLAPS = (0.1, 0.3, 0.6)
 MORE_OVERLAPS = (0.2, 0.4, 0.5, 0.7, 0.8)
@@ -100,11 +101,8 @@ def _overlapping(degree: float) -> Documents:
 
 def _experiment(preset: Preset, name: str, model: Model, loss: Loss, kind: Documents) -> Experiment:
     _, data, matrix = kind
-    return Experiment(
-        name=f"robustness/{name}",
-        settings=settings(model, loss, "adam", steps=steps_of(STEPS, preset.full), data=data),
-        topic_words=() if matrix is None else tuple(map(tuple, matrix.tolist())),
-    )
+    topics = () if matrix is None else tuple(map(tuple, matrix.tolist()))
+    return set_up(f"robustness/{name}", preset, model, loss, "adam", STEPS, data=data, topic_words=topics)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:

@@ -6,11 +6,12 @@ what it leaves open is chosen here once, with the reasons in docs/choices.md.
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from topicscope.paper.claim import Measurement, Rule, above, below, over_seeds
-from topicscope.paper.experiment import Trained
+from topicscope.paper.claim import Measurement, Preset, Rule, above, below, over_seeds
+from topicscope.paper.experiment import Experiment, Trained
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.settings.training import Loss, Optimizer
@@ -86,11 +87,6 @@ MORE_ATTENTION: Rule = above(1.05, origin=1)
 GAIN_DOCUMENTS = 1_000
 
 
-def steps_of(quick: int, full: bool) -> int:
-    """Steps in the quick preset, and twice as many in the paper preset."""
-    return 2 * quick if full else quick
-
-
 def combination_id(loss: Loss, optimizer: Optimizer) -> str:
     """As in claims' ids: "squared-adam"."""
     return f"{loss.replace('_', '-')}-{optimizer}"
@@ -114,6 +110,22 @@ def settings(
     """Settings of one experiment; ``training`` are further fields of ``Training``."""
     chosen = replace(QUIET, loss=loss, optimizer=optimizer, steps=steps, **training)  # type: ignore[arg-type]
     return Settings(data=data, masking=masking, model=model, training=chosen)
+
+
+def set_up(
+    name: str,
+    preset: Preset,
+    model: Model,
+    loss: Loss,
+    optimizer: Optimizer,
+    steps: int,
+    *,
+    topic_words: tuple[tuple[float, ...], ...] = (),
+    **changes: Any,
+) -> Experiment:
+    """An experiment of so many steps in the quick preset, and twice as many in the paper preset."""
+    chosen = settings(model, loss, optimizer, steps=2 * steps if preset.full else steps, **changes)
+    return Experiment(name=name, settings=chosen, topic_words=topic_words)
 
 
 def infinite_documents(per_document: int = TAU) -> Moments:

@@ -4,102 +4,59 @@ Table 2 compares same-topic pairs with as many pairs that co-occur most. Ours go
 different-topic pairs of equal co-occurrence and frequency (and, for attention, distance).
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from topicscope.paper.claim import Claim, Detail, Measurement, Preset, above, below
-from topicscope.paper.probe_experiment import (
-    FRACTIONS,
-    Probed,
-    Probing,
-    described,
-    measured,
-    models_of,
-    probe_claim,
-    probing,
-    slug,
-    tested,
-    untrained,
-)
+from topicscope.paper.probe_experiment import FRACTIONS, Probed, Probing, measured, probe_claim, probings, tested
 
 # Table 2, BERT, one row per threshold: attention of same-topic and of top co-occurring pairs, cosine of the same.
 TABLE_2 = ((0.00659, 0.00751, 0.468, 0.316), (0.00621, 0.00695, 0.461, 0.311), (0.00597, 0.00677, 0.425, 0.323))
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """Of every trained model, at every threshold."""
-    trained = [probing(model, preset) for model in models_of(preset) if not untrained(model)]
-    return tuple(
-        make(need, fraction)
-        for need in trained
-        for make in (_top_attention, _top_cosine, _matched_attention, _matched_cosine)
-        for fraction in FRACTIONS
-    )
+    """Of every trained model, at every threshold: Table 2's comparisons, and ours."""
+    more_similar = "have more similar embeddings (embedding layer's output) than"
+    top_pairs = "the word pairs that co-occur most, as many as one topic has"
+    found = []
+    for need in probings(preset, trained=True):
+        top, matched = partial(_claim, need, "table2", _top), partial(_claim, need, "section8.2", _matched, kind="ours")
+        for fraction, (same, most, *_) in zip(FRACTIONS, TABLE_2, strict=True):
+            what = f"give each other less attention than {top_pairs}"
+            expected, unit = f"< 1 (its Bert: {same / most:.3f})", "same topic / top co-occurring"
+            found.append(top("attention", fraction, what, rule=below(1), unit=unit, expected=expected))
+        for fraction, (*_, same, most) in zip(FRACTIONS, TABLE_2, strict=True):
+            expected, unit = f"> 0 (its Bert: {same - most:.3f})", "same topic − top co-occurring"
+            found.append(
+                top("cosine", fraction, f"{more_similar} {top_pairs}", rule=above(0), unit=unit, expected=expected)
+            )
+        others = "words of different topics of equal co-occurrence"
+        for fraction in FRACTIONS:
+            what = f"give each other more attention than {others}, frequency and distance"
+            found.append(matched("attention", fraction, what, rule=above(1), unit="same / different topic, matched"))
+        for fraction in FRACTIONS:
+            what = f"{more_similar} {others} and frequency"
+            found.append(matched("cosine", fraction, what, rule=above(0), unit="same − different topic, matched"))
+    return tuple(found)
 
 
-def _top_attention(need: Probing, fraction: float) -> Claim:
-    same, top, *_ = TABLE_2[FRACTIONS.index(fraction)]
-    return _claim(
-        need,
-        fraction,
-        "table2/attention",
-        "give each other less attention than the word pairs that co-occur most, as many as one topic has",
-        expected=f"< 1 (its Bert: {same / top:.3f})",
-        rule=below(1),
-        unit="same topic / top co-occurring",
-    )
-
-
-def _top_cosine(need: Probing, fraction: float) -> Claim:
-    *_, same, top = TABLE_2[FRACTIONS.index(fraction)]
-    return _claim(
-        need,
-        fraction,
-        "table2/cosine",
-        "have more similar embeddings (embedding layer's output) than the word pairs that co-occur most, as many as "
-        "one topic has",
-        expected=f"> 0 (its Bert: {same - top:.3f})",
-        rule=above(0),
-        unit="same topic − top co-occurring",
-    )
-
-
-def _matched_attention(need: Probing, fraction: float) -> Claim:
-    return _claim(
-        need,
-        fraction,
-        "section8.2/attention",
-        "give each other more attention than words of different topics of equal co-occurrence, frequency and distance",
-        rule=above(1),
-        unit="same / different topic, matched",
-        kind="ours",
-    )
-
-
-def _matched_cosine(need: Probing, fraction: float) -> Claim:
-    return _claim(
-        need,
-        fraction,
-        "section8.2/cosine",
-        "have more similar embeddings (embedding layer's output) than words of different topics of equal co-occurrence "
-        "and frequency",
-        rule=above(0),
-        unit="same − different topic, matched",
-        kind="ours",
-    )
-
-
-def _claim(need: Probing, fraction: float, name: str, what: str, **claim: Any) -> Claim:
-    """On words of one topic in one model; the name says which comparison, and of what."""
-    about, measure = name.split("/")
-    source, compare = {"table2": ("Table 2", _top), "section8.2": ("§8.2", _matched)}[about]
+def _claim(
+    need: Probing,
+    about: str,
+    compare: Callable[[float, str, Probed], Measurement],
+    measure: str,
+    fraction: float,
+    what: str,
+    **claim: Any,
+) -> Claim:
+    """On words of one topic in one model."""
     return probe_claim(
         need,
         partial(compare, fraction, measure),
-        id=f"{about}/{slug(need.model)}/{measure}-{fraction:g}",
-        source=source,
-        statement=f"In {described(need.model)} on wiki-sample, at threshold {fraction:g}, words of one topic {what}.",
+        id=f"{about}/{need.slug}/{measure}-{fraction:g}",
+        statement=f"In {need.words} on wiki-sample, at threshold {fraction:g}, words of one topic {what}.",
         **claim,
     )
 

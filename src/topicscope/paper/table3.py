@@ -10,7 +10,18 @@ import numpy as np
 
 from topicscope.measure.attention import ImpliedWeights, implied_weights
 from topicscope.paper import figure10
-from topicscope.paper.claim import Before, Claim, Diagnosis, Drawing, Measurement, Preset, Results, claim_on, over_seeds, within
+from topicscope.paper.claim import (
+    Before,
+    Claim,
+    Diagnosis,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    claim_on,
+    over_seeds,
+    within,
+)
 from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained
 from topicscope.paper.setups import (
     COMBINATIONS,
@@ -22,8 +33,7 @@ from topicscope.paper.setups import (
     VALUE_FROZEN,
     combination_id,
     combination_name,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.paper.theorem3 import SMALL, landscape, optimum
 from topicscope.settings.training import Loss, Optimizer
@@ -46,24 +56,20 @@ ALPHA_ALONE = Diagnosis(
 
 def frozen(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^K and W^Q trained, W^V frozen at Theorem 2's, on the paper's LDA documents."""
-    return Experiment(
-        name=f"table3/value-frozen/{combination_id(loss, optimizer)}",
-        settings=settings(VALUE_FROZEN, loss, optimizer, steps=steps_of(STEPS, preset.full)),
-    )
+    name = f"table3/value-frozen/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, VALUE_FROZEN, loss, optimizer, STEPS)
 
 
 def topic_sets(preset: Preset, *, value_trained: bool) -> Experiment:
     """Theorem 3's documents and loss."""
     model = ONE_HOT if value_trained else VALUE_FROZEN
-    return Experiment(
-        name=f"table3/topic-sets/value-{'trained' if value_trained else 'frozen'}",
-        settings=settings(model, "squared", "adam", steps=steps_of(STEPS, preset.full), data=TOPIC_SETS),
-    )
+    name = f"table3/topic-sets/value-{'trained' if value_trained else 'frozen'}"
+    return set_up(name, preset, model, "squared", "adam", STEPS, data=TOPIC_SETS)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """Same-topic above different-topic attention everywhere; Theorem 3 under its own documents."""
-    found = []
+    found: list[Claim] = []
     for combination in COMBINATIONS:
         for value, kind, words in (("trained", figure10.joint, "trained"), ("frozen", frozen, "frozen at Theorem 2's")):
             found += attention_claims(
@@ -113,9 +119,7 @@ def topic_average(trained: Trained) -> Measurement:
 def same_topic_ratio(trained: Trained) -> Measurement:
     """α̂ alone, attention to another word of the topic over attention to another topic's."""
     weights = implied(trained)
-    return over_seeds(
-        [each.alpha for each in weights], implied_beta=float(np.mean([each.beta for each in weights]))
-    )
+    return over_seeds([each.alpha for each in weights], implied_beta=float(np.mean([each.beta for each in weights])))
 
 
 def attention_claims(experiment: Experiment, name: str, *, source: str, figure: str, words: str) -> tuple[Claim, Claim]:
@@ -141,7 +145,8 @@ def attention_claims(experiment: Experiment, name: str, *, source: str, figure: 
         same_topic_ratio,
         id=f"{name}/other-words",
         source=source,
-        statement=f"Words attend more to other words of their topic than to words of other topics, by α̂ alone ({words}).",
+        statement="Words attend more to other words of their topic than to words of other topics, by α̂ alone "
+        f"({words}).",
         unit="ratio of average attention",
         rule=MORE_ATTENTION,
         figure=figure,

@@ -30,14 +30,12 @@ from topicscope.paper.probe_experiment import (
     FRACTIONS,
     Probed,
     Probing,
-    described,
     measured,
-    models_of,
     probe_claim,
     probing,
+    probings,
     slug,
     tested,
-    untrained,
     why_unavailable,
 )
 from topicscope.records import SIGNIFICANT
@@ -45,7 +43,6 @@ from topicscope.text.tokenizers import UNTRAINED
 
 if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
-    from topicscope.reporting.figures.probe import RatioRow
 
 MEASURES = ("cosine", "dot", "attention")
 BERT = "google-bert/bert-base-uncased"
@@ -88,20 +85,19 @@ def table_1(model: str, fraction: float, measure: str) -> float:
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """Of each model that is probed, then of each that the paper names."""
     found: list[Claim] = []
-    for model in models_of(preset):
-        need = probing(model, preset)
+    for need in probings(preset):
         found += [*_ratio_claims(need, "one"), _head_claim(need)]
-        if not untrained(model):
+        if not need.untrained:
             found += _ratio_claims(need, "several")
     return (*found, *(_paper_claim(model, preset) for model in PAPER_MODELS))
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Tables 1 and 5 as pictures, and the map of heads, of all models that can be probed."""
-    needs = tuple(probing(model, preset) for model in models_of(preset) if not why_unavailable(model))
+    needs = tuple(need for need in probings(preset) if not why_unavailable(need.model))
     if not needs:
         return ()
-    trained = tuple(need for need in needs if not untrained(need.model))
+    trained = tuple(need for need in needs if not need.untrained)
     found = [
         Drawing(name="table1", needs=needs, draw=partial(_draw_ratios, needs, "one")),
         Drawing(name="heads", needs=needs, draw=partial(_draw_heads, needs)),
@@ -113,21 +109,20 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 def _ratio_claims(need: Probing, assignment: str) -> list[Claim]:
     """Nine ratios: three measures at three thresholds."""
-    model, table, random = need.model, TABLES[assignment], untrained(need.model)
+    table, random = TABLES[assignment].lower().replace(" ", ""), need.untrained
     says = "differs by less than 2 % between" if random else "is larger between words of the same topic than between"
     ends = "words of the same topic and words of different topics" if random else "words of different topics"
     return [
         probe_claim(
             need,
-            partial(_ratio, model, fraction, assignment, measure),
-            id=f"{slug(table).replace('-', '')}/{slug(model)}/{measure}-{fraction:g}",
-            source=table,
-            statement=f"In {described(model)} on wiki-sample, at threshold {fraction:g} with {TOPICS[assignment]}, "
+            partial(_ratio, need, fraction, assignment, measure),
+            id=f"{table}/{need.slug}/{measure}-{fraction:g}",
+            statement=f"In {need.words} on wiki-sample, at threshold {fraction:g} with {TOPICS[assignment]}, "
             f"the average {QUANTITIES[measure]} {says} {ends}.",
-            expected=_expected(model, fraction, measure, assignment),
+            expected=_expected(need, fraction, measure, assignment),
             rule=near(1, TOLERANCE) if random else above(1),
             unit="same / different topic",
-            figure=slug(table).replace("-", ""),
+            figure=table,
         )
         for measure in MEASURES
         for fraction in FRACTIONS
@@ -136,7 +131,7 @@ def _ratio_claims(need: Probing, assignment: str) -> list[Claim]:
 
 def _head_claim(need: Probing) -> Claim:
     """Trained: some head has more, by a test that holds for all heads together. Untrained: none differs by much."""
-    random = untrained(need.model)
+    random = need.untrained
     has = (
         "every head's attention differs by less than 2 % between words of the same topic and words of different topics"
         if random
@@ -146,10 +141,8 @@ def _head_claim(need: Probing) -> Claim:
     return probe_claim(
         need,
         _every_head if random else _some_head,
-        id=f"table1/{slug(need.model)}/heads",
-        source="Table 1",
-        statement=f"In {described(need.model)} on wiki-sample, at threshold {FRACTIONS[0]:g} with one topic a word, "
-        f"{has}.",
+        id=f"table1/{need.slug}/heads",
+        statement=f"In {need.words} on wiki-sample, at threshold {FRACTIONS[0]:g} with one topic a word, {has}.",
         expected="within 2 % of 1" if random else "> 1",
         rule=near(1, TOLERANCE) if random else above(1),
         unit="same / different topic",
@@ -213,15 +206,16 @@ def _heads(found: Probed) -> tuple[Float[np.ndarray, "layer head"], Bool[np.ndar
     return np.log2(ratio), p < SIGNIFICANT
 
 
-def _expected(model: str, fraction: float, measure: str, assignment: str) -> str:
-    condition = "within 2 % of 1" if untrained(model) else "> 1"
+def _expected(need: Probing, fraction: float, measure: str, assignment: str) -> str:
+    condition = "within 2 % of 1" if need.untrained else "> 1"
     if assignment == "several":
         return condition
-    whose = "the paper" if model in PAPER_MODELS else "the paper's untrained Bert" if untrained(model) else "its Bert"
-    return f"{condition} ({whose}: {table_1(model, fraction, measure):g})"
+    others = "the paper's untrained Bert" if need.untrained else "its Bert"
+    whose = "the paper" if need.model in PAPER_MODELS else others
+    return f"{condition} ({whose}: {table_1(need.model, fraction, measure):g})"
 
 
-def _ratio(model: str, fraction: float, assignment: str, measure: str, found: Probed) -> Measurement:
+def _ratio(need: Probing, fraction: float, assignment: str, measure: str, found: Probed) -> Measurement:
     row = found.row(fraction, assignment)
     beside: dict[str, Detail] = {name: row[measure][name] for name in ("same", "different", "auc", "p")}
     if row[measure]["ratio"] is None:
@@ -231,17 +225,17 @@ def _ratio(model: str, fraction: float, assignment: str, measure: str, found: Pr
         matrix = found.row(fraction, assignment, "matrix")[measure]
         centred = found.row(fraction, assignment, centred=True)[measure]
         beside |= {"ratio_on_matrix": matrix["ratio"], "difference_centred": centred["difference"]}
-    return replace((measured if untrained(model) else tested)(row[measure]), details=beside)
+    return replace((measured if need.untrained else tested)(row[measure]), details=beside)
 
 
 def _paper_claim(model: str, preset: Preset) -> Claim:
     """All of Table 1's ratios of one of the paper's models; not run unless it is named and there."""
-    need, random = probing(model, preset), untrained(model)
+    need = probing(model, preset)
+    random = need.untrained
     reason = why_unavailable(model) if model in preset.models else f"it is not among --models: name {model} there."
     holds = "differ from 1 by less than 2 %" if random else "are above 1"
     return Claim(
         id=f"table1/{slug(PAPER_MODELS[model])}",
-        source="Table 1",
         statement=f"The paper's {PAPER_MODELS[model]} ({model}) on wiki-sample: all nine ratios, of attention and of "
         f"the embedding layer's output, {holds}.",
         expected="largest distance from 1 < 2 %" if random else "smallest > 1",
@@ -257,7 +251,7 @@ def _paper_claim(model: str, preset: Preset) -> Claim:
 def _extreme_ratio(need: Probing, results: Results) -> Measurement:
     """The ratio that says least for the rule: all nine hold if it does."""
     found: Probed = results[need.name]
-    make, rule = (measured, near(1, TOLERANCE)) if untrained(need.model) else (tested, above(1))
+    make, rule = (measured, near(1, TOLERANCE)) if need.untrained else (tested, above(1))
     nine = [(fraction, measure) for fraction in FRACTIONS for measure in MEASURES]
     return weakest(
         [make(found.row(fraction, "one")[measure], where=f"{measure} at {fraction:g}") for fraction, measure in nine],
@@ -266,38 +260,23 @@ def _extreme_ratio(need: Probing, results: Results) -> Measurement:
 
 
 def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> "Drawn":
-    from topicscope.reporting.figures.probe import ratio_table
+    from topicscope.reporting.figures.probe import RatioRow, ratio_table
 
-    rows = [
-        _ratio_row(need.model, fraction, results[need.name].row(fraction, assignment))
-        for need in needs
-        for fraction in FRACTIONS
-    ]
+    def row(need: Probing, fraction: float) -> RatioRow:
+        found = results[need.name].row(fraction, assignment)
+        return RatioRow(need.model, fraction, {name: found[name] for name in MEASURES})
+
+    def printed(model: str, fraction: float) -> RatioRow:
+        ratios = {name: {"ratio": table_1(model, fraction, name)} for name in MEASURES}
+        return RatioRow(f"{PAPER_MODELS[model]} (paper)", fraction, ratios)
+
     named = {need.model for need in needs} & set(PAPER_MODELS) or {BERT}
-    printed = _printed_rows(named) if assignment == "one" else []
-    about = f"{TABLES[assignment]}: same over different topic on wiki-sample, {TOPICS[assignment]}"
-    return ratio_table(rows, title=about, reference=printed)
-
-
-def _ratio_row(model: str, fraction: float, row: Row) -> "RatioRow":
-    from topicscope.reporting.figures.probe import RatioRow
-
-    return RatioRow(model, fraction, {name: row[name] for name in MEASURES})
-
-
-def _printed_rows(models: set[str]) -> "list[RatioRow]":
-    from topicscope.reporting.figures.probe import RatioRow
-
-    return [
-        RatioRow(
-            f"{PAPER_MODELS[model]} (paper)",
-            fraction,
-            {name: {"ratio": table_1(model, fraction, name)} for name in MEASURES},
-        )
-        for model in PAPER_MODELS
-        if model in models
-        for fraction in FRACTIONS
-    ]
+    beside = [model for model in PAPER_MODELS if model in named and assignment == "one"]
+    return ratio_table(
+        [row(need, fraction) for need in needs for fraction in FRACTIONS],
+        title=f"{TABLES[assignment]}: same over different topic on wiki-sample, {TOPICS[assignment]}",
+        reference=[printed(model, fraction) for model in beside for fraction in FRACTIONS],
+    )
 
 
 def _draw_heads(needs: tuple[Probing, ...], results: Results) -> "Drawn":

@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,8 +18,8 @@ from jaxtyping import Float, Int
 from topicscope.errors import DivergedError
 from topicscope.files import Row, alone_in
 from topicscope.paper.claim import Seeds
-from topicscope.paper.experiment import dump_arrays, load_arrays
-from topicscope.scale import code_digest, content_digest, package_versions, scratch_folder, shared_folder
+from topicscope.paper.experiment import column, dump_arrays, load_arrays
+from topicscope.scale import content_digest, made_with, scratch_folder, shared_folder
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
 from topicscope.training.runs import RunFolder
@@ -54,11 +55,6 @@ SECONDS_PER_MULTIPLY = 6e-11
 PREPARING_SECONDS = 12.0
 
 
-def made_with() -> dict[str, Any]:
-    """The code and the packages that a result depends on."""
-    return {"code": code_digest(SOURCES), "libraries": package_versions()}
-
-
 @dataclass(frozen=True, kw_only=True)
 class TextExperiment:
     """Settings of training on text, trained with several seeds, one after another, on one thread."""
@@ -91,16 +87,55 @@ class TextExperiment:
         return {
             "settings": to_table(self.settings) | {"seed": None},
             "seeds": list(self._chosen(seeds)),
-            **made_with(),
+            **made_with(SOURCES),
         }
 
     def compute(self, seeds: Seeds) -> bytes:
-        """Train the seeds and measure."""
-        return run_text_experiment(self, self._chosen(seeds)).dump()
+        """Train every seed and measure: the fields of ``TextRuns``, as safetensors.
+
+        One that diverges does not keep the others from finishing. Stopped and taken up again as a work item, it goes on
+        from the last checkpoint.
+        """
+        from topicscope.training.loop import Trainer
+        from topicscope.training.machine import torch_threads
+        from topicscope.training.text import TextEngine
+
+        began = time.perf_counter()
+        training, layers = self.settings.training, self.settings.model.layers
+        members = []
+        with scratch_folder() as folder, shared_folder() as everybodys, torch_threads(1):
+            prepared, measure = _prepare(self.settings, everybodys)
+            for seed in self._chosen(seeds):
+                run = RunFolder(folder / f"seed-{seed}")
+                run.path.mkdir(exist_ok=True)
+                engine = TextEngine(dataclasses.replace(self.settings, seed=seed), prepared.text, measure=measure)
+                with contextlib.suppress(DivergedError):
+                    Trainer(engine).run([run])
+                members.append(run.metrics())
+        steps = np.array(steps_with_rows(training), dtype=np.int64)
+        measured = np.array(sorted(snapshot_steps(training.steps, training.measures)), dtype=np.int64)
+        rows = partial(column, members, steps)
+        chosen = partial(column, [[row for row in each if row["topics"]] for each in members], measured)
+        last = partial(column, [[row for row in each if row["step"] == training.steps] for each in members], steps[-1:])
+        return dump_arrays(
+            {
+                "steps": steps,
+                "loss": rows(lambda row: row["loss"]),
+                "norms": {name: rows(lambda row, name=name: row["norm"][name], layers) for name in PARTS},  # type: ignore[misc]
+                "rotation": rows(lambda row: row["rotation"] or np.nan, layers),
+                "measured": measured,
+                "log_ratios": {name: chosen(partial(_log, name, "ratio")) for name in STRUCTURES},
+                "final_low": {name: last(partial(_log, name, "low"))[:, 0] for name in STRUCTURES},
+                "layer_log_ratios": chosen(partial(_layer_logs, "ratio"), layers),
+                "layer_final_low": last(partial(_layer_logs, "low"), layers)[:, 0],
+                "seconds": time.perf_counter() - began,
+            }
+        )
 
     def restore(self, content: bytes) -> "TextRuns":
         """The result as arrays."""
-        return TextRuns.restore(content)
+        fields = load_arrays(content)
+        return TextRuns(**fields | {"seconds": float(fields["seconds"].item())})
 
     def _chosen(self, seeds: Seeds) -> Seeds:
         return seeds[self.skipped : self.skipped + self.seeds]
@@ -134,111 +169,36 @@ class TextRuns:
     layer_final_low: Float[np.ndarray, "seed layer"]
     seconds: float
 
-    def dump(self) -> bytes:
-        """As safetensors."""
-        return dump_arrays(vars(self))
-
-    @classmethod
-    def restore(cls, content: bytes) -> "TextRuns":
-        """What ``dump`` wrote."""
-        fields = load_arrays(content)
-        return cls(**fields | {"seconds": float(fields["seconds"].item())})
-
 
 def joined(parts: Sequence[TextRuns]) -> TextRuns:
     """Runs of experiments that differ in their seeds alone, as if they were one."""
-    first = parts[0]
-    by_seed = ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low")
-    fields: dict[str, Any] = {name: _concatenated([getattr(part, name) for part in parts]) for name in by_seed}
-    return TextRuns(steps=first.steps, measured=first.measured, seconds=sum(part.seconds for part in parts), **fields)
-
-
-def _concatenated(values: list[Any]) -> Any:
-    if isinstance(values[0], Mapping):
-        return {name: np.concatenate([value[name] for value in values]) for name in values[0]}
-    return np.concatenate(values)
-
-
-def run_text_experiment(experiment: TextExperiment, seeds: Seeds) -> TextRuns:
-    """Train every seed; one that diverges does not keep the others from finishing.
-
-    Stopped and taken up again as a work item, it goes on from the last checkpoint.
-    """
-    from topicscope.training.loop import Trainer
-    from topicscope.training.machine import torch_threads
-    from topicscope.training.text import TextEngine
-
-    began = time.perf_counter()
-    settings = experiment.settings
-    with scratch_folder() as folder, shared_folder() as everybodys, torch_threads(1):
-        prepared, measure = _prepare(settings, everybodys)
-        members = []
-        for seed in seeds:
-            run = RunFolder(folder / f"seed-{seed}")
-            run.path.mkdir(exist_ok=True)
-            engine = TextEngine(dataclasses.replace(settings, seed=seed), prepared.text, measure=measure)
-            with contextlib.suppress(DivergedError):
-                Trainer(engine).run([run])
-            members.append(run.metrics())
-    return as_arrays(experiment, members, time.perf_counter() - began)
+    fields: dict[str, Any] = {}
+    for name in ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low"):
+        values: list[Any] = [getattr(part, name) for part in parts]
+        if isinstance(values[0], Mapping):
+            fields[name] = {key: np.concatenate([value[key] for value in values]) for key in values[0]}
+        else:
+            fields[name] = np.concatenate(values)
+    return dataclasses.replace(parts[0], seconds=sum(part.seconds for part in parts), **fields)
 
 
 def _prepare(settings: TextSettings, folder: Path) -> "tuple[PreparedText, Measure | None]":
     """Text and topics, the same for all seeds and for experiments that differ in training alone: made once."""
     from topicscope.training.text import prepare_text
 
-    content = {"data": asdict(settings.data), "topics": asdict(settings.topics), **made_with()}
+    content = {"data": asdict(settings.data), "topics": asdict(settings.topics), **made_with(SOURCES)}
     shared = folder / f"text-{content_digest(content)}"
     with alone_in(shared):
         prepared = prepare_text(settings.data, shared)
         return prepared, measuring(shared)(prepared, settings) if settings.training.measures else None
 
 
-def as_arrays(experiment: TextExperiment, members: list[list[Row]], seconds: float) -> TextRuns:
-    """Rows of all seeds as arrays."""
-    training, layers = experiment.settings.training, experiment.settings.model.layers
-    steps = np.array(steps_with_rows(training), dtype=np.int64)
-    measured = np.array(sorted(snapshot_steps(training.steps, training.measures)), dtype=np.int64)
-    rows = _Column(members, steps)
-    chosen = _Column([[row for row in each if row["topics"]] for each in members], measured)
-    last = _Column([[row for row in each if row["step"] == training.steps] for each in members], steps[-1:])
-    return TextRuns(
-        steps=steps,
-        loss=rows.of(lambda row: row["loss"]),
-        norms={name: rows.of(lambda row, name=name: row["norm"][name], layers) for name in PARTS},  # type: ignore[misc]
-        rotation=rows.of(lambda row: row["rotation"] or [np.nan] * layers, layers),
-        measured=measured,
-        log_ratios={name: chosen.of(lambda row, name=name: _log(row, name, "ratio")) for name in STRUCTURES},  # type: ignore[misc]
-        final_low={name: last.of(lambda row, name=name: _log(row, name, "low"))[:, 0] for name in STRUCTURES},  # type: ignore[misc]
-        layer_log_ratios=chosen.of(lambda row: _layer_logs(row, "ratio", layers), layers),
-        layer_final_low=last.of(lambda row: _layer_logs(row, "low", layers), layers)[:, 0],
-        seconds=seconds,
-    )
-
-
-class _Column:
-    """Rows of all members as arrays, by step; NaN where a member has no such row."""
-
-    def __init__(self, members: list[list[Row]], steps: np.ndarray) -> None:
-        self.members, self.steps = members, steps
-
-    def of(self, pick: Callable[[Row], Any], *shape: int) -> Float[np.ndarray, "seed row *rest"]:
-        """One quantity of every row."""
-        column = np.full((len(self.members), len(self.steps), *shape), np.nan)
-        for place, rows in enumerate(self.members):
-            for row in rows:
-                column[place, np.searchsorted(self.steps, row["step"])] = pick(row)
-        return column
-
-
-def _log(row: Row, structure: str, which: str) -> float:
+def _log(structure: str, which: str, row: Row) -> float:
     return _logarithm(row["topics"][STRUCTURES[structure]][which]) if row["topics"] else np.nan
 
 
-def _layer_logs(row: Row, which: str, layers: int) -> list[float]:
-    if not row["topics"]:
-        return [np.nan] * layers
-    return [_logarithm(layer[which]) for layer in row["topics"]["attention_by_layer"]]
+def _layer_logs(which: str, row: Row) -> list[float] | None:
+    return [_logarithm(layer[which]) for layer in row["topics"]["attention_by_layer"]] if row["topics"] else None
 
 
 def _logarithm(value: float | None) -> float:

@@ -40,8 +40,7 @@ from topicscope.paper.setups import (
     V,
     infinite_documents,
     paper_moments,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.check import equal_word_topics
@@ -69,7 +68,6 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
     return (
         zero(
             id="theorem1/optimal",
-            source="Theorem 1",
             statement="Embeddings whose W^E⊤W^E meets the three clauses are optimal with W^V = I and the theorem's "
             "bias.",
             unit="excess loss",
@@ -77,7 +75,6 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         zero(
             id="theorem1/example",
-            source="Theorem 1",
             statement="E = I/(1−(1−p_c)p_m), the proof's example, is optimal.",
             unit="excess loss",
             # Its [MASK] entry included.
@@ -85,7 +82,6 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         zero(
             id="theorem1/example-corrected",
-            source="Theorem 1",
             statement="diag(0, c₃, …, c₃) is: clause 1(a) asks for E₀₀ = 0.",
             unit="excess loss",
             measure=lambda results: exact(_excess(_diagonal())),
@@ -94,7 +90,6 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
         equal(
             theorem1(T, V, MASKING).c3 / V,
             id="remark2/contrast",
-            source="Remark 2",
             statement="Entries of an optimal W^E⊤W^E are on average larger within a topic than between topics, by "
             "c₃/v.",
             measure=lambda results: exact(min(_block_contrast(each.T @ each) for each in _family())),
@@ -102,7 +97,6 @@ def exact_claims(preset: Preset) -> tuple[Claim, ...]:
         equal(
             0,
             id="remark2/other-words",
-            source="Remark 2",
             statement="This may all be in a word's product with itself: an optimal E has no contrast between other "
             "words.",
             measure=_other_words,
@@ -117,18 +111,13 @@ def _least_loss() -> float:
     return population_loss(finite_optimum(documents, bias=bias), documents, bias)
 
 
-def _loss(embedding: Float[np.ndarray, "dimension token"]) -> float:
-    return embedding_loss(embedding, infinite_documents(), theorem1_bias(T, V, MASKING))
-
-
 def _excess(embedding: Float[np.ndarray, "dimension token"]) -> float:
-    return _loss(embedding) - _least_loss()
+    return embedding_loss(embedding, infinite_documents(), theorem1_bias(T, V, MASKING)) - _least_loss()
 
 
 def _family_excess(results: Results) -> Measurement:
     """The largest excess loss of embeddings W^E that Theorem 1 calls optimal, over the minimum over all E."""
-    least = _least_loss()
-    return exact(max(abs(_loss(each) - least) for each in _family()), minimum=least)
+    return exact(max(abs(_excess(each)) for each in _family()), minimum=_least_loss())
 
 
 def _family() -> list[Float[np.ndarray, "dimension token"]]:
@@ -169,18 +158,12 @@ def _other_words(results: Results) -> Measurement:
 
 def squared(preset: Preset) -> Experiment:
     """Theorem 1's own setting."""
-    return Experiment(
-        name="theorem1/squared-adam",
-        settings=settings(THEOREM_1, "squared", "adam", steps=steps_of(STEPS, preset.full), snapshots=FRAMES),
-    )
+    return set_up("theorem1/squared-adam", preset, THEOREM_1, "squared", "adam", STEPS, snapshots=FRAMES)
 
 
 def cross_entropy(preset: Preset) -> Experiment:
     """The same with cross-entropy, for which there is no theorem; without bias."""
-    return Experiment(
-        name="theorem1/cross-entropy-adam",
-        settings=settings(EMBEDDING_ALONE, "cross_entropy", "adam", steps=steps_of(STEPS, preset.full)),
-    )
+    return set_up("theorem1/cross-entropy-adam", preset, EMBEDDING_ALONE, "cross_entropy", "adam", STEPS)
 
 
 @cache
@@ -199,7 +182,6 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
             experiment,
             lambda trained: _block_sums(trained, measure),
             id=f"theorem1/training/{name}",
-            source="Theorem 1",
             statement=f"The embedding alone trained: {words} is that of the best positive semi-definite matrix for "
             "finite documents.",
             expected=round(target, 4),
@@ -221,7 +203,6 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
             experiment,
             _trained_excess,
             id="theorem1/training/excess-loss",
-            source="Theorem 1",
             statement="The embedding alone trained comes within 10 % of the gain of the best W^E⊤W^E over the best "
             "constant prediction.",
             unit="of the gain",

@@ -25,7 +25,6 @@ def lemma1_claims(preset: Preset) -> tuple[Claim, ...]:
     return (
         zero(
             id="lemma1/minimisers",
-            source="Lemma 1",
             statement="Every matrix of the family minimises the loss under uniform attention.",
             unit="excess loss",
             measure=_family_excess,
@@ -34,7 +33,6 @@ def lemma1_claims(preset: Preset) -> tuple[Claim, ...]:
             0,
             tolerance=0.5,
             id="lemma1/no-others",
-            source="Lemma 1",
             statement="No other matrix does: the loss is flat along as many dimensions as the family has (τ < T).",
             unit="dimensions",
             measure=lambda results: _more_dimensions(infinite_documents()),
@@ -43,7 +41,6 @@ def lemma1_claims(preset: Preset) -> tuple[Claim, ...]:
             0,
             tolerance=0.5,
             id="lemma1/all-topics",
-            source="Lemma 1",
             statement="The same for any τ, as printed: also where every document has all topics, τ = T.",
             unit="dimensions",
             measure=lambda results: _more_dimensions(infinite_documents(per_document=T)),
@@ -77,7 +74,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     return (
         zero(
             id="theorem2/matrix",
-            source="Theorem 2",
             statement="The matrix is the limit of the ridge optimum: the minimiser of smallest norm, entry by entry.",
             unit="largest difference",
             measure=_largest_difference,
@@ -85,7 +81,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         *_entry_claims(),
         Claim(
             id="theorem2/finite-ratio",
-            source="Theorem 2",
             statement="For the experiments' finite documents the optimum is another: a word weighs more than its "
             "topic.",
             unit="same word / same topic",
@@ -95,7 +90,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         Claim(
             id="theorem2/finite-excess",
-            source="Theorem 2",
             statement="On the experiments' finite documents the theorem's matrix is not optimal, though nearly so.",
             unit="excess loss",
             rule=above(0),
@@ -106,7 +100,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             1,
             tolerance=0.5,
             id="remark8/rank",
-            source="Remark 8",
             statement="The Hessian of the loss under uniform attention is of rank 1.",
             unit="rank",
             measure=_hessian_rank,
@@ -115,7 +108,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             hessian_rank(T, V, TAU, MASKING),
             tolerance=0.5,
             id="remark8/rank-corrected",
-            source="Remark 8",
             statement="It is of rank T(Tv + 1), since documents differ in their topics.",
             unit="rank",
             measure=_hessian_rank,
@@ -123,7 +115,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         zero(
             id="remark8/not-strongly-convex",
-            source="Remark 8",
             statement="The objective is not strongly convex.",
             unit="smallest eigenvalue",
             measure=lambda results: _curvature(l2=0.0),
@@ -131,7 +122,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         equal(
             2 * CURVATURE_L2,
             id="remark8/ridge",
-            source="Remark 8",
             statement="With L2 it is, with curvature 2λ (here λ = 10⁻⁴).",
             unit="smallest eigenvalue",
             measure=lambda results: _curvature(l2=CURVATURE_L2),
@@ -159,7 +149,6 @@ def _entry_claims() -> list[Claim]:
             float(entry),
             tolerance=1e-8,
             id=f"theorem2/{name}",
-            source="Theorem 2",
             statement=f"The optimal W^V under uniform attention and mild L2 has {words}.",
             measure=lambda results, name=name: exact(getattr(_averages(infinite_documents()), name.replace("-", "_"))),
         )

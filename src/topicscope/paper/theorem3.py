@@ -57,21 +57,18 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     return (
         zero(
             id="section5.3/realisable",
-            source="§5.3",
             statement="Assumption 2's attention can be had: some W^K and W^Q give these weights exactly.",
             unit="largest difference",
             measure=_realised,
         ),
         zero(
             id="section5.3/optimal",
-            source="§5.3",
             statement="Assumption 2's pattern is among the optimal ones: no wider family has a lower loss.",
             unit="excess loss",
             measure=_gain_of_mask_key,
         ),
         Claim(
             id="section5.3/wider",
-            source="§5.3",
             statement="Word queries with a weight of their own on [MASK] keys do better (T = 10, τ = 2).",
             unit="loss gained",
             rule=above(0),
@@ -84,7 +81,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             1,
             tolerance=1e-3,
             id="theorem3/limit",
-            source="Theorem 3",
             statement="In the theorem's limit the optimal weighted average is τ/((1−p_c)p_m): one number, not an "
             "interval.",
             unit="optimum / limit",
@@ -93,7 +89,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         Claim(
             id="remark4/same-topic",
-            source="Remark 4",
             statement="Where λ₁(τ − 1) exceeds 1 (T = 100, τ = 10) a word's own topic gets more attention than others.",
             unit="((v−1)α + β)/v",
             rule=above(1),
@@ -102,7 +97,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         zero(
             id="remark5/average",
-            source="Remark 5",
             statement="With a block W^V the loss depends on α and β through their weighted average alone.",
             unit="range of the loss",
             measure=lambda results: _spread_at_equal_average("block", mask_queries=True),
@@ -110,7 +104,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         zero(
             id="remark5/word-queries",
-            source="Remark 5",
             statement="It does for queries that are words; [MASK] queries see β on its own.",
             unit="range of the loss",
             measure=lambda results: _spread_at_equal_average("block", mask_queries=False),
@@ -120,7 +113,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
             1,
             tolerance=1e-6,
             id="remark5/beta",
-            source="Remark 5",
             statement="So the optimum is one point, with β = 1 (T = 10, τ = 2).",
             unit="β",
             measure=lambda results: exact(optimum(SMALL, "block").beta),
@@ -129,7 +121,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         Claim(
             id="remark7/no-closed-form",
-            source="Remark 7",
             statement="At finite T and τ the loss is too complicated for a closed form.",
             expected="a closed form differs from brute force",
             unit="largest difference",
@@ -138,7 +129,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         zero(
             id="remark7/closed-form",
-            source="Remark 7",
             statement="Summed over classes of words it has one: equal to brute force over all documents and queries.",
             unit="largest difference",
             measure=_closed_form_difference,
@@ -146,7 +136,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         ),
         Claim(
             id="d4/separate",
-            source="D.4",
             statement="With a diagonal W^V α and β matter separately, at word queries too.",
             unit="range of the loss",
             rule=above(1e-3),
@@ -156,7 +145,6 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         equal(
             0,
             id="d4/boundary",
-            source="D.4",
             statement="Then a word attends to itself, and not to its topic's other words: α = 0 (T = 10, τ = 2).",
             unit="α",
             measure=lambda results: exact(optimum(SMALL, "diagonal").alpha),
@@ -171,7 +159,6 @@ def _interval_claim(documents: InfiniteDocuments, figure: str) -> Claim:
     assert bounds.high is not None
     return Claim(
         id=f"theorem3/interval-{documents.topics}-{documents.per_document}",
-        source="Theorem 3",
         statement=f"The optimal (α, β) at {setting_words(documents)} has its weighted average between λ₁(τ − 1) and "
         "λ₂T.",
         expected=f"between {bounds.low:.4g} and {bounds.high:.6g}",

@@ -29,8 +29,7 @@ from topicscope.paper.setups import (
     SLIGHTLY,
     extra_loss,
     gain,
-    settings,
-    steps_of,
+    set_up,
 )
 from topicscope.paper.table3 import topic_average
 from topicscope.settings import Settings
@@ -77,10 +76,7 @@ def part_drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 def attention(preset: Preset, loss: Loss) -> Experiment:
     """Figure 10's one-hot words with W^V, W^K and W^Q trained, until the loss settles."""
-    return Experiment(
-        name=f"losses/attention/{loss.replace('_', '-')}",
-        settings=settings(ONE_HOT, loss, "adam", steps=steps_of(SETTLED, preset.full)),
-    )
+    return set_up(f"losses/attention/{loss.replace('_', '-')}", preset, ONE_HOT, loss, "adam", SETTLED)
 
 
 def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
@@ -96,7 +92,6 @@ def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
 def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experiment, part: str, other: str) -> Claim:
     return Claim(
         id=f"section{name}/{loss.replace('_', '-')}",
-        source=f"§{name.split('/')[0]}",
         statement=f"Training {part} costs only slightly more than training {other} ({LOSS_WORDS[loss]}, Adam): less "
         "than 10 % of the gain of the Bayes floor over the best constant prediction.",
         unit="of the gain",
@@ -124,10 +119,8 @@ def _levels(loss: Loss) -> dict[str, float]:
 
 def staged(preset: Preset, schedule: Schedule) -> Experiment:
     """W^V, then W^K and W^Q: once, or in turn; as many steps in all as joint training has."""
-    return Experiment(
-        name=f"section8.1/{SCHEDULES[schedule]}",
-        settings=settings(ONE_HOT, "squared", "adam", steps=steps_of(figure10.STEPS, preset.full), schedule=schedule),
-    )
+    name = f"section8.1/{SCHEDULES[schedule]}"
+    return set_up(name, preset, ONE_HOT, "squared", "adam", figure10.STEPS, schedule=schedule)
 
 
 def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
@@ -142,7 +135,6 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
         found += [
             Claim(
                 id=f"{run.name}/loss",
-                source="§8.1",
                 statement=f"{words.capitalize()} training comes within 10 % of the gain of joint training.",
                 unit="of the gain",
                 rule=SLIGHTLY,
@@ -155,7 +147,6 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
                 run,
                 centred_contrast,
                 id=f"{run.name}/value",
-                source="§8.1",
                 statement=f"After {words} training W^V is on average larger within topics than between them.",
                 rule=above(0.0),
                 figure="schedules",
@@ -164,7 +155,6 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
                 run,
                 topic_average,
                 id=f"{run.name}/attention",
-                source="§8.1",
                 statement=f"After {words} training words attend more to their own topic than to others, by the average "
                 "((v − 1)α̂ + β̂)/v of Theorem 3.",
                 unit="ratio of average attention",

@@ -15,7 +15,7 @@ from topicscope.scale.items import (
     shared_folder,
     write_result,
 )
-from topicscope.scale.versions import available_cores, code_digest, package_versions, versions
+from topicscope.scale.versions import available_cores, code_digest, made_with, package_versions, versions
 
 __all__ = [
     "Item",
@@ -25,6 +25,7 @@ __all__ = [
     "code_digest",
     "completed",
     "content_digest",
+    "made_with",
     "map_items",
     "package_versions",
     "read_result",

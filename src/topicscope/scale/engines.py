@@ -323,7 +323,14 @@ def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) 
     share = max(task.threads for task in tasks)
     own = address is None and not ray.is_initialized()
     with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
-        _check_threads(ray, tasks)
+        # A task that fits on no machine is refused: Ray would wait for one for ever.
+        largest = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
+        for task in tasks:
+            if task.threads > largest:
+                raise InputError(
+                    f'"{task.name}" has threads = {task.threads}, and no machine of the Ray cluster has more than '
+                    f"{largest} cores: lower its threads, or add a machine."
+                )
         # Ray's own retries have no end for tasks that run out of memory, so attempts are counted here.
         remote, attempts = ray.remote(max_retries=0)(compute_alike), Counter[Task]()
         most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
@@ -336,13 +343,19 @@ def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) 
                 done, _ = ray.wait(list(running), num_returns=1)
                 for reference in done:
                     task = running.pop(reference)
-                    if _finished(ray, reference):
+                    try:
+                        ray.get(reference)
+                    except ray.exceptions.RayTaskError as error:
+                        # What the function raised, as it raised it.
+                        raise error.cause from error
+                    except ray.exceptions.RayError:
+                        # The worker is lost.
+                        attempts[task] += 1
+                        if attempts[task] == ATTEMPTS:
+                            raise lost(task) from None
+                        waiting.append(task)
+                    else:
                         yield task
-                        continue
-                    attempts[task] += 1
-                    if attempts[task] == ATTEMPTS:
-                        raise lost(task)
-                    waiting.append(task)
         finally:
             for reference in running:
                 ray.cancel(reference, force=True)
@@ -357,28 +370,6 @@ def compute_alike(task: Task, asked: dict[str, str]) -> None:
             "the same on all machines."
         )
     task.compute()
-
-
-def _check_threads(ray: Any, tasks: Sequence[Task]) -> None:
-    """Refuse a task that fits on no machine: Ray would wait for one for ever."""
-    most = max((int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]), default=0)
-    for task in tasks:
-        if task.threads > most:
-            raise InputError(
-                f'"{task.name}" has threads = {task.threads}, and no machine of the Ray cluster has more than '
-                f"{most} cores: lower its threads, or add a machine."
-            )
-
-
-def _finished(ray: Any, reference: Any) -> bool:
-    """Whether there is a result, and not a lost worker; raise what the function raised, as it raised it."""
-    try:
-        ray.get(reference)
-    except ray.exceptions.RayTaskError as error:
-        raise error.cause from error
-    except ray.exceptions.RayError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ import platform
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 # Whose versions can change a number.
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
@@ -33,6 +34,11 @@ def code_digest(sources: tuple[str, ...]) -> str:
 def package_versions(names: tuple[str, ...] = ()) -> dict[str, str]:
     """Of packages that a result depends on; of all that compute if none are named."""
     return {name: _version(name) for name in names or PACKAGES}
+
+
+def made_with(sources: tuple[str, ...], packages: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The code under these paths, and these packages (all that compute if none are named), as a part of a key."""
+    return {"code": code_digest(sources), "libraries": package_versions(packages)}
 
 
 @cache

@@ -70,14 +70,7 @@ class BatchStream:
             self._documents = self._sample(settings.data.documents, draw)
             if settings.masking.fixed:
                 self._masked_once = self._mask(self._documents, generator(settings.seed, Purpose.MASKS))
-        self._chunk = lru_cache(maxsize=1)(self.chunk)
         self._passes = Passes(settings.seed, settings.data.documents)
-
-    def batch(self, step: int) -> MaskedDocuments:
-        """The masked documents of a step."""
-        chunk, place = divmod(step, self.steps)
-        size = self.settings.training.batch
-        return self._chunk(chunk).span(place * size, (place + 1) * size)
 
     def chunk(self, chunk: int) -> MaskedDocuments:
         """The masked documents of ``steps`` steps, batch after batch; drawn at every call."""
@@ -198,8 +191,6 @@ class PassageStream:
         size = self.settings.training.batch
         chosen = self.passages[self.passes.span(step * size, size)]
         return self._mask(self.text.select(chosen), generator(self.settings.seed, Purpose.MASKS, step))
-
-    batch = chunk
 
     def validation(self) -> MaskedDocuments | None:
         """Passages of articles that are not trained on, with masks drawn once: steps can be compared on them."""

@@ -77,7 +77,12 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     for place, step in reversed(list(enumerate(steps))):
         path = checkpoint_path(folder, step)
         try:
-            return _read(path, step)
+            with safe_open(path, framework="pt") as file:
+                metadata = file.metadata() or {}
+                tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
+            if metadata.get("checksum") != _checksum(step, tensors):
+                raise ValueError("its checksum does not match its content")
+            return Checkpoint.from_tensors(step, tensors)
         except (SafetensorError, ValueError, KeyError) as error:
             instead = f"going back to that of step {steps[place - 1]}" if place else "starting again from step 0"
             logger.warning("%s is damaged (%s): %s.", path.name, error, instead)
@@ -100,15 +105,6 @@ def newest_checkpoints(folders: Sequence[Path]) -> list[Checkpoint] | None:
             return whole or None
         for folder, step in ahead:
             checkpoint_path(folder, step).unlink()
-
-
-def _read(path: Path, step: int) -> Checkpoint:
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata() or {}
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
-    if metadata.get("checksum") != _checksum(step, tensors):
-        raise ValueError("its checksum does not match its content")
-    return Checkpoint.from_tensors(step, tensors)
 
 
 def _checksum(step: int, tensors: dict[str, Tensor]) -> str:

@@ -133,19 +133,16 @@ def make_engine(
     members: Sequence[Settings], topic_model: TopicModel, weights: Sequence[Arrays] | None = None
 ) -> "TopicModelEngine":
     """The engine of these runs on documents of a topic model, at the weights given or where they start."""
-    settings = members[0]
+    settings, average = members[0], members[0].training.average
     if weights is None:
-        weights = [_start(member, topic_model) for member in members]
+        draws = [generator(member.seed, Purpose.WEIGHTS) for member in members]
+        start = partial(initial_weights, settings.model, topic_model, settings.masking, average=average)
+        weights = [start(generator=draw) for draw in draws]
     sizes = Sizes.of(settings.model, topic_model.vocabulary, topic_model.length[1])
     dtype = torch.float64 if settings.training.precision == "float64" else torch.float32
     models = [Transformer(settings.model, sizes, arrays, dtype=dtype) for arrays in weights]
     kind = BagEngine if settings.engine == "bag" else ReferenceEngine
     return kind(members, topic_model, models)
-
-
-def _start(settings: Settings, topic_model: TopicModel) -> Arrays:
-    draw, average = generator(settings.seed, Purpose.WEIGHTS), settings.training.average
-    return initial_weights(settings.model, topic_model, settings.masking, average=average, generator=draw)
 
 
 def shared_weights(models: Sequence[Transformer]) -> Weights:

@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -41,7 +40,7 @@ from topicscope.text.formats import corpus_notes
 from topicscope.training import record
 from topicscope.training.checkpoints import Checkpoint, newest_checkpoints
 from topicscope.training.engines import Engine, make_engine
-from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_cores, with_threads
+from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_threads
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
@@ -106,9 +105,13 @@ def train_together(
             if not folder.settings_path.exists():
                 folder.create(mine)
             folder.warn_of_other_versions()
-            folder.describe(mine, reference=partial(_reference, folder.path, mine, topic_model), together=members)
+            reference = None
+            if not folder.reference_path.exists():
+                said = write_reference_matrices(folder.path, mine, topic_model)
+                reference = {**reference_losses(mine, topic_model), "matrices": said}
+            folder.describe(mine, reference=reference, together=members)
         logger.info("the %s engine computes this model, threads: %d.", settings[0].engine, settings[0].training.threads)
-        stop = stack.enter_context(stop_on_interrupt()) if interruptible else never
+        stop = stack.enter_context(stop_on_interrupt()) if interruptible else None
         trainer.run(folders, report, stop)
     return folders
 
@@ -122,12 +125,6 @@ def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Set
         assert isinstance(stored, Settings)
         return stored
     return given
-
-
-def _reference(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
-    """What the run is to be held against: losses, and which matrices are beside them in a file of their own."""
-    said = write_reference_matrices(folder, settings, topic_model)
-    return {**reference_losses(settings, topic_model), "matrices": said}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,65 +189,49 @@ def _train_on_text(
 ) -> RunFolder:
     """At the end a Hugging Face folder is saved, if the architecture is BERT's."""
     folder = RunFolder(out)
-    settings = with_absolute_paths(with_cores(settings))
-    _check_text_folder(folder, settings, resume, device)
+    settings = with_absolute_paths(with_threads(settings))
+    facts = {"device": device.type}
+
+    def check() -> None:
+        folder.check_is_free(resume=resume)
+        if resume and folder.settings_path.exists():
+            folder.check_can_resume(settings, facts=facts)
+
+    check()
     with folder.locked(), torch_threads(settings.training.threads):
         # Once more, now that nobody else can write here.
-        _check_text_folder(folder, settings, resume, device)
-        fresh = not folder.settings_path.exists()
-        with _as_before_on_bad_input(folder.path) if fresh else contextlib.nullcontext():
-            prepared, engine, trainer = _begin_on_text(folder, settings, device, measuring, report)
-        with stop_on_interrupt() as stop, out_of_memory_said(settings, prepared.text.specials.vocabulary):
+        check()
+        fresh, before = not folder.settings_path.exists(), set(out.iterdir())
+        try:
+            # Everything up to the first step; whatever is wrong with the settings is found here.
+            if fresh:
+                # Of a run whose settings are lost, and may have been others.
+                shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+                folder.create(settings)
+            prepared = prepare_text(settings.data, out, report=report)
+            facts["passages"] = prepared.passages.digest
+            folder.check_can_resume(settings, facts=facts)
+            folder.warn_of_other_versions()
+            measure = measuring(prepared, settings) if measuring and settings.training.measures else None
+            specials = prepared.text.specials
+            with out_of_memory_said(settings, specials.vocabulary):
+                engine = TextEngine(settings, prepared.text, device=device, measure=measure)
+                trainer = Trainer(engine)
+            folder.describe(settings, facts=facts)
+        except InputError:
+            # A folder that held no settings is left as it was, so that the same --out can be given again.
+            for path in set(out.iterdir()) - before if fresh else ():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            raise
+        with stop_on_interrupt() as stop, out_of_memory_said(settings, specials.vocabulary):
             trainer.run([folder], report, stop)
         if settings.model.is_bert:
-            specials, longest = prepared.text.specials, settings.positions
+            longest = settings.positions
             export(engine.encoder, specials, prepared.tokenizer_folder, folder.export_path, longest=longest)
         else:
             logger.info("the model is not BERT's architecture: no Hugging Face folder is saved.")
     folder.notes = tuple(corpus_notes(prepared.passages.description))
     return folder
-
-
-def _check_text_folder(folder: RunFolder, settings: TextSettings, resume: bool, device: torch.device) -> None:
-    folder.check_is_free(resume=resume)
-    if resume and folder.settings_path.exists():
-        folder.check_can_resume(settings, facts={"device": device.type})
-
-
-def _begin_on_text(
-    folder: RunFolder,
-    settings: TextSettings,
-    device: torch.device,
-    measuring: Measuring | None,
-    report: Report | None,
-) -> tuple[PreparedText, TextEngine, "Trainer"]:
-    """Everything up to the first step; whatever is wrong with the settings is found here."""
-    if not folder.settings_path.exists():
-        # Of a run whose settings are lost, and may have been others.
-        shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
-        folder.create(settings)
-    prepared = prepare_text(settings.data, folder.path, report=report)
-    facts = {"device": device.type, "passages": prepared.passages.digest}
-    folder.check_can_resume(settings, facts=facts)
-    folder.warn_of_other_versions()
-    measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-    with out_of_memory_said(settings, prepared.text.specials.vocabulary):
-        engine = TextEngine(settings, prepared.text, device=device, measure=measure)
-        trainer = Trainer(engine)
-    folder.describe(settings, facts=facts)
-    return prepared, engine, trainer
-
-
-@contextlib.contextmanager
-def _as_before_on_bad_input(folder: Path) -> Iterator[None]:
-    """Leave a folder that held no settings as it was, so that the same --out can be given again."""
-    before = set(folder.iterdir())
-    try:
-        yield
-    except InputError:
-        for path in set(folder.iterdir()) - before:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
-        raise
 
 
 @dataclass(eq=False)
@@ -278,7 +259,6 @@ class Trainer:
         self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
         self._rows = frozenset(steps_with_rows(self.training))
-        self._members: list[_Member] = []
         self._chunk = -1
         self._batches: list[Any] = []
         self._tokens = 0.0
@@ -295,23 +275,60 @@ class Trainer:
     def run(
         self, runs: Sequence[RunFolder | MemoryRun], report: Report | None = None, stop: Stop | None = None
     ) -> None:
-        """Train to the last step, from the newest checkpoints if there are any; or until it is to stop."""
+        """Train to the last step, from the newest checkpoints if there are any; or until it is to stop.
+
+        A member that diverges is left out from there on. The last step is observed but not trained.
+        """
+        training, engine = self.training, self.engine
         checkpoints = self._whole_checkpoints([run for run in runs if isinstance(run, RunFolder)])
         if checkpoints:
             self.restore(checkpoints)
             logger.info("going on from step %d.", self.step)
+        saved, diverged = self.step if checkpoints else -1, list[str]()
         with contextlib.ExitStack() as stack:
             for run in runs:
                 stack.enter_context(run.recording(self.step))
-            self._members = [
+            going = [
                 _Member(seed, settings, run, run.snapshots())
-                for seed, (settings, run) in enumerate(zip(self.engine.members, runs, strict=True))
+                for seed, (settings, run) in enumerate(zip(engine.members, runs, strict=True))
             ]
-            for member, checkpoint in zip(self._members, checkpoints, strict=False):
-                member.history = {
-                    step: value.to(self.engine.weights["value"].device) for step, value in checkpoint.history.items()
-                }
-            self._steps(report or quiet, stop or never, saved=self.step if checkpoints else -1)
+            for member, checkpoint in zip(going, checkpoints, strict=False):
+                device = engine.weights["value"].device
+                member.history = {step: value.to(device) for step, value in checkpoint.history.items()}
+            while going:
+                last, began = self.step == training.steps, time.perf_counter()
+                if engine.enter(self.step):
+                    self._chunk, self._validation = -1, None
+                losses = engine.losses(self._batch())
+                found = losses.detach().tolist()
+                for member in [each for each in going if not math.isfinite(found[each.seed])]:
+                    what = f"the loss at step {self.step} is {found[member.seed]}"
+                    diverged.append(self._take_out(member, going, what))
+                # Only now: a checkpoint is good if its loss is a number.
+                stopping = stop is not None and bool(going) and not last and stop()
+                if stopping or (self.step > saved and self.step % training.checkpoint_every == 0 and not last):
+                    self._save(going)
+                if stopping:
+                    folder = next(run for run in runs if isinstance(run, RunFolder))
+                    again = f"topicscope train --out {shlex.quote(str(folder.path))} --resume"
+                    raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} goes on from there.")
+                self._observe(going)
+                self._seconds += time.perf_counter() - began
+                if self.step in self._rows:
+                    diverged += self._log(going, found)
+                if report:
+                    loss = f"loss {found[going[-1].seed]:.4f}, " if going else ""
+                    report(self.step, training.steps, f"{loss}{self.speed.words}")
+                if last:
+                    self._save(going)
+                    break
+                began = time.perf_counter()
+                self.update(losses)
+                self.step += 1
+                self._done, self._seen = self._done + 1, self._seen + self._tokens
+                self._seconds += time.perf_counter() - began
+            if diverged:
+                raise DivergedError(" ".join(diverged))
         for run in runs:
             if isinstance(run, RunFolder):
                 run.speed = self.speed
@@ -333,46 +350,6 @@ class Trainer:
             for name, weight in self.engine.weights.items():
                 weight[seed].copy_(checkpoint.weights[name])
             self.optimizer.restore(seed, checkpoint.optimizer)
-
-    def _steps(self, report: Report, stop: Stop, saved: int) -> None:
-        """Train all members that have not diverged; the last step is observed but not trained.
-
-        ``saved`` is the step of the checkpoints that are there, −1 if there are none.
-        """
-        going, diverged = list(self._members), list[str]()
-        while going:
-            last, began = self.step == self.training.steps, time.perf_counter()
-            self._enter()
-            losses = self.engine.losses(self._batch())
-            found = losses.detach().tolist()
-            for member in [each for each in going if not math.isfinite(found[each.seed])]:
-                diverged.append(self._take_out(member, going, f"the loss at step {self.step} is {found[member.seed]}"))
-            # Only now: a checkpoint is good if its loss is a number.
-            stopping = bool(going) and not last and stop()
-            if stopping or (self.step > saved and self.step % self.training.checkpoint_every == 0 and not last):
-                self._save(going)
-            if stopping:
-                raise stopped(self.step, self._members[0].run)
-            self._observe(going)
-            self._seconds += time.perf_counter() - began
-            if self.step in self._rows:
-                diverged += self._log(going, found)
-            loss = f"loss {found[going[-1].seed]:.4f}, " if going else ""
-            report(self.step, self.training.steps, f"{loss}{self.speed.words}")
-            if last:
-                self._save(going)
-                break
-            began = time.perf_counter()
-            self.update(losses)
-            self.step += 1
-            self._done, self._seen = self._done + 1, self._seen + self._tokens
-            self._seconds += time.perf_counter() - began
-        if diverged:
-            raise DivergedError(" ".join(diverged))
-
-    def _enter(self) -> None:
-        if self.engine.enter(self.step):
-            self._chunk, self._validation = -1, None
 
     def _batch(self) -> Any:
         """The documents of this step; those of some steps are drawn and laid out at once."""
@@ -415,6 +392,7 @@ class Trainer:
         sentences = []
         for member in list(going):
             seed, earlier = member.seed, member.history.get(self.step - record.ROTATION_STEPS)
+            value = self.engine.weights["value"][seed]
             row = record.in_order(
                 recorded[seed]
                 | {
@@ -423,7 +401,7 @@ class Trainer:
                     "validation_loss": validation and validation[seed],
                     "learning_rate": learning_rate(member.settings.training, self.step),
                     "norm": norms[seed],
-                    "rotation": earlier if earlier is None else self._rotation(seed, earlier),
+                    "rotation": earlier if earlier is None else record.rotation(value, earlier),
                 }
             )
             if name := first_not_finite(row):
@@ -431,9 +409,6 @@ class Trainer:
             else:
                 member.run.add(row)
         return sentences
-
-    def _rotation(self, seed: int, earlier: Tensor) -> list[float | None]:
-        return record.rotation(self.engine.weights["value"][seed], earlier)
 
     def _take_out(self, member: _Member, going: list[_Member], what: str) -> str:
         """Leave a member that diverged out of training from here on; what is to be said of it."""
@@ -456,15 +431,6 @@ class Trainer:
                 checkpoint = Checkpoint(self.step, weights, optimizer, member.history)
                 snapshots = None if self.engine.snapshot_steps is None else member.snapshots
                 member.run.save(checkpoint, snapshots, every=self.training.checkpoint_every)
-
-
-def quiet(done: int, total: int, state: str) -> None:
-    """Report nothing."""
-
-
-def never() -> bool:
-    """For work whose stopping is somebody else's: a kill loses what was done since the last checkpoint."""
-    return False
 
 
 @contextlib.contextmanager
@@ -491,10 +457,3 @@ def stop_on_interrupt() -> Iterator[Stop]:
     finally:
         if usual:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def stopped(step: int, run: RunFolder | MemoryRun) -> StoppedTraining:
-    """What is said of a run that was stopped and saved."""
-    assert isinstance(run, RunFolder)
-    again = f"topicscope train --out {shlex.quote(str(run.path))} --resume"
-    return StoppedTraining(f"stopped at step {step}, which is saved: {again} goes on from there.")

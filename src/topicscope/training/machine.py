@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -19,6 +20,8 @@ from topicscope.model.encoder import encoder_shapes
 from topicscope.scale import available_cores
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings
+
+SomeSettings = TypeVar("SomeSettings", Settings, TextSettings)
 
 # Multiply-adds of a step from which the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at 3.3
 # billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
@@ -47,18 +50,14 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def with_threads(settings: Settings, vocabulary: int) -> Settings:
-    """The settings with the number of threads chosen, if it was left open: one, unless a step is large.
+def with_threads(settings: SomeSettings, vocabulary: int = 0) -> SomeSettings:
+    """The settings with the number of threads chosen, if it was left open.
 
-    A member of an ensemble gets what the run alone would get, so that its company does not change its settings.
+    For text all cores; for documents of a topic model one, unless a step is large. A member of an ensemble gets what
+    the run alone would get, so that its company does not change its settings.
     """
-    threads = available_cores() if step_size(settings, vocabulary) >= LARGE_STEP else 1
-    return replace(settings, training=replace(settings.training, threads=settings.training.threads or threads))
-
-
-def with_cores(settings: TextSettings) -> TextSettings:
-    """The settings of a run on text with the number of threads chosen, if it was left open: all cores."""
-    threads = settings.training.threads or available_cores()
+    large = isinstance(settings, TextSettings) or step_size(settings, vocabulary) >= LARGE_STEP
+    threads = settings.training.threads or (available_cores() if large else 1)
     return replace(settings, training=replace(settings.training, threads=threads))
 
 
@@ -152,7 +151,8 @@ def passage_bytes(settings: TextSettings, vocabulary: int) -> float:
 
 def step_bytes(settings: TextSettings, vocabulary: int) -> float:
     """About how many bytes a step keeps at its height: weights, and the passages that are computed at once."""
-    return weight_bytes(settings, vocabulary) + _at_once(settings) * passage_bytes(settings, vocabulary)
+    at_once = math.ceil(settings.training.batch / settings.training.accumulate)
+    return weight_bytes(settings, vocabulary) + at_once * passage_bytes(settings, vocabulary)
 
 
 def check_memory(settings: TextSettings, vocabulary: int, available: int | None = None) -> None:
@@ -193,10 +193,6 @@ def _narrower(settings: TextSettings, vocabulary: int, limit: float) -> str:
         f"no model.width is small enough, so lower the vocabulary ({vocabulary:,} tokens), model.feed_forward = "
         f"{model.feed_forward} or data.length = {settings.data.length}"
     )
-
-
-def _at_once(settings: TextSettings) -> int:
-    return math.ceil(settings.training.batch / settings.training.accumulate)
 
 
 @contextmanager

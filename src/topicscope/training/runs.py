@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from safetensors.numpy import save
 
+from topicscope import scale
 from topicscope.errors import InputError, UnreadableError
 from topicscope.files import Row, alone_in, checkpoint_steps, remove_leftovers, write_atomically
 from topicscope.records import LoggedStep, Snapshot, read_metrics, read_reference, read_snapshots, read_versions
-from topicscope.scale import code_digest, package_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
 from topicscope.settings.toml import differences, dump_settings, load_any_settings, load_settings
@@ -71,28 +71,22 @@ class Speed:
 
 
 class MemoryRun:
-    """A run that is not written anywhere: its rows, its snapshots, and its newest checkpoint."""
+    """A run that is not written anywhere: its rows, its snapshots, and its newest checkpoint. It begins at step 0."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
+        self.rows: list[Row] = []
         self.checkpoint: topicscope.training.checkpoints.Checkpoint | None = None
-        self._rows: list[Row] = []
         self._snapshots: dict[int, Snapshot] = {}
 
     @property
     def weights(self) -> dict[str, np.ndarray] | None:
         """Those of the last step; None if the run diverged."""
-        if self.checkpoint is None or self.checkpoint.step < self._settings.training.steps:
+        if self.checkpoint is None or self.checkpoint.step < self.settings.training.steps:
             return None
         return {name: weight.numpy() for name, weight in self.checkpoint.weights.items()}
 
-    def settings(self) -> Settings:
-        """The settings that the run was started with."""
-        return self._settings
-
-    def metrics(self) -> list[Row]:
-        """All logged rows."""
-        return self._rows
+    # What the training loop asks of a run, and tells it.
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name."""
@@ -103,13 +97,12 @@ class MemoryRun:
         return [] if self.checkpoint is None else [self.checkpoint.step]
 
     def recording(self, step: int) -> AbstractContextManager[None]:
-        """Nothing to open; a run in memory begins at step 0."""
-        assert step == 0
+        """Nothing to open."""
         return contextlib.nullcontext()
 
     def add(self, row: Row) -> None:
         """Add a row to the metrics."""
-        self._rows.append(row)
+        self.rows.append(row)
 
     def flush(self) -> None:
         """Nothing to do."""
@@ -251,15 +244,22 @@ class RunFolder:
 
         Of a run on text the settings are written first of all: killed while its corpus is read, it goes on with them.
         """
+
+        def copied(file: str, stem: str) -> str:
+            name = stem + Path(file).suffix
+            if Path(file).resolve() != (self.path / name).resolve():
+                write_atomically(self.path / name, Path(file).read_bytes())
+            return name
+
         if isinstance(settings, Settings):
-            settings = _map_files(settings, self._copy_in)
+            settings = _map_files(settings, copied)
         write_atomically(self.settings_path, dump_settings(settings))
 
     def describe(
         self,
         settings: AnySettings,
         *,
-        reference: Callable[[], dict[str, Any]] | None = None,
+        reference: dict[str, Any] | None = None,
         together: Sequence[AnySettings] = (),
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
@@ -271,8 +271,8 @@ class RunFolder:
         company = _company(together)
         chosen = {"seed": settings.seed, "threads": settings.training.threads}
         versions = recorded_versions() | chosen | engine | dict(facts)
-        if reference is not None and not self.reference_path.exists():
-            _write_json(self.reference_path, reference())
+        if reference is not None:
+            _write_json(self.reference_path, reference)
         if not self.versions_path.exists():
             _write_json(self.versions_path, versions | ({"together": company} if company else {}))
 
@@ -338,12 +338,6 @@ class RunFolder:
             raise InputError(f"{self.path} holds a run on documents of a topic model: choose another --out.")
         return stored
 
-    def _copy_in(self, file: str, stem: str) -> str:
-        name = stem + Path(file).suffix
-        if Path(file).resolve() != (self.path / name).resolve():
-            write_atomically(self.path / name, Path(file).read_bytes())
-        return name
-
 
 def first_not_finite(value: Any, name: str = "") -> str | None:
     """The name of a number in a row that is infinite or NaN, such as ``norm value``."""
@@ -358,12 +352,15 @@ def first_not_finite(value: Any, name: str = "") -> str | None:
 
 def made_with(*sources: str) -> dict[str, Any]:
     """What the numbers of runs depend on beside settings and seeds; ``sources`` are further parts of the package."""
-    return {"code": code_digest((*SOURCES, *sources)), "libraries": package_versions(LIBRARIES)}
+    return scale.made_with((*SOURCES, *sources), LIBRARIES)
 
 
 def recorded_versions() -> dict[str, Any]:
     """Versions of the packages that results depend on, of Python, and the machine's kind."""
-    return package_versions(RECORDED_PACKAGES) | {"python": platform.python_version(), "machine": platform.machine()}
+    return scale.package_versions(RECORDED_PACKAGES) | {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
 
 
 def _row_text(row: Row) -> str:

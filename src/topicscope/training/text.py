@@ -33,6 +33,7 @@ from topicscope.text.tokenizers import (
     PADDING,
     Tokenizer,
     load_tokenizer,
+    model_source,
     save_tokenizer,
     train_wordpiece,
 )
@@ -61,11 +62,6 @@ class PreparedText:
     passages: Passages
     tokenizer: Tokenizer
     tokenizer_folder: Path
-
-    @property
-    def digest(self) -> str:
-        """Identifies corpus, tokenizer and passages."""
-        return self.passages.digest
 
 
 def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) -> PreparedText:
@@ -117,7 +113,13 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report
     part = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(part, ignore_errors=True)
     if data.tokenizer:
-        _copy_tokenizer(data.tokenizer, part)
+        from transformers import AutoTokenizer
+
+        # An existing one is kept with the run, so that the folder is complete. Loaded once for its checks and
+        # one-sentence errors.
+        load_tokenizer(data.tokenizer)
+        source = model_source(data.tokenizer)
+        AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(str(part))
     else:
         logger.info("training a tokenizer of %d tokens.", data.vocabulary)
 
@@ -128,17 +130,6 @@ def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report
         engine = train_wordpiece(texts, data.vocabulary, lowercase=data.lowercase)
         save_tokenizer(engine, part, longest=data.length + 2)
     part.rename(folder)
-
-
-def _copy_tokenizer(name: str, folder: Path) -> None:
-    """An existing tokenizer, kept with the run so that the folder is complete."""
-    from transformers import AutoTokenizer
-
-    from topicscope.text.tokenizers import model_source
-
-    # Loaded once for its checks and one-sentence errors.
-    load_tokenizer(name)
-    AutoTokenizer.from_pretrained(model_source(name), trust_remote_code=False).save_pretrained(str(folder))
 
 
 def _kept(corpus: Corpus) -> Corpus:
@@ -199,7 +190,10 @@ class TextEngine(Engine):
         for part in batch:
             loss = self.part_loss(part)
             if training:
-                self._add_gradients(loss)
+                found = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
+                for sum_so_far, gradient in zip(self._gradients.values(), found, strict=True):
+                    if gradient is not None:
+                        sum_so_far += gradient
             total += float(loss.detach())
         return torch.tensor([total], dtype=torch.float64)
 
@@ -221,12 +215,6 @@ class TextEngine(Engine):
                 "topics": self.measure(self.encoder) if self.measure and step in self._measured else None,
             }
         ]
-
-    def _add_gradients(self, loss: Float[Tensor, ""]) -> None:
-        found = torch.autograd.grad(loss, list(self._parameters.values()), allow_unused=True)
-        for total, part in zip(self._gradients.values(), found, strict=True):
-            if part is not None:
-                total += part
 
     def _packed(self, passages: MaskedDocuments) -> list[PackedBatch]:
         specials, training = self.text.specials, self.training

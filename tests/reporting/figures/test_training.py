@@ -9,6 +9,7 @@ from matplotlib.patches import Rectangle
 
 from topicscope.reporting.figures import save_figure
 from topicscope.reporting.figures.training import (
+    ROTATION_NAME,
     attention_bars,
     gradient_ratios,
     heat_maps,
@@ -48,27 +49,27 @@ def test_the_table_of_maps_has_every_entry_by_token_and_topic() -> None:
 
 
 def test_norms_are_drawn_one_line_a_run_with_their_mean_and_the_stage_boundary(tmp_path: Path) -> None:
-    norms = {name: np.linspace(1, 5, 11) * np.ones((3, 1)) for name in ("key", "query", "value")}
+    norm = np.linspace(1, 5, 11) * np.ones((3, 1))
     rotation = np.full((3, 11), 1e-3)
     rotation[:, 0] = np.nan
-    drawn = norm_trajectories(
-        {"with": (STEPS, norms, rotation, [40]), "without": (STEPS, norms, rotation, [])}, title="t"
-    )
+    curves = {"W^K": {"norm": norm, "its topics": norm / 2}, ROTATION_NAME: {ROTATION_NAME: rotation}}
+    drawn = norm_trajectories({"with": (STEPS, curves, [40]), "without": (STEPS, curves, [])}, title="t")
     figure = drawn.figure
-    assert len(figure.axes) == 8
-    with_end, without = figure.axes[0], figure.axes[1]
-    # Three runs and their mean; one dashed line more where stage 1 ends.
-    assert len(without.lines) == 4
-    assert len(with_end.lines) == 5
-    assert "does not end" in without.get_title()
+    assert len(figure.axes) == 4
+    with_end, without, turning = figure.axes[0], figure.axes[1], figure.axes[3]
+    # Three runs and their mean, of two curves; one dashed line more where attention takes off.
+    assert len(without.lines) == 8
+    assert len(with_end.lines) == 9
+    assert (without.get_yscale(), turning.get_yscale()) == ("linear", "log")
+    assert "does not take off" in without.get_title()
     assert [path.suffix for path in save_figure(drawn, tmp_path / "norms")] == [".png", ".svg", ".csv"]
 
 
 def test_the_map_says_where_stage_2_is_missing_and_marks_two_stages() -> None:
-    cells = {("SGD 3", "0.001"): (1.0, 0.5, 0.6), ("Adam 0.01", "0.001"): (0.0, 1.0, 1.0)}
+    cells = {("SGD 3", "0.001"): (1.0, 500.0, 0.9), ("Adam 0.01", "0.001"): (np.nan, np.nan, np.nan)}
     figure = stage_map({"cross-entropy": cells, "squared loss": cells}, title="t").figure
     texts = {text.get_text(): text.get_fontweight() for text in figure.axes[0].texts}
-    assert texts == {"50 % steps\n60 % growth": "bold", "no stage 2": "normal"}
+    assert texts == {"step 500\n90 % gained": "bold", "does not\ntake off": "normal"}
     assert len(figure.axes) == 2
 
 
@@ -108,13 +109,12 @@ def test_gradient_ratios_have_a_formula_and_a_dot_a_run() -> None:
 def test_tables_of_curves_have_a_row_per_run_and_step_their_mean_and_what_is_marked() -> None:
     steps, norms = np.arange(3), {name: np.arange(6.0).reshape(2, 3) for name in ("key", "query", "value")}
     rotation = np.full((2, 3), 0.5)
-    table = norm_trajectories(
-        {"first": (steps, norms, rotation, [1]), "second": (steps, norms, rotation, [])}, title="t"
-    ).table
+    curves = {"W^Q": {"‖W^Q‖": norms["query"]}}
+    table = norm_trajectories({"first": (steps, curves, [1]), "second": (steps, curves, [])}, title="t").table
     query = [row for row in table if (row["setting"], row["quantity"]) == ("first", "‖W^Q‖")]
     assert [(row["step"], row["value"]) for row in query if row["run"] == 2] == [(0, 3), (1, 4), (2, 5)]
     assert [(row["step"], row["value"]) for row in query if row["run"] == "mean"] == [(1, 2.5), (2, 3.5)]
-    ends = [row for row in table if row["quantity"] == "end of stage 1"]
+    ends = [row for row in table if row["quantity"] == "attention takes off"]
     assert [(row["setting"], row["step"]) for row in ends] == [("first", 1)]
 
     layered = {name: values[:, :, None] + [0, 10] for name, values in (*norms.items(), ("rotation", rotation))}
@@ -161,7 +161,7 @@ def test_tables_of_points_have_every_run_beside_what_it_is_compared_with() -> No
     assert [row["value"] for row in table] == [9.0, 11.0, 0.002, 0.02, 8.0, 0.002, 0.02]
     assert [row["initial_scale"] for row in table] == [0.001, 0.001, 0.001, 0.01, 0.01, 0.001, 0.01]
 
-    cells = {("SGD 3", "0.001"): (1.0, 0.5, 0.6), ("Adam 0.01", "0.001"): (0.0, 1.0, 1.0)}
+    cells = {("SGD 3", "0.001"): (1.0, 500.0, 0.9), ("Adam 0.01", "0.001"): (np.nan, np.nan, np.nan)}
     first, _ = stage_map({"squared loss": cells}, title="t").table
     assert (first["loss"], first["optimizer"], first["initial_scale"]) == ("squared loss", "SGD 3", "0.001")
     assert (first["two_stage_runs"], first["stage_1_steps"], first["stage_1_growth"]) == (1.0, 0.5, 0.6)
