@@ -15,6 +15,7 @@ from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Sampler
+from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, Floor, bayes_floors
 from topicscope.theory.check import class_statistics
 from topicscope.theory.finite_documents import (
@@ -255,9 +256,10 @@ def _unequal_finite(setting: TheorySetting) -> tuple[Part, Callable[[ClassMatrix
             f"topics · words + 1 = {tokens} tokens with a Dirichlet parameter a topic need matrices too large to be "
             f"quick: give one parameter, or at most {MOST_DENSE_TOKENS} tokens."
         )
-    population = moments(setting.lda, setting.masking)
+    model = TopicModel.from_settings(setting.data("dirichlet"))
+    population = moments(model, setting.masking)
     optimum = finite_optimum(population)
-    averages = class_statistics(optimum, setting.lda.word_topics)
+    averages = class_statistics(optimum, model.word_topics)
     names = ("mask_column", "same_word", "same_topic", "different_topic")
     means = {name: average.mean for name in names if (average := averages[name])}
     part = {**dict.fromkeys(names), **means, "loss": population_loss(optimum, population)}
@@ -279,7 +281,7 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
             "never has a masked position; raise mask or lengthen documents."
         )
     draws = generator(seed, Purpose.THEORY)
-    model = setting.lda if sampler == "dirichlet" else setting.topic_sets
+    model = TopicModel.from_settings(setting.data(sampler))
     floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
     part: Part = {
         **_losses(floors.masked),
