@@ -87,7 +87,8 @@ def test_no_two_needs_of_one_name_differ() -> None:
     from topicscope.paper.registry import registry
 
     everything = registry(PRESETS["quick"])
-    needs = [need for asked in (*everything.claims, *everything.drawings) for need in asked.needs]
+    needs = [need for claim in everything.claims for need in claim.needs]
+    needs += [need for drawing in everything.drawings for need in drawing.needs]
     assert all(need == {each.name: each for each in needs}[need.name] for need in needs)
 
 
@@ -97,7 +98,7 @@ def _trained(steps: int, scale: float) -> tuple[np.ndarray, dict[str, np.ndarray
     model = replace(ONE_HOT, value=start, key=start, query=start)
     chosen = settings(model, "squared", "adam", steps=steps, learning_rate=0.01, threads=1)
     (run,) = train_in_memory([replace(chosen, seed=100)], TopicModel.from_settings(LDA))
-    rows = run.metrics()
+    rows = run.rows
     curves = {name: np.array([row["attention"][name] for row in rows]) for name in ("words", "mask")}
     curves |= {"gain": np.array([row["uniform_gain"] for row in rows])}
     curves |= {
@@ -130,7 +131,7 @@ def _gradient_descent(scale: float) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     model = replace(ONE_HOT, value=start, key=start, query=start)
     chosen = settings(model, "squared", "sgd", steps=100, learning_rate=3.0, threads=1)
     (run,) = train_in_memory([replace(chosen, seed=100)], TopicModel.from_settings(LDA))
-    rows = run.metrics()
+    rows = run.rows
     return np.array([row["step"] for row in rows]), {
         "gain": np.array([row["uniform_gain"] for row in rows]),
         "key": np.array([np.linalg.norm(row["norm"]["key"]) for row in rows]),

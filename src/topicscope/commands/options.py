@@ -62,13 +62,14 @@ class Option:
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """What the parser is told of it."""
+        """What the parser needs to know of it."""
+        written = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         told = Parameter(
             name=self.name,
             help=self.help,
             group=self.group,
             # As it would be written; nothing if there is nothing to write.
-            show_default=_written(self.default) or False,
+            show_default=written if written and self.default is not None else False,
             # As many values behind one option as there are, and no --empty-… beside it.
             consume_multiple=True,
             negative_iterable=(),
@@ -105,7 +106,15 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     given.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.default(given)
     if "--help" in words or "-h" in words:
-        _print_description(f"Usage: topicscope {command} {_usage(found)}\n\n{description}", app.console)
+        # What must be given, and by place what can be.
+        needed = [each for each in found if each.default is inspect.Parameter.empty]
+        named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
+        usage = " ".join([*named, "[OPTIONS]", *(each.name for each in found if each.positional)])
+        text = f"Usage: topicscope {command} {usage}\n\n{description}"
+        # Lines of a paragraph are joined, and broken where the terminal ends; examples are left whole, for copying.
+        for line in re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines():
+            app.console.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
+        app.console.print()
         app.help_print([])
         raise SystemExit
     _refuse_values_of_flags(words, found)
@@ -141,13 +150,6 @@ def check_out_is_given(words: Sequence[str], what: str) -> None:
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
-def _usage(options: Sequence[Option]) -> str:
-    """What must be given, and by place what can be."""
-    needed = [each for each in options if each.default is inspect.Parameter.empty]
-    named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
-    return " ".join([*named, "[OPTIONS]", *(each.name for each in options if each.positional)])
-
-
 def _columns(console: Console, options: ConsoleOptions, entries: list[HelpEntry]) -> tuple[ColumnSpec, ...]:
     """What must be given, the names, and the help; no name is broken, however narrow the terminal."""
     longest = max(len(word) for entry in entries for word in " ".join(entry.display_labels_with_metavar).split())
@@ -159,13 +161,6 @@ def _columns(console: Console, options: ConsoleOptions, entries: list[HelpEntry]
         ColumnSpec(NameRenderer(max_width=width), style="cyclopts.name", max_width=width),
         ColumnSpec(DescriptionRenderer(), overflow="fold"),
     )
-
-
-def _print_description(text: str, screen: Console) -> None:
-    """Lines of a paragraph are joined, and broken where the terminal ends; examples are left whole, for copying."""
-    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines():
-        screen.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
-    screen.print()
 
 
 def _options(
@@ -191,23 +186,13 @@ def _options(
         elif POSITIONAL in marks:
             # None given are no values; a command says itself what it needs.
             value = () if value is inspect.Parameter.empty else value
-            yield Option(place, _positional_name(field.name, hint, own), hint, value, said, ARGUMENTS, True)
+            # ``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out.
+            shown = f"{field.name.removesuffix('s')} ..." if get_origin(hint) is tuple else field.name
+            shown = (shown if own is inspect.Parameter.empty else f"[{shown}]").upper()
+            yield Option(place, shown, hint, value, said, ARGUMENTS, True)
         else:
             value = own if own is inspect.Parameter.empty else value
             yield Option(place, f"--{name}", hint, value, said, group, False)
-
-
-def _positional_name(name: str, kind: Any, default: Any) -> str:
-    """``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out."""
-    shown = f"{name.removesuffix('s')} ..." if get_origin(kind) is tuple else name
-    return (shown if default is inspect.Parameter.empty else f"[{shown}]").upper()
-
-
-def _written(value: Any) -> str:
-    """A default as it would be written on the command line."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return "" if value is None else str(value)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

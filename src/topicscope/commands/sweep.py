@@ -107,7 +107,11 @@ def sweep(
     asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
     out = out.resolve()
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
-    _check_measures(measures)
+    # Before hours of training, not after.
+    known = [*MEASURES, *(f"norm_{part}" for part in PARTS + EXTRAS)]
+    for name in measures:
+        if name not in known:
+            raise InputError(f'--measures "{name}" is not a measure of a sweep: give any of {", ".join(known)}.')
     check_points(asked)
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
@@ -178,16 +182,6 @@ def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
             "choose another --out."
         )
     return True
-
-
-def _check_measures(asked: Sequence[str]) -> None:
-    """Before hours of training, not after."""
-    norms = [f"norm_{part}" for part in PARTS + EXTRAS]
-    for name in asked:
-        if name not in (*MEASURES, *norms):
-            raise InputError(
-                f'--measures "{name}" is not a measure of a sweep: give any of {", ".join([*MEASURES, *norms])}.'
-            )
 
 
 def _draw(sweep: Sweep, rows: Sequence[Row], asked: Sequence[str], out: Path) -> list[Path]:

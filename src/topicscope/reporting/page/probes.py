@@ -53,12 +53,6 @@ def threshold_name(row: Row) -> str:
     return "own topics" if row.get("fraction") is None else f"{row['fraction']:g}"
 
 
-def assignment_name(row: Row) -> str:
-    """How many topics a word may have."""
-    assignment = str(row.get("assignment"))
-    return ASSIGNMENTS.get(assignment, assignment)
-
-
 def number(value: Any) -> float:
     """NaN where there is none."""
     return np.nan if value is None else float(value)
@@ -91,6 +85,7 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
     measures = [row[name] for row in points]
     ticks, ends = ratio_axis([each.get(end) for each in measures for end in ("ratio", "low", "high")])
     bare = any(_drawn(each) and not has_interval(each) for each in measures)
+    left = {"showarrow": False, "font": {"size": 11}, "xref": "paper", "x": 0, "xanchor": "left", "yref": "y"}
     return {
         "title": f"{title}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure."
@@ -120,7 +115,7 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
         # Names above their points where there is no room beside them.
         "narrow": {
             "yaxis": {"showticklabels": False, "automargin": False},
-            "annotations": [_name_above(each) for each in names],
+            "annotations": [{"text": each, **left, "y": each, "yanchor": "bottom", "yshift": 2} for each in names],
             "margin": {"l": 8},
             "height": 120 + 36 * len(points),
         },
@@ -170,11 +165,6 @@ def _drawn(measure: Row) -> bool:
     return measure.get("ratio") is not None and measure["ratio"] > 0
 
 
-def _name_above(name: str) -> dict[str, Any]:
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom", "yshift": 2}
-    return {"text": name, "showarrow": False, "font": {"size": 11}, **place}
-
-
 def _point_name(row: Row) -> str:
     return ", ".join([model_name(row), threshold_name(row), str(row.get("assignment"))])
 
@@ -204,7 +194,12 @@ def head_figures(rows: Sequence[Row]) -> list[Figure]:
         if views:
             start = views[max(views, key=thresholds.index)]
             title = f"{model}: attention to the same topic over other topics, by layer and head"
-            figures.append({"title": title, **start, "layout": _layout(start["traces"][0]), "views": views})
+            heads, layers = (len(start["traces"][0][axis]) for axis in "xy")
+            layout = {
+                "xaxis": {"title": {"text": "head"}, "dtick": max(1, heads // 12)},
+                "yaxis": {"title": {"text": "layer"}, "dtick": max(1, layers // 12), "autorange": "reversed"},
+            }
+            figures.append({"title": title, **start, "layout": layout, "views": views})
     return figures
 
 
@@ -257,21 +252,15 @@ def _said(row: Row, ratio: Grid, p: Grid) -> str:
     if not np.isfinite(ratio).any():
         return "No head has a ratio."
     shown = "Own topics" if row.get("fraction") is None else f"Threshold {threshold_name(row)}"
+    assignment = ASSIGNMENTS.get(str(row.get("assignment")), str(row.get("assignment")))
     missing = int(np.isnan(log_ratio(ratio)).sum())
     return (
-        f"{shown}, {assignment_name(row)}. White: 1, no topic structure; colours are the same for all models. "
+        f"{shown}, {assignment}. White: 1, no topic structure; colours are the same for all models. "
         f"Ratios from {np.nanmin(ratio):.3g} to {np.nanmax(ratio):.3g}"
         + (f", not defined or not above 0 in {missing} heads (blank). " if missing else ". ")
         + f"* p < {SIGNIFICANT}, for all heads of the model together: "
         f"{int((p < SIGNIFICANT).sum())} of {ratio.size} heads."
     )
-
-
-def _layout(trace: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "xaxis": {"title": {"text": "head"}, "dtick": max(1, len(trace["x"]) // 12)},
-        "yaxis": {"title": {"text": "layer"}, "dtick": max(1, len(trace["y"]) // 12), "autorange": "reversed"},
-    }
 
 
 def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
@@ -285,7 +274,7 @@ def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
 # All figures: ratios with intervals, heads, words, and structure over checkpoints.
 
 
-def probe_figures(rows: Sequence[Row], maps: Sequence[dict[str, Any]], anchor: str) -> list[Figure]:
+def probe_figures(rows: Sequence[Row], maps: Sequence[Row], anchor: str) -> list[Figure]:
     """All of them."""
     groups = {
         "ratios": ratio_figures(rows),
@@ -297,30 +286,16 @@ def probe_figures(rows: Sequence[Row], maps: Sequence[dict[str, Any]], anchor: s
     return [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
 
 
-def _word_maps(each: dict[str, Any]) -> Figure:
+def _word_maps(each: Row) -> Figure:
     """The map of a few words' similarities (Figure 3)."""
     words = [plotted(word) for word in each["words"]]
+    trace = {"type": "heatmap", "name": "cosine", "z": each["cosine"], "x": words, "y": words, "zmin": -1, "zmax": 1}
+    axes = {"yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {"automargin": True}}
     return {
         "title": f"{each.get('model', '')}: cosine similarity of word embeddings (Figure 3)",
         "text": "",
-        "traces": [
-            {
-                "type": "heatmap",
-                "name": "cosine",
-                "z": each["cosine"],
-                "x": words,
-                "y": words,
-                "zmin": -1,
-                "zmax": 1,
-                "colorscale": COLOURS,
-                "texttemplate": "%{z:.2f}",
-            }
-        ],
-        "layout": {
-            "yaxis": {"autorange": "reversed", "automargin": True},
-            "xaxis": {"automargin": True},
-            "height": 440,
-        },
+        "traces": [trace | {"colorscale": COLOURS, "texttemplate": "%{z:.2f}"}],
+        "layout": {**axes, "height": 440},
     }
 
 

@@ -85,11 +85,12 @@ def _loss(rows: Sequence[Row]) -> Figure:
 
 def _layers(rows: Sequence[Row]) -> list[Figure]:
     """A curve per layer of the norms of W^K, W^Q and W^V, of their gradients' norms, and of the rotation of W^V."""
+
+    def norms(name: str, part: str) -> list[Curve]:
+        return by_layer(rows, lambda row: (row.get(name) or {}).get(part))
+
     figures = [
-        *(
-            panel(f"Norm of {label} by layer", "Frobenius norm", by_layer(rows, _norm_of("norm", part)))
-            for part, label in PARTS.items()
-        ),
+        *(panel(f"Norm of {label} by layer", "Frobenius norm", norms("norm", part)) for part, label in PARTS.items()),
         panel(
             "Rotation of W^V by layer",
             "(1 − cosine) / 2",
@@ -100,17 +101,13 @@ def _layers(rows: Sequence[Row]) -> list[Figure]:
             panel(
                 f"Norm of the gradient of {label} by layer",
                 "Frobenius norm (logarithmic)",
-                by_layer(rows, _norm_of("gradient_norm", part)),
+                norms("gradient_norm", part),
                 logarithmic=True,
             )
             for part, label in PARTS.items()
         ),
     ]
     return [figure for figure in figures if figure["traces"]]
-
-
-def _norm_of(name: str, part: str) -> Callable[[Row], list[float] | None]:
-    return lambda row: (row.get(name) or {}).get(part)
 
 
 # Log-ratios with intervals, and differences where there is no ratio.
@@ -162,16 +159,15 @@ def _of_layer(layer: int) -> Callable[[Row], Interval]:
 
 def log_ratio(contrast: dict[str, Any]) -> Interval:
     """The logarithm of a contrast's ratio and of its ends; None for what is not defined."""
-    value, low, high = (contrast.get(name) for name in ("ratio", "low", "high"))
-    return _logarithm(value), _logarithm(low), _logarithm(high)
+    value, low, high = (
+        math.log(ratio) if ratio is not None and ratio > 0 else None
+        for ratio in (contrast.get(name) for name in ("ratio", "low", "high"))
+    )
+    return value, low, high
 
 
 def _difference(contrast: dict[str, Any]) -> Interval:
     return contrast.get("difference"), contrast.get("difference_low"), contrast.get("difference_high")
-
-
-def _logarithm(ratio: float | None) -> float | None:
-    return math.log(ratio) if ratio is not None and ratio > 0 else None
 
 
 def _has_points(trace: Curve) -> bool:
