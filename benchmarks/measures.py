@@ -66,7 +66,7 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     loop = time.process_time() - began
     first = PairAccumulator((labelling,), LAYERS, HEADS)
     first.add(passage_pairs(list(attentions[0]), texts[0]), 0)
-    sums = first.result().articles.sums[0, 0]
+    sums = first.result().sums[0, 0]
     worst = max(abs(sums[kind, layer, head] / total - 1) for (layer, head, kind), (total, _) in slow.items())
     print(f"attention, a passage of {LENGTH} tokens, {LAYERS} x {HEADS} heads")
     print(

@@ -23,7 +23,6 @@ from topicscope.probing.topics import (
     fit_lda,
     fit_topics,
     label_words,
-    load_bags,
     load_topics,
     overlap,
     quality,
@@ -231,8 +230,6 @@ def test_bags_hold_whole_words_that_are_no_stop_words_in_order(tmp_path: Path, m
     assert np.isin(passages.tokens, bags.tokens).sum() > len(
         collected(passages, tokenizer, np.arange(len(passages))).words
     )
-    bags.save(tmp_path / "bags")
-    assert load_bags(tmp_path / "bags").digest == bags.digest
 
 
 def test_a_sample_has_at_most_the_stated_tokens_and_is_drawn_at_random() -> None:

@@ -15,7 +15,7 @@ from topicscope.errors import InputError
 from topicscope.probing.models import EncoderSubject
 from topicscope.probing.passes import places
 from topicscope.probing.rows import plain
-from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, passage_pairs
+from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.probing.statistics.similarity import pair_averages, prepared
@@ -68,9 +68,9 @@ class Emergence:
             for number, (words, article) in enumerate(zip(self.words[batch], self.articles[batch], strict=True)):
                 inside = [layer[number, :, : len(words), : len(words)] for layer in attention]
                 accumulator.add(passage_pairs(inside, words), int(article))
-        replicates = AttentionReplicates(self.replicates, self.seed)
-        replicates.add(accumulator.result().articles)
-        averages = replicates.averages(0)
+        totals = AttentionTotals(self.replicates, self.seed)
+        totals.add(accumulator.result())
+        averages = totals.averages(0)
         return {
             "attention": _contrast(averages.mean(axis=(2, 3))),
             "attention_by_layer": [_contrast(averages[:, :, layer].mean(axis=2)) for layer in range(subject.layers)],

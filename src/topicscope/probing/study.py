@@ -9,30 +9,29 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
+from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from safetensors.numpy import save
 
 from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, load_model
-from topicscope.probing.passes import PASSAGES, Plan, Shard, measure_shard, places
+from topicscope.probing.passes import PASSAGES, Plan, Shard, places
 from topicscope.probing.rows import (
     VARIANTS,
-    AttentionTotals,
     EmbeddingTask,
-    Variant,
     attention_summary,
     dump,
-    measure_embedding,
     top_pairs,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
 from topicscope.probing.sources import find_model
+from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable
@@ -46,7 +45,6 @@ from topicscope.probing.topics import (
     quality,
     read_own_topics,
 )
-from topicscope.scale.items import result_paths
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
 from topicscope.text.tokenizers import Tokenizer
@@ -59,26 +57,17 @@ CPU_BATCH, GPU_BATCH = 1_024, 8_192
 # Passages whose pairs are counted at once.
 COUNTED = 4_096
 
-# A piece of work of either kind: the map runs both.
-Work = Shard | EmbeddingTask
 
-
-@dataclass(frozen=True, eq=False)
-class WordMap:
-    """Cosines of a few words' embeddings (word-embedding matrix), as in Figure 3."""
-
-    words: tuple[str, ...]
-    cosines: Float[np.ndarray, "word word"]
-
-
-@dataclass(frozen=True, eq=False)
-class Finished:
+class Finished(NamedTuple):
     """A model that was measured."""
 
     model: HuggingFaceModel
     study: "Study"
     rows: list[Row]
-    shown: WordMap
+    """Of probe.json."""
+
+    shown: Row
+    """Of words.json."""
 
 
 def measure_models(
@@ -103,7 +92,7 @@ def measure_models(
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
     sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
     loading = Loading(machine.device, settings.dtype, settings.seed, settings.text.length)
-    maps: dict[HuggingFaceModel, WordMap] = {}
+    maps: dict[HuggingFaceModel, Row] = {}
     together: dict[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]] = {}
     for source in sources:
         if report:
@@ -119,8 +108,8 @@ def measure_models(
             yield Finished(model, study, rows, maps[model])
 
 
-def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> WordMap:
-    """Cosines of the words asked for; one that the tokenizer splits is refused."""
+def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
+    """Cosines of a few words in the embedding matrix, as in Figure 3; a word asked for that is split is refused."""
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
     if show_words and split:
@@ -129,7 +118,7 @@ def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence
         )
     tokens = {word: token for word, token in found.items() if token is not None}
     vectors = prepared(model.embedding_matrix()[list(tokens.values())], "cosine")
-    return WordMap(tuple(tokens), vectors @ vectors.T)
+    return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
 
 
 def prepare_study(
@@ -148,25 +137,52 @@ def prepare_study(
     What is in the folder is used: another process that prepares the same there is waited for.
     """
     folder = shared or work
-    every, word_topics = settings.text.every, settings.topics.word_topics
-    cut = folder / f"passages-{tokenizer.digest}-{length}-{every}"
+    text, options = settings.text, settings.topics
+    cut = folder / f"passages-{tokenizer.digest}-{length}-{text.every}"
     progress = bytes_read(corpus, report)
     with alone_in(folder):
-        passages = write_passages(corpus, tokenizer, length=length, folder=cut, every=every, progress=progress)
-        chosen = _measured(passages, corpus, settings)
+        passages = write_passages(corpus, tokenizer, length=length, folder=cut, every=text.every, progress=progress)
+        chosen = np.arange(len(passages))
+        if text.halves and not options.word_topics:
+            # One half of the articles, as topics are fitted on the other; all of them for the user's own topics.
+            chosen = passages.for_measures
+            if not len(passages.for_topics) or not len(chosen):
+                raise InputError(
+                    f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the '
+                    "other: give more text, or --no-halves."
+                )
         fits: list[FittedTopics] = []
         split_words: list[str] = []
-        if word_topics:
-            own, split_words = read_own_topics(word_topics, tokenizer)
+        if options.word_topics:
+            own, split_words = read_own_topics(options.word_topics, tokenizer)
             labellings = [own]
         else:
-            fits = _fits(passages, tokenizer, settings, folder, _workers(machine), report)
-            labellings = _labellings(fits, settings)
+            if options.topics_from:
+                fits = load_topics(options.topics_from, tokenizer)
+                check_fitted_text(fits, passages, halves=text.halves, folder=options.topics_from)
+            else:
+                how = LdaSettings(
+                    topics=options.topics,
+                    iterations=options.iterations,
+                    seeds=tuple(range(settings.seed * MOST_FITS, settings.seed * MOST_FITS + options.fits)),
+                    most_tokens=options.most_tokens,
+                    stop_words=options.stop_words,
+                    split=text.halves,
+                )
+                workers = _workers(machine)
+                fits = fit_topics(passages, tokenizer, how, folder=folder / "topics", workers=workers, report=report)
+            # Those of the first LDA seed first.
+            labellings = [
+                label_words(fitted, fraction, assignment)
+                for fitted in fits
+                for fraction in options.fractions
+                for assignment in options.assignments
+            ]
         plan = make_plan(labellings, passages, chosen, settings)
-        if word_topics and not plan.frequency.any():
+        if options.word_topics and not plan.frequency.any():
             raise InputError(
-                f'none of the words of --word-topics {word_topics} is in a passage of corpus = "{corpus.source}": give '
-                "words that it has, or another corpus."
+                f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
+                f'"{corpus.source}": give words that it has, or another corpus.'
             )
         return Study(
             settings=settings,
@@ -182,43 +198,6 @@ def prepare_study(
             plan_file=plan.write(folder),
             split_words=tuple(split_words),
         )
-
-
-def _measured(passages: Passages, corpus: Corpus, settings: ProbeSettings) -> Int[np.ndarray, " chosen"]:
-    """One half of the articles, if topics are fitted on the other; all of them for the user's own topics."""
-    if not settings.text.halves or settings.topics.word_topics:
-        return np.arange(len(passages))
-    if not len(passages.for_topics) or not len(passages.for_measures):
-        raise InputError(
-            f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the other: '
-            "give more text, or --no-halves."
-        )
-    return passages.for_measures
-
-
-def _fits(
-    passages: Passages,
-    tokenizer: Tokenizer,
-    settings: ProbeSettings,
-    folder: Path,
-    workers: int,
-    report: scale.Report | None,
-) -> list[FittedTopics]:
-    options = settings.topics
-    if options.topics_from:
-        fits = load_topics(options.topics_from, tokenizer)
-        check_fitted_text(fits, passages, halves=settings.text.halves, folder=options.topics_from)
-        return fits
-    first = settings.seed * MOST_FITS
-    how = LdaSettings(
-        topics=options.topics,
-        iterations=options.iterations,
-        seeds=tuple(range(first, first + options.fits)),
-        most_tokens=options.most_tokens,
-        stop_words=options.stop_words,
-        split=settings.text.halves,
-    )
-    return fit_topics(passages, tokenizer, how, folder=folder / "topics", workers=workers, report=report)
 
 
 def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path) -> None:
@@ -251,17 +230,6 @@ def fitted_on(fits: Sequence[FittedTopics], passages: Passages) -> str | None:
     if about.get("corpus") != passages.description["corpus"]:
         return "another corpus"
     return "the other half of the articles" if about["split"] else "the same articles"
-
-
-def _labellings(fits: Sequence[FittedTopics], settings: ProbeSettings) -> list[Labelling]:
-    """Those of the first LDA seed first."""
-    options = settings.topics
-    return [
-        label_words(fitted, fraction, assignment)
-        for fitted in fits
-        for fraction in options.fractions
-        for assignment in options.assignments
-    ]
 
 
 def make_plan(
@@ -351,17 +319,12 @@ class Study:
         self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
     ) -> Iterator[tuple[HuggingFaceModel, list[Row]]]:
         """Rows of each model as soon as all of its work is done."""
-        items = [[*self._shards(model), *self._embeddings(model)] for model in models]
-        # Of each model the longest first, so that no worker is left with a long one at the end.
-        order = [
-            (number, item)
-            for number, mine in enumerate(items)
-            for item in sorted(mine, key=lambda item: -self._size(item.argument))
-        ]
+        items = [self._items(model) for model in models]
+        order = [(number, item) for number, mine in enumerate(items) for item in mine]
         waiting = [len(mine) for mine in items]
         machine = self.machine
         done = scale.completed(
-            run_work,
+            methodcaller("measure"),
             [item for _, item in order],
             folder=self.work,
             workers=_workers(machine),
@@ -381,56 +344,57 @@ class Study:
                     report(finished, len(order), f"{model.title}: tests and intervals")
                 yield model, self._rows(model, items[number])
 
-    def _size(self, work: Work) -> float:
-        """Passages come first, then embeddings by their words."""
-        return np.inf if isinstance(work, Shard) else float(self.plan.labellings[work.labellings[0]].words)
-
-    def _shards(self, model: HuggingFaceModel) -> list[scale.Item[Work]]:
+    def _items(self, model: HuggingFaceModel) -> list[scale.Item[Shard | EmbeddingTask]]:
+        """A model's work, the longest first, so that no worker is left with a long piece at the end."""
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
         on_cpu = device_named(self.machine.device).type == "cpu"
         batch = self.machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
-        chosen = self.chosen.tolist()
-        return [
-            scale.Item(
-                f"{model.title} attention {number}",
-                self._key(model, "attention", chosen=chosen[start : start + PASSAGES]),
-                Shard(model, self.folder, self.plan_file, tuple(chosen[start : start + PASSAGES]), batch),
-            )
-            for number, start in enumerate(range(0, len(chosen), PASSAGES))
-        ]
-
-    def _embeddings(self, model: HuggingFaceModel) -> list[scale.Item[Work]]:
-        vectors, measures = self._vectors(model), self.settings.measures
-        numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
-        return [
-            scale.Item(
-                f"{model.title} embeddings {self.plan.labellings[labellings[0]].name}",
-                self._key(model, "embeddings", labellings=list(labellings), **numbers),
-                EmbeddingTask(vectors, self.plan_file, labellings, seed=self.settings.seed, **numbers),
-                suffix=".json",
-            )
-            for labellings in self.plan.groups
-        ]
-
-    def _vectors(self, model: HuggingFaceModel) -> Path:
-        """The embeddings of the plan's words, taken once and kept as a file."""
-
-        def take(model: HuggingFaceModel) -> bytes:
-            return save(word_vectors(model, self.plan))
-
+        plan, measures = self.plan, self.settings.measures
+        found: list[scale.Item[Shard | EmbeddingTask]] = []
+        for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
+            chosen = self.chosen[start : start + PASSAGES].tolist()
+            shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch)
+            key = self._key(model, "attention", chosen=chosen)
+            found.append(scale.Item(f"{model.title} attention {number}", key, shard))
+        # The embeddings of the plan's words are taken once and kept as a file.
         item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-        scale.map_items(take, [item], folder=self.work)
-        return item.path(self.work)
+        scale.map_items(lambda model: save(word_vectors(model, plan.tokens)), [item], folder=self.work)
+        numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
+        for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
+            task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
+            key = self._key(model, "embeddings", labellings=list(group), **numbers)
+            name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
+            found.append(scale.Item(name, key, task, suffix=".json"))
+        return found
 
-    def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Work]]) -> list[Row]:
-        done = [(item.argument, path) for item, path in zip(items, result_paths(items, self.work), strict=True)]
+    def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]) -> list[Row]:
+        measures, plan = self.settings.measures, self.plan
+        done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
         shards = [path for work, path in done if isinstance(work, Shard)]
-        embeddings = [(work, path) for work, path in done if isinstance(work, EmbeddingTask)]
-        attention = self._attention(model, shards, [task for task, _ in embeddings])
-        groups = zip(embeddings, attention["groups"], attention["top_pairs"], strict=True)
+        embeddings = {work.labellings: (work, path) for work, path in done if isinstance(work, EmbeddingTask)}
+
+        def summarise(shards: Sequence[Path]) -> bytes:
+            totals = AttentionTotals(measures.replicates, plan.seed)
+            for path in shards:
+                totals.add(ShardSums.restore(path.read_bytes()))
+            tops = [top_pairs(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
+            return dump(attention_summary(totals, plan, measures) | {"top_pairs": tops})
+
+        # The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while.
+        key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
+        item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
+        [content] = scale.map_items(summarise, [item], folder=self.work)
+        attention = json.loads(content)
         return [
             {
-                **self._about(model, self.plan.labellings[task.labellings[0]], variant),
+                "model": model.name,
+                "revision": model.revision,
+                "fraction": labelling.fraction,
+                "assignment": labelling.assignment,
+                "embedding": variant.embedding,
+                "centred": variant.centred,
+                "words": labelling.words,
+                "topics": labelling.topics,
                 "cosine": found["cosine"],
                 "dot": found["dot"],
                 "attention": group["attention"],
@@ -439,55 +403,21 @@ class Study:
                 "matched": {"attention": group["matched"], "cosine": found["matched"]},
                 "causal": model.causal,
                 "sink": attention["sink"],
-                "lda_seeds": len(task.labellings),
-                **self._text(),
+                "lda_seeds": len(places),
+                "articles": len(np.unique(self.passages.articles[self.chosen])),
+                "passages": len(self.chosen),
+                "corpus": self.settings.text.corpus,
+                "corpus_digest": str(self.passages.description["corpus"]),
+                "tokenizer": self.tokenizer.digest,
+                "length": self.length,
+                "fitted_on": fitted_on(self.fits, self.passages),
             }
-            for (task, path), group, tops in groups
-            for variant, found, top in zip(VARIANTS, json.loads(path.read_bytes()), tops, strict=True)
+            for places, group, tops in zip(plan.groups, attention["groups"], attention["top_pairs"], strict=True)
+            for labelling in [plan.labellings[places[0]]]
+            for variant, found, top in zip(VARIANTS, json.loads(embeddings[places][1].read_bytes()), tops, strict=True)
         ]
 
-    def _about(self, model: HuggingFaceModel, labelling: Labelling, variant: Variant) -> Row:
-        return {
-            "model": model.name,
-            "revision": model.revision,
-            "fraction": labelling.fraction,
-            "assignment": labelling.assignment,
-            "embedding": variant.embedding,
-            "centred": variant.centred,
-            "words": labelling.words,
-            "topics": labelling.topics,
-        }
-
-    def _text(self) -> Row:
-        return {
-            "articles": len(np.unique(self.passages.articles[self.chosen])),
-            "passages": len(self.chosen),
-            "corpus": self.settings.text.corpus,
-            "corpus_digest": str(self.passages.description["corpus"]),
-            "tokenizer": self.tokenizer.digest,
-            "length": self.length,
-            "fitted_on": fitted_on(self.fits, self.passages),
-        }
-
-    def _attention(
-        self, model: HuggingFaceModel, shards: Sequence[Path], tasks: Sequence[EmbeddingTask]
-    ) -> dict[str, Any]:
-        """The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while."""
-        measures, plan = self.settings.measures, self.plan
-
-        def summarise(shards: Sequence[Path]) -> bytes:
-            totals = AttentionTotals.of((path.read_bytes() for path in shards), plan, measures)
-            summary = attention_summary(totals, plan, measures)
-            summary["top_pairs"] = [top_pairs(totals.pairs, plan, task) for task in tasks]
-            return dump(summary)
-
-        key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
-        item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
-        [content] = scale.map_items(summarise, [item], folder=self.work)
-        found: dict[str, Any] = json.loads(content)
-        return found
-
-    def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> dict[str, Any]:
+    def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
         return {
             "code": scale.code_digest(SOURCES),
             "packages": {name: scale.versions()[name] for name in PACKAGES},
@@ -499,16 +429,11 @@ class Study:
         }
 
 
-def run_work(work: Work) -> bytes:
-    """Do a piece of work, in whatever process."""
-    return measure_shard(work) if isinstance(work, Shard) else dump(measure_embedding(work))
-
-
-def word_vectors(subject: Subject, plan: Plan) -> dict[str, np.ndarray]:
-    """Both kinds of embedding of the plan's words."""
+def word_vectors(subject: Subject, tokens: Int[np.ndarray, " word"]) -> dict[str, np.ndarray]:
+    """Both kinds of embedding of some words."""
     return {
-        "matrix": np.ascontiguousarray(subject.embedding_matrix()[plan.tokens]),
-        "layer": np.ascontiguousarray(subject.embedding_layer(plan.tokens)),
+        "matrix": np.ascontiguousarray(subject.embedding_matrix()[tokens]),
+        "layer": np.ascontiguousarray(subject.embedding_layer(tokens)),
     }
 
 

@@ -67,16 +67,6 @@ class Bags:
         """The words of each passage that has any."""
         return [bag for bag in np.split(self.words, self.offsets[1:-1]) if len(bag)]
 
-    def save(self, path: Path) -> None:
-        """Write the arrays to a file."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in vars(self).items()}
-        write_atomically(path, save(arrays))
-
-
-def load_bags(path: Path) -> Bags:
-    """What ``Bags.save`` wrote."""
-    return Bags(**load_file(path))
-
 
 def stop_word_list(name: str) -> frozenset[str]:
     """``gensim``: the list in gensim's package; ``none``; else a file with one word a line."""
@@ -167,23 +157,15 @@ def _whole_tokens(
 
 @dataclass(frozen=True)
 class LdaSettings:
-    """How topics are fitted; ``TopicOptions`` and ``TextTopics`` check what a user gives of it."""
+    """How topics are fitted; ``TopicOptions`` and ``TextTopics`` say what it means, and check what a user gives."""
 
     topics: int = 100
-    """Topics, T."""
-
     iterations: int = 200
-    """Sweeps of Gibbs sampling."""
-
     seeds: tuple[int, ...] = (0,)
-    """LDA's seeds: one fit each."""
+    """One fit each."""
 
     most_tokens: int = 20_000_000
-    """Passages drawn have at most so many tokens; tomotopy keeps about 17.5 bytes a word in memory."""
-
     stop_words: str = "gensim"
-    """Words left out: gensim (the list in its package), none, or a file with one word a line."""
-
     shortest_word: int = 3
     """Letters; shorter words are left out."""
 
@@ -256,7 +238,7 @@ def fit_topics(
     _tomotopy()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"bags-{bags.digest}.safetensors"
-    bags.save(path)
+    write_atomically(path, save({name: np.ascontiguousarray(array) for name, array in vars(bags).items()}))
     items = [
         Item(
             name=f"topics seed {seed}",
@@ -316,7 +298,7 @@ def fit_lda(bags: Bags, settings: LdaSettings, seed: int) -> FittedTopics:
 
 
 def _fit(work: _Fit) -> bytes:
-    fitted = fit_lda(load_bags(work.bags), work.settings, work.seed)
+    fitted = fit_lda(Bags(**load_file(work.bags)), work.settings, work.seed)
     arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
     return save(arrays, metadata={"description": json.dumps(fitted.description)})
 

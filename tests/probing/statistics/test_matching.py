@@ -7,7 +7,7 @@ import pytest
 
 from support.random_pairs import WORDS, check_uniform, random_words, width
 from topicscope.probing.statistics.attention import (
-    AttentionReplicates,
+    AttentionTotals,
     PairAccumulator,
     PassagePairs,
     ShardSums,
@@ -98,8 +98,8 @@ def matched_ratio(
     for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
         both = directed.sum(axis=0)[:, None, None]
         adding.add(PassagePairs(passage[early], passage[late], late - early, both, directed), article)
-    replicates = AttentionReplicates(200, seed=0)
-    replicates.add(adding.result().articles)
+    replicates = AttentionTotals(200, seed=0)
+    replicates.add(adding.result())
     found = contrast(replicates.matched(0).same, replicates.matched(0).different)
     return found.low, found.high
 
@@ -299,9 +299,9 @@ class World:
         return self.labelling(self.topic[order])
 
 
-def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionReplicates:
-    found = AttentionReplicates(replicates, seed=0)
-    found.add(shard.articles)
+def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionTotals:
+    found = AttentionTotals(replicates, seed=0)
+    found.add(shard)
     return found
 
 

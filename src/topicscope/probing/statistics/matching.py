@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from scipy import sparse, special
 
 from topicscope.measure.uncertainty import CONFIDENCE
@@ -175,24 +175,10 @@ def matched_averages(
         )
 
 
-@dataclass(frozen=True, eq=False)
 class _Cells:
     """Of all pairs of different words that occur, sums and counts by the cells that have any of them."""
 
-    number: Int32[np.ndarray, " word_pair"]
-    """The row of each pair of words by first · words + second; one row more than there are if it does not occur."""
-
-    words: int
-
-    sums: sparse.csr_array
-    """A row a pair of words, a column a cell."""
-
-    counts: sparse.csr_array
-    every: Float[np.ndarray, "kind cell"]
-    """Sums and counts over all pairs."""
-
-    @classmethod
-    def of(cls, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> "_Cells":
+    def __init__(self, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> None:
         """Of the words in ``order``, numbered by their place in it."""
         place = np.full(table.vocabulary, -1)
         place[order] = np.arange(len(order))
@@ -202,15 +188,17 @@ class _Cells:
         one, other = place[different.first], place[different.second]
         codes = np.minimum(one, other) * len(order) + np.maximum(one, other)
         pairs, row = np.unique(codes, return_inverse=True)
+        # The row of each pair of words by first · words + second; one row more than there are if it does not occur.
         number = np.full((len(order), len(order)), len(pairs), dtype=np.int32)
         one, other = pairs // len(order), pairs % len(order)
         number[one, other] = number[other, one] = np.arange(len(pairs))
+        self.number, self.words = number.ravel(), len(order)
+        # A row a pair of words, a column a cell; then over all pairs.
         shape = (len(pairs), int(cell.max(initial=-1)) + 1)
         values = (different.sums, different.counts)
-        sums, counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
+        self.sums, self.counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
         # NumPy counts nothing in whole numbers.
-        every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
-        return cls(number.ravel(), len(order), sums, counts, every)
+        self.every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
 
     def log_ratios(
         self,
@@ -261,7 +249,7 @@ def matched_test(
     first, second = exchanged.same_topic_pairs
     by_strata = np.lexsort((stratum[second], stratum[first]))
     first, second = first[by_strata], second[by_strata]
-    cells = _Cells.of(table, strata, kept)
+    cells = _Cells(table, strata, kept)
     observed = cells.log_ratios(np.arange(len(kept))[None], first, second)
     drawn = []
     for start, stop in pairwise([*range(0, permutations, DRAWN), permutations]):
