@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.probing.models import HuggingFaceModel, Loading, load_model
+from topicscope.probing.models import HuggingFaceModel, Loading, model_tokenizer
 from topicscope.probing.passes import attention_sums, places
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
@@ -120,7 +120,9 @@ def compare_forward(passages: int = 64) -> None:
     torch.set_num_threads(1)
     machine = Machine(device="cpu", workers=1)
     settings = ProbeSettings(topics=TopicOptions(iterations=20))
-    model, tokenizer = load_model(find_model("minilm"), Loading("cpu", length=settings.text.length))
+    source = find_model("minilm")
+    tokenizer = model_tokenizer(source)
+    model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
         study = prepare_study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
         chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()

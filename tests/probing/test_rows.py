@@ -15,7 +15,6 @@ from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
-from topicscope.probing.study import word_vectors
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -111,7 +110,8 @@ def test_matched_attention_averages_lda_seeds_too() -> None:
 
 def embeddings(labels: list[Labelling], folder: Path, permutations: int = 19) -> list[dict[str, Any]]:
     plan = make_plan(labels)
-    save_file(word_vectors(MODEL, plan.tokens), folder / "vectors.safetensors")
+    vectors = {"matrix": MODEL.embedding_matrix()[plan.tokens], "layer": MODEL.embedding_layer(plan.tokens)}
+    save_file(vectors, folder / "vectors.safetensors")
     places = tuple(range(len(labels)))
     measures = MeasureSettings(replicates=50, permutations=permutations)
     task = EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), places, measures)

@@ -363,7 +363,8 @@ def _signs(rows: list[Row]) -> list[str]:
         found.append(f"Δ: same minus different [95 % interval], where there is no ratio ({why}).")
     if any(contrast_text(each) == "–" for each in contrasts):
         found.append("–: no pair to average over.")
-    no_interval = dict.fromkeys(each["ratio_note"] for each in contrasts if each["ratio"] is not None and _open(each))
+    open_ended = [each for each in contrasts if each["ratio"] is not None and None in (each["low"], each["high"])]
+    no_interval = dict.fromkeys(each["ratio_note"] for each in open_ended)
     found += [f"no interval, or none with an upper end: {note}." for note in no_interval if note]
     left = max(
         (each.get("replicates_left_out", 0) for each in contrasts if each["difference_low"] is not None), default=0
@@ -374,8 +375,3 @@ def _signs(rows: list[Row]) -> list[str]:
             "the intervals."
         )
     return found
-
-
-def _open(contrast: Row) -> bool:
-    """Whether an end of the ratio's interval is missing."""
-    return contrast["low"] is None or contrast["high"] is None

@@ -14,7 +14,7 @@ that brings code of its own is refused.
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pickle import UnpicklingError
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
@@ -97,23 +97,15 @@ class Network(NamedTuple):
     """The longest sequence it took, at most the one asked for."""
 
 
-def load_model(source: Source, loading: Loading) -> tuple["HuggingFaceModel", Tokenizer]:
-    """Load a model and its tokenizer, so that whatever is wrong with them is said before anything is measured.
-
-    The tokenizer may allow less than the length asked for.
-    """
+def model_tokenizer(source: Source) -> Tokenizer:
+    """The tokenizer of a model; refused, before anything else is loaded, is a model that could not be."""
     check_architecture(source)
     if not has_tokenizer(source.tokenizer_folder):
         # transformers would make an empty one up.
         raise InputError(
             f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
         )
-    tokenizer = load_tokenizer(str(source.tokenizer_folder))
-    longest = min(loading.length, tokenizer.longest or loading.length)
-    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
-    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
-    special = encoding.ids[: content[0]], encoding.ids[content[-1] + 1 :]
-    return HuggingFaceModel(source, special, replace(loading, length=longest)), tokenizer
+    return load_tokenizer(str(source.tokenizer_folder))
 
 
 def check_architecture(source: Source) -> None:

@@ -187,9 +187,10 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
     seeds = _seed_draws(plan, places, settings)
     averages = np.stack([totals.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
+    kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
+    heads = head_tests(totals.sums(first), totals.counts(first), totals.permuted[plan.tested.index(first)])
     attention = contrast(
-        seeds.average(model[:, :, SAME_TOPIC]),
-        seeds.average(model[:, :, DIFFERENT_TOPIC]),
+        *(seeds.average(model[:, :, kind]) for kind in kinds),
         auc=seeds.average(np.stack([totals.auc(place) for place in places])),
         p=p,
     )
@@ -199,7 +200,13 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
             "same_word": float(model[:, 0, SAME_WORD].mean()),
             "pairs": dict(zip(("same_word", "same", "different"), totals.counts(first).tolist(), strict=True)),
         },
-        "attention_by_layer_head": _heads(totals, averages, seeds, first, plan.tested.index(first)),
+        "attention_by_layer_head": [
+            [
+                asdict(contrast(*(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(p)))
+                for head, p in enumerate(of_layer)
+            ]
+            for layer, of_layer in enumerate(heads)
+        ],
         "matched": _matched(totals, plan, places, seeds, settings),
     }
 
@@ -227,29 +234,6 @@ def _matched(
         "share": float(np.mean([each.share[0] for each in found])),
         "co_occurrence": asdict(Balance.mean(balances)),
     }
-
-
-def _heads(
-    totals: AttentionTotals,
-    averages: Float[np.ndarray, "seed replicate class layer head"],
-    seeds: SeedDraws,
-    first: int,
-    tested: int,
-) -> list[list[Row]]:
-    p = head_tests(totals.sums(first), totals.counts(first), totals.permuted[tested])
-    return [
-        [
-            asdict(
-                contrast(
-                    seeds.average(averages[:, :, SAME_TOPIC, layer, head]),
-                    seeds.average(averages[:, :, DIFFERENT_TOPIC, layer, head]),
-                    p=float(p[layer, head]),
-                )
-            )
-            for head in range(averages.shape[4])
-        ]
-        for layer in range(averages.shape[3])
-    ]
 
 
 def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) -> SeedDraws:

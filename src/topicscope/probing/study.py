@@ -20,7 +20,7 @@ from safetensors.numpy import save
 from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
-from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, load_model
+from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, places
 from topicscope.probing.rows import (
     VARIANTS,
@@ -38,7 +38,6 @@ from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.similarity import prepared
 from topicscope.probing.topics import (
     FittedTopics,
-    LdaSettings,
     fit_topics,
     label_words,
     load_topics,
@@ -91,13 +90,16 @@ def measure_models(
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
     sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
-    loading = Loading(machine.device, settings.dtype, settings.seed, settings.text.length)
     maps: dict[HuggingFaceModel, Row] = {}
     together: dict[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]] = {}
     for source in sources:
         if report:
             report(len(maps), len(sources), f"loading {source.name}")
-        model, tokenizer = load_model(source, loading)
+        # So that whatever is wrong with a model is said before anything is measured.
+        tokenizer = model_tokenizer(source)
+        longest = min(settings.text.length, tokenizer.longest or settings.text.length)
+        loading = Loading(machine.device, settings.dtype, settings.seed, longest)
+        model = HuggingFaceModel(source, tokenizer.special, loading)
         # At once, while the model is loaded.
         maps[model] = word_map(model, tokenizer, show_words)
         together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
@@ -161,16 +163,17 @@ def prepare_study(
                 fits = load_topics(options.topics_from, tokenizer)
                 check_fitted_text(fits, passages, halves=text.halves, folder=options.topics_from)
             else:
-                how = LdaSettings(
-                    topics=options.topics,
-                    iterations=options.iterations,
-                    seeds=tuple(range(settings.seed * MOST_FITS, settings.seed * MOST_FITS + options.fits)),
-                    most_tokens=options.most_tokens,
-                    stop_words=options.stop_words,
-                    split=text.halves,
+                first = settings.seed * MOST_FITS
+                fits = fit_topics(
+                    passages,
+                    tokenizer,
+                    options,
+                    folder=folder / "topics",
+                    seeds=range(first, first + options.fits),
+                    halves=text.halves,
+                    workers=_workers(machine),
+                    report=report,
                 )
-                workers = _workers(machine)
-                fits = fit_topics(passages, tokenizer, how, folder=folder / "topics", workers=workers, report=report)
             # Those of the first LDA seed first.
             labellings = [
                 label_words(fitted, fraction, assignment)
@@ -358,7 +361,12 @@ class Study:
             found.append(scale.Item(f"{model.title} attention {number}", key, shard))
         # The embeddings of the plan's words are taken once and kept as a file.
         item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-        scale.map_items(lambda model: save(word_vectors(model, plan.tokens)), [item], folder=self.work)
+        tokens = plan.tokens
+        scale.map_items(
+            lambda model: save({"matrix": model.embedding_matrix()[tokens], "layer": model.embedding_layer(tokens)}),
+            [item],
+            folder=self.work,
+        )
         numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
         for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
             task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
@@ -427,14 +435,6 @@ class Study:
             "plan": self.plan_file.stem,
             **more,
         }
-
-
-def word_vectors(subject: Subject, tokens: Int[np.ndarray, " word"]) -> dict[str, np.ndarray]:
-    """Both kinds of embedding of some words."""
-    return {
-        "matrix": np.ascontiguousarray(subject.embedding_matrix()[tokens]),
-        "layer": np.ascontiguousarray(subject.embedding_layer(tokens)),
-    }
 
 
 def _workers(machine: Machine) -> int:

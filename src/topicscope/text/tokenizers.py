@@ -60,13 +60,17 @@ class Tokenizer:
     longest: int | None = None
     """The most tokens that its model takes, special ones included; None if it does not say."""
 
-    special: int = 0
-    """How many special tokens a passage gets."""
-
     @cached_property
     def digest(self) -> str:
         """Equal for tokenizers that do the same, whatever model they come with."""
         return hashlib.sha256(self.engine.to_str().encode()).hexdigest()[:20]
+
+    @cached_property
+    def special(self) -> tuple[list[int], list[int]]:
+        """The special tokens that it puts before and after a text."""
+        encoding = self.engine.encode("a", add_special_tokens=True)
+        content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+        return encoding.ids[: content[0]], encoding.ids[content[-1] + 1 :]
 
     @property
     def size(self) -> int:
@@ -121,22 +125,17 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
     if not getattr(loaded, "is_fast", False):
         raise InputError(f'The tokenizer of "{name}" is not a fast one, which offsets need: {remedy}.')
     limit = loaded.model_max_length
-    return from_engine(
-        loaded.backend_tokenizer,
-        name=name,
-        longest=limit if limit < NO_LIMIT else None,
-        special=loaded.num_special_tokens_to_add(),
-    )
+    return from_engine(loaded.backend_tokenizer, name=name, longest=limit if limit < NO_LIMIT else None)
 
 
-def from_engine(engine: Any, *, name: str, longest: int | None = None, special: int = 0) -> Tokenizer:
+def from_engine(engine: Any, *, name: str, longest: int | None = None) -> Tokenizer:
     """A tokenizer of the library ``tokenizers``, such as one trained here; a copy that reads a text and all of it."""
     copy = type(engine).from_str(engine.to_str())
     copy.no_truncation()
     copy.no_padding()
     # An article on BERT writes "[SEP]", and means the word, not the end of a passage.
     copy.encode_special_tokens = True
-    return Tokenizer(name, copy, longest, special)
+    return Tokenizer(name, copy, longest)
 
 
 def model_source(name: str) -> str:
@@ -224,11 +223,8 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase:
 
 def save_tokenizer(engine: Any, folder: Path, *, longest: int) -> None:
     """Write it as a folder that Hugging Face's ``AutoTokenizer`` loads."""
-    try:
-        from transformers import PreTrainedTokenizerFast
-    except ImportError:
-        raise InputError('saving a tokenizer needs transformers: pip install "topicscope[language]".') from None
-    whole = PreTrainedTokenizerFast(
+    transformers = import_for_language("transformers", "saving a tokenizer needs transformers")
+    whole = transformers.PreTrainedTokenizerFast(
         tokenizer_object=engine,
         model_max_length=longest,
         pad_token=PADDING,

@@ -265,21 +265,27 @@ def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strat
     """
     pairs = table.without_same_word().among(labelling.kept)
     _, cell = np.unique(strata.cells_of_bins(pairs.first, pairs.second, pairs.bin), return_inverse=True)
-    topics, cells = labelling.membership.shape[1], int(cell.max(initial=-1)) + 1
-    one, other = labelling.topic[pairs.first], labelling.topic[pairs.second]
-    apart, same = one != other, labelling.shares(pairs.first, pairs.second)
-
-    def without(chosen: Bool[np.ndarray, " pair"], values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row cell"]:
-        values = np.where(chosen, values, 0.0)
-        touched = np.bincount(one * cells + cell, values, topics * cells)
-        touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
-        whole = np.bincount(cell, values, cells)
-        # NumPy counts nothing in whole numbers.
-        return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
-
+    same, cells = labelling.shares(pairs.first, pairs.second), int(cell.max(initial=-1)) + 1
     # Counts are whole numbers: what nothing is left of is exactly 0, and has no part in the averages.
-    sides = [(chosen, values) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
-    return matched_averages(*(without(*each) for each in sides))
+    sides = [np.where(chosen, values, 0.0) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
+    return matched_averages(*(_leaving_out(labelling, pairs.first, pairs.second, cell, cells, each) for each in sides))
+
+
+def _leaving_out(
+    labelling: Labelling,
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    cell: Int[np.ndarray, " pair"],
+    cells: int,
+    values: Float[np.ndarray, " pair"],
+) -> Float[np.ndarray, "row cell"]:
+    """Sums over pairs by cell: of all of them, then of those that have no word in a topic, for each in turn."""
+    one, other, topics = labelling.topic[first], labelling.topic[second], labelling.membership.shape[1]
+    apart, whole = one != other, np.bincount(cell, values, cells)
+    touched = np.bincount(one * cells + cell, values, topics * cells)
+    touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
+    # NumPy counts nothing in whole numbers.
+    return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
 
 
 def with_topics(
@@ -359,11 +365,10 @@ class MatchedWords:
         strata = strata.among(labelling.kept)
         words, self._strata = len(self._kept.membership), strata.strata
         self._topics = self._kept.membership.shape[1]
-        self._topic = self._kept.topic
         self._pairs = self._kept.same_topic_pairs
         self._same_stratum = strata.of(*self._pairs)
         # Topic of the row's word and stratum of the pair; same-topic pairs and the diagonal are put aside.
-        stratum, diagonal = strata.matrix + self._topic[:, None] * self._strata, np.arange(words)
+        stratum, diagonal = strata.matrix + self._kept.topic[:, None] * self._strata, np.arange(words)
         aside = self._topics * self._strata
         stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[diagonal, diagonal] = aside
         self._codes = stratum.ravel()
@@ -383,17 +388,10 @@ class MatchedWords:
         )
 
     def _same(self, values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row stratum"]:
-        """Sums over same-topic pairs by stratum, of which those with a word in a topic are taken off in turn."""
-        whole = np.bincount(self._same_stratum, values, self._strata)
-        first, second = (self._topic[each] for each in self._pairs)
-        apart = first != second
-        size = self._topics * self._strata
-        touched = np.bincount(first * self._strata + self._same_stratum, values, size)
-        touched += np.bincount((second * self._strata + self._same_stratum)[apart], values[apart], size)
-        return np.concatenate([whole[None], whole - touched.reshape(self._topics, -1)])
+        return _leaving_out(self._kept, *self._pairs, self._same_stratum, self._strata, values)
 
     def _without(self, touched: Float[np.ndarray, "topic stratum"]) -> Float[np.ndarray, "row stratum"]:
-        """The same of different-topic pairs, each of which touches two topics."""
+        """As ``_leaving_out``, of different-topic pairs, each of which touches two topics."""
         whole = touched.sum(axis=0) / 2
         return np.concatenate([whole[None], whole - touched])
 
