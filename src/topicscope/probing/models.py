@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pickle import UnpicklingError
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -40,21 +40,17 @@ SPARE_POSITIONS = 8
 class Subject(Protocol):
     """A model that can be probed."""
 
-    @property
-    def layers(self) -> int:
-        """Layers with attention."""
+    layers: int
+    """Layers with attention."""
 
-    @property
-    def heads(self) -> int:
-        """Heads a layer."""
+    heads: int
+    """Heads a layer."""
 
-    @property
-    def causal(self) -> bool:
-        """Whether a position sees itself and earlier ones only."""
+    causal: bool
+    """Whether a position sees itself and earlier ones only."""
 
-    @property
-    def first(self) -> int:
-        """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
+    first: int
+    """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """The word-embedding matrix, a row a token."""
@@ -315,28 +311,16 @@ def _to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
 
 
-@dataclass(frozen=True, eq=False)
 class EncoderSubject:
     """Our own encoder with its current weights, while it trains; any of its switches may be off."""
 
-    encoder: Encoder
-    before: int
-    after: int
-    """The special tokens around a passage."""
+    # It sees all positions, and all content positions are measured.
+    causal, first = False, 0
 
-    # An encoder sees all positions, and all content positions are measured.
-    causal: ClassVar[bool] = False
-    first: ClassVar[int] = 0
-
-    @property
-    def layers(self) -> int:
-        """Layers with attention."""
-        return self.encoder.settings.layers
-
-    @property
-    def heads(self) -> int:
-        """Heads a layer."""
-        return self.encoder.settings.heads
+    def __init__(self, encoder: Encoder, before: int, after: int) -> None:
+        """``before``, ``after``: the special tokens around a passage."""
+        self.encoder, self.before, self.after = encoder, before, after
+        self.layers, self.heads = encoder.settings.layers, encoder.settings.heads
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """W^E⊤, a row a token."""

@@ -322,10 +322,38 @@ class Study:
         self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
     ) -> Iterator[tuple[HuggingFaceModel, list[Row]]]:
         """Rows of each model as soon as all of its work is done."""
-        items = [self._items(model) for model in models]
-        order = [(number, item) for number, mine in enumerate(items) for item in mine]
-        waiting = [len(mine) for mine in items]
-        machine = self.machine
+        plan, measures, machine = self.plan, self.settings.measures, self.machine
+        # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
+        on_cpu = device_named(machine.device).type == "cpu"
+        batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
+        work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
+        for model, items in work.items():
+            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
+                chosen = self.chosen[start : start + PASSAGES].tolist()
+                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch)
+                key = self._key(model, "attention", chosen=chosen)
+                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
+            # The embeddings of the plan's words are taken once and kept as a file.
+            item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
+            scale.map_items(
+                lambda model: save(
+                    {
+                        "matrix": model.embedding_matrix()[plan.tokens],
+                        "layer": model.embedding_layer(plan.tokens),
+                    }
+                ),
+                [item],
+                folder=self.work,
+            )
+            numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
+            # The longest first, so that no worker is left with a long piece at the end.
+            for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
+                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
+                key = self._key(model, "embeddings", labellings=list(group), **numbers)
+                name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
+                items.append(scale.Item(name, key, task, suffix=".json"))
+        order = [(model, item) for model, items in work.items() for item in items]
+        waiting = {model: len(items) for model, items in work.items()}
         done = scale.completed(
             methodcaller("measure"),
             [item for _, item in order],
@@ -337,43 +365,14 @@ class Study:
         )
         # Contents stay on disk until they are summed up: their size grows with the corpus.
         for finished, (place, _) in enumerate(done, start=1):
-            number, item = order[place]
-            model = models[number]
-            waiting[number] -= 1
+            model, piece = order[place]
+            waiting[model] -= 1
             if report:
-                report(finished, len(order), item.name)
-            if not waiting[number]:
+                report(finished, len(order), piece.name)
+            if not waiting[model]:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
-                yield model, self._rows(model, items[number])
-
-    def _items(self, model: HuggingFaceModel) -> list[scale.Item[Shard | EmbeddingTask]]:
-        """A model's work, the longest first, so that no worker is left with a long piece at the end."""
-        # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
-        on_cpu = device_named(self.machine.device).type == "cpu"
-        batch = self.machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
-        plan, measures = self.plan, self.settings.measures
-        found: list[scale.Item[Shard | EmbeddingTask]] = []
-        for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
-            chosen = self.chosen[start : start + PASSAGES].tolist()
-            shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch)
-            key = self._key(model, "attention", chosen=chosen)
-            found.append(scale.Item(f"{model.title} attention {number}", key, shard))
-        # The embeddings of the plan's words are taken once and kept as a file.
-        item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-        tokens = plan.tokens
-        scale.map_items(
-            lambda model: save({"matrix": model.embedding_matrix()[tokens], "layer": model.embedding_layer(tokens)}),
-            [item],
-            folder=self.work,
-        )
-        numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
-        for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
-            task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
-            key = self._key(model, "embeddings", labellings=list(group), **numbers)
-            name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
-            found.append(scale.Item(name, key, task, suffix=".json"))
-        return found
+                yield model, self._rows(model, work[model])
 
     def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]) -> list[Row]:
         measures, plan = self.settings.measures, self.plan

@@ -12,7 +12,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -108,10 +108,6 @@ class Problems:
             place if place.endswith(FROM_THE_BEGINNING) else f"{place}: what comes before is used"
             for place in self.archives + self.broken_markup
         ]
-
-    def table(self) -> dict[str, object]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def corpus_notes(description: Mapping[str, Any]) -> list[str]:

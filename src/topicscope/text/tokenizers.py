@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt32
+from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError, import_for_language, refuse
 from topicscope.text import hub
@@ -163,17 +163,12 @@ def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
     return Encoded(tokens, whole, starts)
 
 
-def code_points(text: str) -> UInt32[np.ndarray, " character"]:
-    """The text's characters as numbers."""
-    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
-
-
 def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarray, " token"]:
     """Which spans of the text are a word and all of it: letters only, with no letter or digit next to them.
 
     Spans count characters. Spaces at their beginning, which some tokenizers make part of a token, are looked over.
     """
-    characters = code_points(text)
+    characters = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
     # A space at both ends: so that every span has a character before and after it.
     kinds = np.concatenate([[0], _kinds()[characters], [0]]).astype(np.int8)
     spaces = np.concatenate([[True], _spaces()[characters], [True]])

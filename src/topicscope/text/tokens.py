@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +169,7 @@ def write_passages(
         "tokens": tokens,
         "whole_words": whole_words,
         "documents": documents,
-        "problems": corpus.problems.table(),
+        "problems": asdict(corpus.problems),
         "digest": digest.hexdigest()[:20],
         "checksums": {name: checksum.hexdigest() for name, checksum in checksums.items()},
     }

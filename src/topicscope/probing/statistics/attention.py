@@ -413,18 +413,16 @@ def model_test(
     generator: np.random.Generator,
 ) -> float:
     """The p-value of the log-ratio of attention averaged over layers and heads; one test a labelling, uncorrected."""
-    different = table.without_same_word()
-    usable = labelling.kept[different.first] & labelling.kept[different.second]
-    first, second = different.first[usable], different.second[usable]
-    kept = np.flatnonzero(labelling.kept)
+    different = table.without_same_word().among(labelling.kept)
     number = np.cumsum(labelling.kept) - 1
+    first, second = number[different.first], number[different.second]
     matrices = []
-    for values in (different.sums[usable], different.counts[usable]):
-        matrix = np.zeros((len(kept), len(kept)))
-        matrix[number[first], number[second]] = matrix[number[second], number[first]] = values
+    for values in (different.sums, different.counts):
+        matrix = np.zeros((labelling.words, labelling.words))
+        matrix[first, second] = matrix[second, first] = values
         matrices.append(matrix)
-    small = Labelling(labelling.membership[kept])
-    sums, counts = permuted_same_topic_sums(matrices, small, stratum[kept], permutations, generator=generator)
+    small, stratum = labelling.among_kept, stratum[labelling.kept]
+    sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
     place = small.same_topic_pairs
     observed = [float(matrix[place].sum()) for matrix in matrices]
     every = [float(matrix.sum() / 2) for matrix in matrices]

@@ -70,13 +70,7 @@ class Strata:
         level = None if self.level is None else self.level[kept]
         return replace(self, pair_bins=self.pair_bins[np.ix_(kept, kept)], level=level)
 
-    @property
-    def matrix(self) -> Int[np.ndarray, "word word"]:
-        """The stratum of every pair of words."""
-        found = self.pair_bins.astype(np.int64) * self._level_pairs
-        return found if self.level is None else found + _pair_of_levels(self.level[:, None], self.level[None])
-
-    def of(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+    def of(self, first: Int[np.ndarray, "*#pairs"], second: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
         """The stratum of each pair of words."""
         found = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
         return found if self.level is None else found + _pair_of_levels(self.level[first], self.level[second])
@@ -363,14 +357,14 @@ class MatchedWords:
         """Over one vocabulary."""
         self._kept = labelling.among_kept
         strata = strata.among(labelling.kept)
-        words, self._strata = len(self._kept.membership), strata.strata
+        words, self._strata = np.arange(len(self._kept.membership)), strata.strata
         self._topics = self._kept.membership.shape[1]
         self._pairs = self._kept.same_topic_pairs
         self._same_stratum = strata.of(*self._pairs)
         # Topic of the row's word and stratum of the pair; same-topic pairs and the diagonal are put aside.
-        stratum, diagonal = strata.matrix + self._kept.topic[:, None] * self._strata, np.arange(words)
+        stratum = strata.of(*np.ix_(words, words)) + self._kept.topic[:, None] * self._strata
         aside = self._topics * self._strata
-        stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[diagonal, diagonal] = aside
+        stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[words, words] = aside
         self._codes = stratum.ravel()
         ones = np.bincount(self._codes, minlength=aside + 1).astype(np.float64)
         self._different_counts = self._without(ones[:-1].reshape(self._topics, -1))
