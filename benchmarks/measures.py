@@ -26,7 +26,7 @@ from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.study import CPU_BATCH, prepare_study
+from topicscope.probing.study import CPU_BATCH, Study
 from topicscope.text.corpora import open_corpus
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
@@ -124,7 +124,7 @@ def compare_forward(passages: int = 64) -> None:
     tokenizer = model_tokenizer(source)
     model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
-        study = prepare_study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
+        study = Study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
         chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()
         texts = [np.array(study.passages[place]) for place in chosen]
         words = [places(study.passages.whole_tokens(place), study.plan.tokens) for place in chosen]

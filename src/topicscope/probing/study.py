@@ -7,7 +7,7 @@ are there, its rows are made, while the others are still at work.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -105,7 +105,7 @@ def measure_models(
         together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
     corpus = corpus or settings.text.open()
     for (_, length), (tokenizer, alike) in together.items():
-        study = prepare_study(corpus, tokenizer, length, settings, machine, work=work, shared=shared, report=report)
+        study = Study(corpus, tokenizer, length, settings, machine, work=work, shared=shared, report=report)
         for model, rows in study.rows(alike, report=report):
             yield Finished(model, study, rows, maps[model])
 
@@ -121,86 +121,6 @@ def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence
     tokens = {word: token for word, token in found.items() if token is not None}
     vectors = prepared(model.embedding_matrix()[list(tokens.values())], "cosine")
     return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
-
-
-def prepare_study(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    length: int,
-    settings: ProbeSettings,
-    machine: Machine,
-    *,
-    work: Path,
-    shared: Path | None = None,
-    report: scale.Report | None = None,
-) -> "Study":
-    """Passages, topics and plan for models with one tokenizer and length.
-
-    What is in the folder is used: another process that prepares the same there is waited for.
-    """
-    folder = shared or work
-    text, options = settings.text, settings.topics
-    cut = folder / f"passages-{tokenizer.digest}-{length}-{text.every}"
-    progress = bytes_read(corpus, report)
-    with alone_in(folder):
-        passages = write_passages(corpus, tokenizer, length=length, folder=cut, every=text.every, progress=progress)
-        chosen = np.arange(len(passages))
-        if text.halves and not options.word_topics:
-            # One half of the articles, as topics are fitted on the other; all of them for the user's own topics.
-            chosen = passages.for_measures
-            if not len(passages.for_topics) or not len(chosen):
-                raise InputError(
-                    f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the '
-                    "other: give more text, or --no-halves."
-                )
-        fits: list[FittedTopics] = []
-        split_words: list[str] = []
-        if options.word_topics:
-            own, split_words = read_own_topics(options.word_topics, tokenizer)
-            labellings = [own]
-        else:
-            if options.topics_from:
-                fits = load_topics(options.topics_from, tokenizer)
-                check_fitted_text(fits, passages, halves=text.halves, folder=options.topics_from)
-            else:
-                first = settings.seed * MOST_FITS
-                fits = fit_topics(
-                    passages,
-                    tokenizer,
-                    options,
-                    folder=folder / "topics",
-                    seeds=range(first, first + options.fits),
-                    halves=text.halves,
-                    workers=_workers(machine),
-                    report=report,
-                )
-            # Those of the first LDA seed first.
-            labellings = [
-                label_words(fitted, fraction, assignment)
-                for fitted in fits
-                for fraction in options.fractions
-                for assignment in options.assignments
-            ]
-        plan = make_plan(labellings, passages, chosen, settings)
-        if options.word_topics and not plan.frequency.any():
-            raise InputError(
-                f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
-                f'"{corpus.source}": give words that it has, or another corpus.'
-            )
-        return Study(
-            settings=settings,
-            machine=machine,
-            work=work / "measured",
-            tokenizer=tokenizer,
-            length=length,
-            passages=passages,
-            folder=cut,
-            chosen=chosen,
-            fits=fits,
-            plan=plan,
-            plan_file=plan.write(folder),
-            split_words=tuple(split_words),
-        )
 
 
 def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path) -> None:
@@ -251,31 +171,85 @@ def make_plan(
     return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Study:
     """What models with one tokenizer and length are measured on, and their measures, in a folder of finished work."""
 
-    settings: ProbeSettings
-    machine: Machine
-    work: Path
-    tokenizer: Tokenizer
-    length: int
-    """Content tokens of a passage."""
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        length: int,
+        settings: ProbeSettings,
+        machine: Machine,
+        *,
+        work: Path,
+        shared: Path | None = None,
+        report: scale.Report | None = None,
+    ) -> None:
+        """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
 
-    passages: Passages
-    folder: Path
-    """Where the passages are."""
-
-    chosen: Int[np.ndarray, " chosen"]
-    """The passages that are measured: not those that topics are fitted on, unless the user wants it so."""
-
-    fits: Sequence[FittedTopics]
-    """LDA's; empty if the user brought topics."""
-
-    plan: Plan
-    plan_file: Path
-    split_words: tuple[str, ...] = ()
-    """Words of the user's topics that the tokenizer splits: left out."""
+        What is in the folder is used: another process that prepares the same there is waited for.
+        """
+        self.settings, self.machine, self.work = settings, machine, work / "measured"
+        self.tokenizer, self.length = tokenizer, length
+        folder = shared or work
+        text, options = settings.text, settings.topics
+        self.folder = folder / f"passages-{tokenizer.digest}-{length}-{text.every}"
+        with alone_in(folder):
+            self.passages = passages = write_passages(
+                corpus,
+                tokenizer,
+                length=length,
+                folder=self.folder,
+                every=text.every,
+                progress=bytes_read(corpus, report),
+            )
+            # One half of the articles is measured if topics are fitted on the other; all of them for the user's own
+            # topics, and if the user wants it so.
+            self.chosen = np.arange(len(passages))
+            if text.halves and not options.word_topics:
+                self.chosen = passages.for_measures
+                if not len(passages.for_topics) or not len(self.chosen):
+                    raise InputError(
+                        f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the '
+                        "other: give more text, or --no-halves."
+                    )
+            # None if the user brings topics; of those, words that the tokenizer splits are left out.
+            self.fits: list[FittedTopics] = []
+            self.split_words: list[str] = []
+            if options.word_topics:
+                own, self.split_words = read_own_topics(options.word_topics, tokenizer)
+                labellings = [own]
+            else:
+                if options.topics_from:
+                    self.fits = load_topics(options.topics_from, tokenizer)
+                    check_fitted_text(self.fits, passages, halves=text.halves, folder=options.topics_from)
+                else:
+                    first = settings.seed * MOST_FITS
+                    self.fits = fit_topics(
+                        passages,
+                        tokenizer,
+                        options,
+                        folder=folder / "topics",
+                        seeds=range(first, first + options.fits),
+                        halves=text.halves,
+                        workers=_workers(machine),
+                        report=report,
+                    )
+                # Those of the first LDA seed first.
+                labellings = [
+                    label_words(fitted, fraction, assignment)
+                    for fitted in self.fits
+                    for fraction in options.fractions
+                    for assignment in options.assignments
+                ]
+            self.plan = make_plan(labellings, passages, self.chosen, settings)
+            if options.word_topics and not self.plan.frequency.any():
+                raise InputError(
+                    f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
+                    f'"{corpus.source}": give words that it has, or another corpus.'
+                )
+            self.plan_file = self.plan.write(folder)
 
     @property
     def name(self) -> str:
@@ -312,7 +286,7 @@ class Study:
             "measured": len(self.chosen),
             "problems": corpus_notes(about),
             "words": len(self.plan.tokens),
-            "words_left_out": list(self.split_words),
+            "words_left_out": self.split_words,
             # A user's words that the measured passages lack: they have embeddings, and no attention.
             "words_without_attention": [] if self.fits else list(self.tokenizer.words(absent)),
             "topic_quality": quality(self.fits) if self.fits else None,
