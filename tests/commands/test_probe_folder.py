@@ -19,7 +19,7 @@ from topicscope.commands.probe import ProbeFolder, probe
 from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.models import HuggingFaceModel
-from topicscope.probing.study import check_fitted_text, fitted_on
+from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
@@ -373,5 +373,4 @@ def fitted_text(about: dict[str, Any], tiny: Path, folder: Path, *, halves: bool
     digest = open_corpus(str(tiny / "corpus.txt")).digest
     empty = np.zeros(0, dtype=np.int32)
     passages = Passages(empty, empty.astype(bool), np.zeros(1, dtype=np.int64), empty, "", {"corpus": digest})
-    check_fitted_text(fits, passages, halves=halves, folder=folder)
-    return fitted_on(fits, passages)
+    return fitted_on(fits, passages, halves=halves, folder=folder)

@@ -123,16 +123,17 @@ def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence
     return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
 
 
-def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path) -> None:
-    """Refuse topics of an earlier probe if what ``halves`` promises would not be so with them."""
+def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path | None) -> str:
+    """What LDA saw, as rows say it; topics of an earlier probe with which ``halves`` would not hold are refused."""
     about = [each.description for each in fits]
-    same_corpus = all(each.get("corpus") == passages.description["corpus"] for each in about)
-    if not same_corpus and halves:
-        raise InputError(
-            f"--topics-from {folder} was fitted on another corpus, so no half of this one is known to be new to it: "
-            "give the corpus that it was fitted on, or --no-halves to measure on all of this one."
-        )
-    if same_corpus and any(each["split"] != halves for each in about):
+    if any(each.get("corpus") != passages.description["corpus"] for each in about):
+        if halves:
+            raise InputError(
+                f"--topics-from {folder} was fitted on another corpus, so no half of this one is known to be new to "
+                "it: give the corpus that it was fitted on, or --no-halves to measure on all of this one."
+            )
+        return "another corpus"
+    if any(each["split"] != halves for each in about):
         raise InputError(
             f"--topics-from {folder} was fitted on all articles, so that none is left to measure on: add --no-halves, "
             "to measure on the same as the paper does, or fit anew."
@@ -140,19 +141,7 @@ def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halve
             else f"--topics-from {folder} was fitted on one half of the articles, and --no-halves asks for all: leave "
             "--no-halves out, or fit anew."
         )
-
-
-def fitted_on(fits: Sequence[FittedTopics], passages: Passages) -> str | None:
-    """What LDA saw, as rows say it: ``check_fitted_text`` made sure that it goes with what is measured.
-
-    None if the user brought topics.
-    """
-    if not fits:
-        return None
-    about = fits[0].description
-    if about.get("corpus") != passages.description["corpus"]:
-        return "another corpus"
-    return "the other half of the articles" if about["split"] else "the same articles"
+    return "the other half of the articles" if halves else "the same articles"
 
 
 def make_plan(
@@ -217,13 +206,13 @@ class Study:
             # None if the user brings topics; of those, words that the tokenizer splits are left out.
             self.fits: list[FittedTopics] = []
             self.split_words: list[str] = []
+            self.fitted_on: str | None = None
             if options.word_topics:
                 own, self.split_words = read_own_topics(options.word_topics, tokenizer)
                 labellings = [own]
             else:
                 if options.topics_from:
                     self.fits = load_topics(options.topics_from, tokenizer)
-                    check_fitted_text(self.fits, passages, halves=text.halves, folder=options.topics_from)
                 else:
                     first = settings.seed * MOST_FITS
                     self.fits = fit_topics(
@@ -236,6 +225,7 @@ class Study:
                         workers=_workers(machine),
                         report=report,
                     )
+                self.fitted_on = fitted_on(self.fits, passages, halves=text.halves, folder=options.topics_from)
                 # Those of the first LDA seed first.
                 labellings = [
                     label_words(fitted, fraction, assignment)
@@ -391,7 +381,7 @@ class Study:
                 "corpus_digest": str(self.passages.description["corpus"]),
                 "tokenizer": self.tokenizer.digest,
                 "length": self.length,
-                "fitted_on": fitted_on(self.fits, self.passages),
+                "fitted_on": self.fitted_on,
             }
             for places, group, tops in zip(plan.groups, attention["groups"], attention["top_pairs"], strict=True)
             for labelling in [plan.labellings[places[0]]]
