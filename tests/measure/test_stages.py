@@ -179,9 +179,14 @@ def test_a_share_of_growth_is_at_most_all_of_it() -> None:
     assert found.two
 
 
-def test_plateau_compares_growth_a_step_after_and_before() -> None:
-    assert plateau(STEPS, _ramp(0, 400, 0.0, 10.0), 400) == 0
+def test_plateau_compares_growth_per_step_where_stage_1_ends_with_its_first_half() -> None:
+    assert plateau(STEPS, _ramp(0, 200, 0.0, 10.0), 400) == 0
     assert plateau(STEPS, _ramp(0, 1000, 0.0, 10.0), 400) == pytest.approx(1)
+    # Up to 400 it grows by 0.05 per step in the first half and by 0.02 in the second, then not at all until 600.
+    bent = np.interp(STEPS, [0, 200, 400, 1000], [0.0, 10.0, 14.0, 14.0])
+    assert plateau(STEPS, bent, 400) == pytest.approx((4 / 400) / (10 / 200))
+    # What comes later does not matter.
+    assert plateau(STEPS, bent + _ramp(600, 1000, 0.0, 100.0), 400) == pytest.approx(plateau(STEPS, bent, 400))
 
 
 def test_turning_tells_rotation_from_growth() -> None:

@@ -20,7 +20,7 @@ def _run(experiment: Experiment, *, value_first: bool, takes_off: bool = True, t
     late, early = (np.interp(STEPS, span, [0.0, 1.0]) for span in ([400, 1000], [0, 200]))
     gain = 0.95 * (early if value_first else late)
     norm = 1 + 8 * late
-    value = np.interp(STEPS, [0, 200, 1000], [0.1, 10.0, 10.1]) if value_first else 0.1 + 10 * late
+    value = np.interp(STEPS, [0, 200, 1000], [0.1, 10.0, 10.1]) if value_first else 0.1 + STEPS / 100
     return fabricate(
         experiment,
         norms={"key": norm, "query": norm, "value": value},
@@ -114,7 +114,8 @@ def test_neither_a_run_twice_as_long_nor_a_start_ten_times_smaller_or_larger_cha
         verdicts.append(stages(when, curves["words"], curves["mask"], curves["gain"]))
         by_norm.append(norm_stages(when, curves["key"], curves["query"], curves["value"]))
     assert all(found.two for found in verdicts)
-    assert verdicts[0] == verdicts[1]
+    # Of the longer run the beginning is the same.
+    assert (verdicts[0].take_off, verdicts[0].gain) == (verdicts[1].take_off, verdicts[1].gain)
     assert max(found.take_off for found in verdicts if found.take_off) <= 90
     # Control: the share of a norm's growth depends on the run's length.
     assert by_norm[0].growth != pytest.approx(by_norm[1].growth, rel=0.05)

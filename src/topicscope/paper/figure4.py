@@ -55,6 +55,7 @@ EPSILON = 1e-8
 Step = tuple[Optimizer, float, float]
 STEPPING: tuple[Step, ...] = (
     ("sgd", 3.0, EPSILON),
+    ("sgd", 30.0, EPSILON),
     ("momentum", 0.3, EPSILON),
     ("adam", 0.001, EPSILON),
     ("adam", 0.01, EPSILON),
@@ -389,7 +390,7 @@ def _map_claims(chosen: tuple[Cell, ...]) -> tuple[Claim, ...]:
             statement="Whether training is two-stage depends on settings such as the initial scale and the learning "
             f"rate: among the {len(chosen)} settings of the map are some in which it is and some in which it is not.",
             unit="settings of the rarer kind",
-            rule=above(0),
+            rule=above(0.5),
             measure=both,
             needs=experiments,
             figure="figure4-map",

@@ -164,7 +164,7 @@ def test_tables_of_points_have_every_run_beside_what_it_is_compared_with() -> No
     cells = {("SGD 3", "0.001"): (1.0, 500.0, 0.9), ("Adam 0.01", "0.001"): (np.nan, np.nan, np.nan)}
     first, _ = stage_map({"squared loss": cells}, title="t").table
     assert (first["loss"], first["optimizer"], first["initial_scale"]) == ("squared loss", "SGD 3", "0.001")
-    assert (first["two_stage_runs"], first["stage_1_steps"], first["stage_1_growth"]) == (1.0, 0.5, 0.6)
+    assert (first["two_stage_runs"], first["take_off"], first["uniform_gain"]) == (1.0, 500.0, 0.9)
 
 
 def _horizontal(line: Line2D) -> list[float]:
