@@ -68,6 +68,8 @@ COMBINATIONS: tuple[tuple[Loss, Optimizer], ...] = (
 )
 LOSS_WORDS = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
 OPTIMIZER_WORDS = {"sgd": "SGD", "adam": "Adam"}
+# The learning rate of the paper's figures.
+PAPER_RATE = 0.01
 # λ of "mild L2-regularization" (Theorem 2).
 MILD_L2 = 1e-5
 # Steps at which experiments that the page shows keep their matrices.
@@ -97,6 +99,16 @@ def combination_name(loss: Loss, optimizer: Optimizer) -> str:
     return f"{LOSS_WORDS[loss]}, {OPTIMIZER_WORDS[optimizer]}"
 
 
+def how(settings: Settings) -> str:
+    """Loss, optimiser and how long, as in sentences."""
+    training = settings.training
+    if training.optimizer == "sgd" and training.learning_rate != PAPER_RATE:
+        return f"{LOSS_WORDS[training.loss]}, {Budget(training.learning_rate, training.steps).words}"
+    return (
+        f"{combination_name(training.loss, training.optimizer)} at {training.learning_rate:g}, {training.steps:,} steps"
+    )
+
+
 def settings(
     model: Model,
     loss: Loss,
@@ -112,18 +124,39 @@ def settings(
     return Settings(data=data, masking=masking, model=model, training=chosen)
 
 
+@dataclass(frozen=True)
+class Budget:
+    """Rate and steps of plain SGD, which follows gradient flow: their product is what counts.
+
+    At the paper's 0.01 most of its figures would need more steps than anybody takes. A larger rate that is stable takes
+    the same path in fewer (``tests/paper/test_flow.py``).
+    """
+
+    rate: float
+    steps: int
+
+    @property
+    def words(self) -> str:
+        """As in sentences."""
+        equivalent = round(self.rate * self.steps / PAPER_RATE)
+        return f"SGD to flow time {self.rate * self.steps:,.0f}, as {equivalent:,} steps at 0.01"
+
+
 def set_up(
     name: str,
     preset: Preset,
     model: Model,
     loss: Loss,
     optimizer: Optimizer,
-    steps: int,
+    how_long: "int | Budget",
     *,
     topic_words: tuple[tuple[float, ...], ...] = (),
     **changes: Any,
 ) -> Experiment:
-    """An experiment of so many steps in the quick preset, and twice as many in the paper preset."""
+    """An experiment of so many steps, or a budget of SGD; twice as many in the paper preset."""
+    if isinstance(how_long, Budget):
+        changes["learning_rate"] = how_long.rate
+    steps = how_long.steps if isinstance(how_long, Budget) else how_long
     chosen = settings(model, loss, optimizer, steps=2 * steps if preset.full else steps, **changes)
     return Experiment(name=name, settings=chosen, topic_words=topic_words)
 
