@@ -1,4 +1,4 @@
-"""The command line: which command, help, errors as one line, and what is said after Ctrl-C."""
+"""The command line: which command, help, errors as one line, and the line after Ctrl-C."""
 
 import subprocess
 import sys
@@ -82,7 +82,7 @@ def test_an_option_that_is_given_twice_is_refused_since_one_would_be_lost(
 AS_A_RUN = "stopped at step 3, which is saved: topicscope train --out run --resume goes on from there."
 AGAIN = "stopped; what was measured is kept, and the same command goes on from there."
 RESUMED = "stopped; what was trained is kept, and the same command with --resume goes on from there."
-# The function that does the command's work, and what is said when it is stopped.
+# The function that does the command's work, and the line that is printed when it is stopped.
 STOPPED = {
     "probe": ("topicscope.commands.probe.probe", AGAIN),
     "reproduce": ("topicscope.commands.reproduce.reproduce", AGAIN),

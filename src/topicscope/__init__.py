@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from topicscope.commands.probe import probe
     from topicscope.commands.report import report, show
     from topicscope.commands.reproduce import reproduce
-    from topicscope.commands.setting import TheorySetting
     from topicscope.commands.sweep import sweep
+    from topicscope.commands.theory_setting import TheorySetting
     from topicscope.commands.train import train
     from topicscope.settings import Settings
     from topicscope.settings.sweep import Sweep, load_sweep
@@ -62,7 +62,7 @@ _MODULES = {
     "Settings": "settings",
     "Sweep": "settings.sweep",
     "TextSettings": "settings.text",
-    "TheorySetting": "commands.setting",
+    "TheorySetting": "commands.theory_setting",
     "load_settings": "settings.toml",
     "load_sweep": "settings.sweep",
     "show": "commands.report",

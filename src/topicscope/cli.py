@@ -99,7 +99,7 @@ def _refuse_twice(words: list[str]) -> None:
 
 
 def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
-    """What is said after Ctrl-C. A run says itself where it was saved; within other work that is not how to go on."""
+    """The line after Ctrl-C. A run says itself where it was saved; within other work that is not how to go on."""
     name = words[0] if words else ""
     if name == "train" and str(stop):
         return str(stop)

@@ -33,8 +33,6 @@ Row = dict[str, Any]
 # Names that a file has while it is being written.
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 
-CHECKPOINT = re.compile(r"checkpoint-(\d+)\.safetensors")
-
 # More than any file of ours has: text, which takes ten times as much once it is read, and arrays.
 MOST_TEXT, MOST_ARRAYS = 2**30, 2**35
 
@@ -227,7 +225,7 @@ def _opened(path: Path, remedy: str, most: int) -> Iterator[IO[bytes]]:
         os.close(handle)
 
 
-# Arrays: safetensors', NumPy's, and the newest checkpoint of a run folder.
+# Arrays: safetensors', NumPy's, and where a run folder has its checkpoints.
 
 
 def read_tensors(path: Path, remedy: str) -> dict[str, np.ndarray]:
@@ -268,12 +266,15 @@ def _read_by_others(path: Path, remedy: str) -> Iterator[None]:
             raise UnreadableError(path, first_line(error), remedy) from None
 
 
-def newest_checkpoint(folder: Path) -> Path:
-    """The checkpoint with the highest step."""
-    steps = {int(match[1]): path for path in folder.iterdir() if (match := CHECKPOINT.fullmatch(path.name))}
-    if not steps:
-        raise InputError(f"{folder} has no checkpoint-STEP.safetensors: give the folder of a run that saved one.")
-    return steps[max(steps)]
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Where the checkpoint of a step is in a run folder."""
+    return folder / f"checkpoint-{step}.safetensors"
+
+
+def checkpoint_steps(folder: Path) -> list[int]:
+    """Steps that have a checkpoint in a run folder, in order."""
+    found = (re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.iterdir())
+    return sorted(int(match[1]) for match in found if match)
 
 
 def load_npy(path: Path) -> Float[np.ndarray, "..."]:

@@ -13,6 +13,7 @@ newer versions have them. Whoever wants to go on without a file catches the erro
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Required, TypedDict
 
@@ -189,14 +190,13 @@ def read_metrics(path: Path, schema: Any = MetricsRow) -> list[Row]:
     return read_json_lines(path, schema, "give the folder of a run")
 
 
-def read_reference(path: Path) -> Row:
-    """A run's reference.json."""
-    return read_json(path, Reference, "remove it, and train with --resume to have it written again")
-
-
-def read_versions(path: Path) -> Row:
-    """A run's versions.json."""
-    return read_json(path, Versions, "remove it to go on without knowing what the run was begun with")
+# A run's reference.json and versions.json, and the passages.json beside passages of a corpus.
+TRAIN_AGAIN = "remove it, and train with --resume to have it written again"
+read_reference = partial(read_json, schema=Reference, remedy=TRAIN_AGAIN)
+UNKNOWN = "remove it to go on without knowing what the run was begun with"
+read_versions = partial(read_json, schema=Versions, remedy=UNKNOWN)
+READ_AGAIN = "remove its folder, to have the corpus read again"
+read_passages_about = partial(read_json, schema=PassagesAbout, remedy=READ_AGAIN)
 
 
 def read_snapshots(path: Path) -> dict[int, Snapshot]:
@@ -215,11 +215,6 @@ def read_snapshots(path: Path) -> dict[int, Snapshot]:
             raise UnreadableError(path, f'"{title}" has the shape {array.shape}', remedy)
         found.setdefault(step, {})[name] = array
     return dict(sorted(found.items()))
-
-
-def read_passages_about(path: Path) -> Row:
-    """The passages.json beside passages of a corpus."""
-    return read_json(path, PassagesAbout, "remove its folder, to have the corpus read again")
 
 
 # What ``reproduce`` writes.
@@ -275,19 +270,11 @@ class _Film(TypedDict, total=False):
 AGAIN = "run topicscope reproduce again with the same --out to have it written again"
 
 
-def read_claims(path: Path) -> list[Row]:
-    """Rows of a claims.json."""
-    return read_json(path, list[ClaimRow], AGAIN)
-
-
-def read_progress(path: Path) -> Row:
-    """A progress.json: ``asked`` and ``measured``."""
-    return read_json(path, Progress, AGAIN)
-
-
-def read_reproduce_settings(path: Path) -> Row:
-    """The settings.json of a folder of claims."""
-    return read_json(path, ReproduceSettings, "remove it if the claims there may be lost, or give another --out")
+# Rows of a claims.json, and the progress.json and settings.json beside it.
+read_claims = partial(read_json, schema=list[ClaimRow], remedy=AGAIN)
+read_progress = partial(read_json, schema=Progress, remedy=AGAIN)
+CLAIMS_LOST = "remove it if the claims there may be lost, or give another --out"
+read_reproduce_settings = partial(read_json, schema=ReproduceSettings, remedy=CLAIMS_LOST)
 
 
 def read_film(path: Path) -> tuple[Row, Snapshot]:
@@ -491,14 +478,10 @@ def keepable_rows(path: Path, *keys: str) -> list[Row]:
     return [row for row in rows if isinstance(row, dict) and all(key in row for key in keys)]
 
 
-def read_probe_settings(path: Path) -> Row:
-    """A probe-settings.json."""
-    return read_json(path, dict[str, Any], "give another --out, or remove the folder if its study may be lost")
-
-
-def read_corpus_rows(path: Path) -> list[Row]:
-    """Rows of a corpus.json."""
-    return read_json(path, list[CorpusRow], PROBE_AGAIN)
+# A probe-settings.json, and rows of a corpus.json.
+STUDY_LOST = "give another --out, or remove the folder if its study may be lost"
+read_probe_settings = partial(read_json, schema=dict[str, Any], remedy=STUDY_LOST)
+read_corpus_rows = partial(read_json, schema=list[CorpusRow], remedy=PROBE_AGAIN)
 
 
 def read_words(path: Path) -> list[Row]:

@@ -1,5 +1,6 @@
 """Options are read from a dataclass, over a default, and handed to a verb; what cannot be read is one sentence."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from topicscope.commands.options import INLINE, POSITIONAL, call, parse
+from topicscope.commands.train import parse_options as parse_train
 from topicscope.errors import InputError
 
 
@@ -189,9 +191,38 @@ def test_what_has_no_default_of_its_own_must_be_given_whatever_the_default_is(
     assert parse(Needs, ["--out", "x"], command="try", description="", default=default) == Needs(out=Path("x"), seed=3)
 
 
-def test_a_verb_is_called_with_the_options_that_it_takes() -> None:
+@dataclass(frozen=True, kw_only=True)
+class Few:
+    """Options of another command."""
+
+    out: str = "here"
+    workers: int | None = 2
+    dry_run: bool = False
+    quiet: bool = False
+    json: bool = False
+
+
+def test_a_verb_is_called_with_all_options_but_those_of_the_command_and_must_know_them() -> None:
     def verb(out: str, *, workers: int | None, report: Any = None) -> tuple[Any, ...]:
         return out, workers, report
 
-    assert call(verb, read("--workers", "2"), report="bar") == ("here", 2, "bar")
-    assert call(verb, read("--workers", "2"), workers=5) == ("here", 5, None)
+    assert call(verb, Few(), without=("dry_run",), report="bar") == ("here", 2, "bar")
+    assert call(verb, Few(), without=("dry_run",), workers=5) == ("here", 5, None)
+    with pytest.raises(TypeError, match="dry_run"):
+        call(verb, Few())
+
+
+@pytest.mark.parametrize("corpus", [[], ["--data.corpus", "x"]])
+def test_help_breaks_no_name_of_an_option_at_80_columns(
+    corpus: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {}
+    for columns in (80, 200):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        with pytest.raises(SystemExit):
+            parse_train([*corpus, "--help"])
+        printed = capsys.readouterr().out
+        names[columns] = set(re.findall(r"--[\w.-]+", printed))
+    assert max(map(len, printed.splitlines())) > 80
+    assert names[80] == names[200]
+    assert "--training.validation-documents" in names[80] or corpus

@@ -329,7 +329,7 @@ def test_own_words_that_the_corpus_lacks_are_named_and_refused_if_it_lacks_all(
     assert said[0].count("\n") == 1
     note = "2 of 6 words are in no passage that is measured, and have no attention:"
     assert f"{note} {WORDS[4]}, {WORDS[5]}." in " ".join(said[1].split())
-    # The control: nothing is said where all are there.
+    # The control: where all are there, there is no such message.
     assert "own topics" not in said[2]
 
 

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,26 +15,19 @@ import pytest
 import tomli_w
 from safetensors.numpy import load_file
 
+import topicscope
 from support.helpers import SMALL, overlay, start_program
 from support.small_sweeps import shared, small_sweep, untimed
 from topicscope.cli import main
 from topicscope.commands import sweep as command
-from topicscope.commands.sweep import (
-    MEASURES,
-    Group,
-    SweepResult,
-    estimate_sweep,
-    packed,
-    sweep,
-    table_rows,
-    train_group,
-)
+from topicscope.commands.sweep import SweepResult, estimate_sweep, packed, sweep, table_rows
 from topicscope.errors import InputError
 from topicscope.measure.uncertainty import student_interval
-from topicscope.scale import Item
+from topicscope.scale import Item, code_digest
 from topicscope.settings.sweep import Axis, Range, Sweep, dump_sweep
 from topicscope.training.loop import Ensemble, train_ensemble
 from topicscope.training.runs import RunFolder
+from topicscope.training.sweep import MEASURES, Group, train_group
 
 
 @pytest.fixture(scope="module")
@@ -45,11 +40,10 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the groups that are trained from now on, in this process; without figures."""
     names: list[str] = []
     monkeypatch.setattr("topicscope.commands.sweep._draw", lambda *anything: [])
-    train = command.train_group
 
-    def noted(group: command.Group) -> bytes:
+    def noted(group: Group) -> bytes:
         names.append(group.folder.name)
-        return train(group)
+        return train_group(group)
 
     monkeypatch.setattr("topicscope.commands.sweep.train_group", noted)
     return names
@@ -84,7 +78,7 @@ def test_measures_are_those_of_the_run_folders(whole: SweepResult) -> None:
         assert run.settings().seed == row["seed"]
         assert run.settings().training.learning_rate == row["training.learning_rate"]
     assert len({row["loss"] for row in whole.rows}) == len(whole.rows)
-    assert set(command.MEASURES) <= set(whole.rows[0])
+    assert set(MEASURES) <= set(whole.rows[0])
 
 
 def test_seeds_are_trained_together_as_the_sweep_says_and_like_an_ensemble(tmp_path: Path, whole: SweepResult) -> None:
@@ -124,9 +118,9 @@ def test_ray_gives_the_same_table(tmp_path: Path, whole: SweepResult, trained: l
 def test_a_stopped_sweep_goes_on_with_what_is_missing(
     tmp_path: Path, whole: SweepResult, trained: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted = command.train_group
+    noted: Callable[[Group], bytes] = vars(command)["train_group"]
 
-    def stopped(group: command.Group) -> bytes:
+    def stopped(group: Group) -> bytes:
         if len(trained) == 2:
             raise KeyboardInterrupt
         return noted(group)
@@ -177,7 +171,7 @@ def test_figures_are_drawn_anew_without_those_of_before_and_files_of_the_user_st
     mine = folder / "map-of-my-own.svg"
     ours.touch()
     mine.touch()
-    command._remove_figures(two, folder)
+    assert command._draw(two, [], (), folder.parent) == []
     assert {path.name for path in folder.iterdir()} == {mine.name}
     sweep(one, tmp_path / "out", workers=1, measures=["loss"], resume=True)
     assert {path.name for path in folder.iterdir()} == drawn | {mine.name}
@@ -188,6 +182,21 @@ def test_a_group_is_named_with_four_digits_and_told_apart_by_its_settings(tmp_pa
     items = [item for _, item in command.group_items(close, tmp_path)]
     assert [item.name for item in items] == ["learning_rate 0.009487"] * 2
     assert len({item.argument.folder for item in items}) == 2
+
+
+def test_finished_work_is_known_by_the_code_that_trains_and_measures_not_by_that_which_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "topicscope"
+    shutil.copytree(Path(topicscope.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "assets"))
+    monkeypatch.setattr(sys.modules[code_digest.__module__], "ROOT", root)
+    monkeypatch.setattr("topicscope.training.runs.code_digest", code_digest.__wrapped__)
+    digests = []
+    for changed in ("cli.py", "commands/sweep.py", "training/sweep.py"):
+        with (root / changed).open("a") as file:
+            file.write("# another version\n")
+        digests.append(command.group_items(small_sweep(), tmp_path)[0][1].digest)
+    assert digests[0] == digests[1] != digests[2]
 
 
 def truncate(path: Path) -> None:

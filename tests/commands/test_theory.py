@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from topicscope.cli import main
-from topicscope.commands.setting import TheorySetting
 from topicscope.commands.theory import print_theory, theory
+from topicscope.commands.theory_setting import TheorySetting
 
 
 def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

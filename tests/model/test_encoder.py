@@ -1,4 +1,4 @@
-"""The encoder for text: equal to Hugging Face's BERT with everything on, to the sandbox's reference without."""
+"""The encoder for text: equal to Hugging Face's BERT with everything on, to the reference of topic models without."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -136,13 +136,13 @@ SWITCHES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("switches", SWITCHES)
-def test_each_part_switches_off_as_in_the_sandbox(switches: dict[str, Any]) -> None:
-    # The sandbox's transformer has neither token types nor a norm after the embeddings; its LayerNorm adds 1e-5.
+def test_each_part_switches_off_as_in_the_model_for_topic_models(switches: dict[str, Any]) -> None:
+    # That one has neither token types nor a norm after the embeddings; its LayerNorm adds 1e-5.
     without: dict[str, Any] = {"token_types": False, "embedding_norm": False, "norm_epsilon": 1e-5}
     settings = dataclasses.replace(SMALL, **(without | switches))
     encoder, passages = small_encoder(settings), some_passages()
     weights = {name: parameter.detach().numpy() for name, parameter in encoder.named_parameters()}
-    model = settings.sandbox()
+    model = settings.as_model()
     reference = Transformer(model, Sizes.of(model, VOCABULARY, LONGEST), weights, dtype=torch.float64)
     tokens, present = rectangle(passages)
     batch = packed(passages)

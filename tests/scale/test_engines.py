@@ -88,7 +88,7 @@ def test_an_item_that_takes_too_long_is_ended_tried_three_times_and_named(tmp_pa
 def test_what_the_function_raises_arrives_as_it_was_raised(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="two is not there") as caught:
         map_items(wrong, items(tmp_path), folder=tmp_path / "work", workers=2)
-    # Where it was raised, in the worker, is said too.
+    # The message has the place in the worker where it was raised.
     assert "scale_work.py" in caught.value.__notes__[0]
     assert 2 not in calls(tmp_path)
 

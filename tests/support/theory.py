@@ -6,8 +6,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from topicscope.settings.data import Masking
+from topicscope.settings.training import Average
+from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import expected_frequencies
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.bayes import _token_counts, _token_likelihood
 from topicscope.theory.finite_documents import Moments
+from topicscope.theory.posterior import topic_masses
 
 Setting = tuple[int, int, int, Masking]
 
@@ -41,3 +46,18 @@ def population_gradient(
     """The gradient of the population's loss plus λ‖W‖² in W: 2(WS − R + b s⊤ + λW)."""
     shift = 0.0 if bias is None else np.outer(bias, moments.mean)
     return np.asarray(2 * (matrix @ moments.second - moments.cross + shift + ridge * matrix))
+
+
+def query_predictions(
+    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
+) -> np.ndarray:
+    """The Bayes-optimal distribution of the word at every masked position, in the documents' order."""
+    counts, masks = _token_counts(model, masked)
+    masses = topic_masses(model, masking, counts.sum(axis=2), masks, average)
+    v = counts.shape[2]
+    document, token = masked.document[masked.masked], masked.tokens[masked.masked]
+    topic = np.maximum(token - 1, 0) // v
+    rank = (masses.ranked[document] == topic[:, None]).argmax(axis=1)
+    mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
+    joint = np.repeat(mass, v, axis=1) * _token_likelihood(model, masking, token)
+    return np.asarray(joint / joint.sum(axis=1, keepdims=True))

@@ -278,7 +278,7 @@ def test_a_dump_that_breaks_off_gives_the_pages_before() -> None:
         problems = Problems()
         assert titles(broken + end, problems) == ["Frog", "Toad"]
         assert problems.sentences() == ["dump.xml is not XML from line 1 on: what comes before is used"]
-    # The control: nothing is said of a whole dump.
+    # The control: a whole dump has no such sentence.
     problems = Problems()
     assert titles(content, problems) == ["Frog", "Toad", "Lizard"]
     assert problems == Problems()

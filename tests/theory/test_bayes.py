@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+from support.theory import query_predictions
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bayes import bayes_floors, disjoint_losses, listed_losses, query_predictions
+from topicscope.theory.bayes import bayes_floors, disjoint_losses, listed_losses
 
 
 def test_topics_that_share_words_are_refused_for_dirichlet_documents_and_long_lists() -> None:

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import gammaln
 
+from support.theory import query_predictions
 from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bayes import DocumentLosses, document_losses, expected_losses, listed_losses, query_predictions
+from topicscope.theory.bayes import DocumentLosses, document_losses, expected_losses, listed_losses
 from topicscope.theory.posterior import Factors, marked_sums
 
 

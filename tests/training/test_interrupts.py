@@ -13,8 +13,8 @@ import pytest
 from support.helpers import run_files, small_settings, start_program
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.errors import InputError, StoppedTraining
+from topicscope.files import checkpoint_steps
 from topicscope.settings.toml import dump_settings
-from topicscope.training.checkpoints import checkpoint_steps
 from topicscope.training.loop import stop_on_interrupt, train
 
 SANDBOX = small_settings(training={"steps": 14, "checkpoint_every": 4, "snapshots": 5})

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from support.helpers import run_files, small_settings, start_program, start_python
+from topicscope.files import checkpoint_steps
 from topicscope.settings.toml import dump_settings
-from topicscope.training.checkpoints import checkpoint_steps
 from topicscope.training.loop import Ensemble, train, train_ensemble
 
 # Long enough that a kill lands in it, with a checkpoint every few milliseconds.

@@ -1,4 +1,4 @@
-"""What training writes, alone and in an ensemble, that it repeats to the bit, and what is said when it diverges."""
+"""What training writes, alone and in an ensemble, that it repeats to the bit, and the message when it diverges."""
 
 import dataclasses
 import json
@@ -13,10 +13,11 @@ import torch
 
 from support.helpers import ONE_HOT_UNIFORM, batch_of, final_weights, run_files, small_settings
 from topicscope.errors import DivergedError, InputError
+from topicscope.files import checkpoint_path, checkpoint_steps
 from topicscope.settings import Settings
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.checkpoints import checkpoint_path, checkpoint_steps, newest_checkpoint
+from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.engines import make_engine
 from topicscope.training.loop import Ensemble, Trainer, train, train_ensemble, train_in_memory
 from topicscope.training.schedule import snapshot_steps

@@ -7,7 +7,7 @@ import pytest
 
 from support.helpers import run_files, small_settings
 from topicscope.errors import InputError
-from topicscope.training.checkpoints import checkpoint_path
+from topicscope.files import checkpoint_path
 from topicscope.training.loop import train
 
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw")

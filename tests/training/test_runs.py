@@ -9,7 +9,7 @@ import pytest
 
 from support.helpers import run_files, small_settings
 from topicscope.errors import InputError
-from topicscope.training.checkpoints import checkpoint_steps
+from topicscope.files import checkpoint_steps
 from topicscope.training.loop import train
 from topicscope.training.runs import RunFolder
 

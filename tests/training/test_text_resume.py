@@ -13,8 +13,8 @@ import pytest
 from support.helpers import start_program
 from support.text_corpus import contents, small_text_settings, trained
 from topicscope.errors import InputError
+from topicscope.files import checkpoint_steps
 from topicscope.settings.toml import dump_settings
-from topicscope.training.checkpoints import checkpoint_steps
 from topicscope.training.loop import train
 from topicscope.training.runs import RunFolder
 

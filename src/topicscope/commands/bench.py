@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from rich.table import Table
 
@@ -70,19 +70,6 @@ FRESH_CHUNKS = 9
 PROFILED_STEPS = 9
 
 MATRIX_PRODUCTS = frozenset({"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm"})
-
-
-@runtime_checkable
-class Contestant(Protocol):
-    """A way of training, timed in two parts: laying out documents, and the step itself."""
-
-    seeds: int
-
-    def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
-        """Lay out the documents of some steps."""
-
-    def step(self, batch: Any) -> None:
-        """Forward, loss, backward, and the optimiser's update."""
 
 
 class Ours:
@@ -142,17 +129,17 @@ class HuggingFace:
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
         """Pad the documents; −100 marks what is not predicted."""
-        return [self._batch(batch) for member in members for batch in member.parts(steps)]
-
-    def _batch(self, documents: MaskedDocuments) -> dict[str, Any]:
         import torch
 
         from topicscope.model.transformer import padded_batch
 
-        batch = padded_batch(documents, masked_keys="visible", average="batch")
-        labels = torch.full(batch.tokens.shape, -100)
-        labels[batch.masked] = batch.words
-        return {"input_ids": batch.tokens, "attention_mask": batch.visible.long(), "labels": labels}
+        found = []
+        for documents in (part for member in members for part in member.parts(steps)):
+            batch = padded_batch(documents, masked_keys="visible", average="batch")
+            labels = torch.full(batch.tokens.shape, -100)
+            labels[batch.masked] = batch.words
+            found.append({"input_ids": batch.tokens, "attention_mask": batch.visible.long(), "labels": labels})
+        return found
 
     def step(self, batch: Any) -> None:
         """Forward, loss, backward, Adam."""
@@ -160,6 +147,10 @@ class HuggingFace:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
+
+
+# A way of training, timed in two parts: laying out documents, and the step itself.
+Contestant = Ours | HuggingFace
 
 
 def timed_steps(contestant: Contestant, batches: Sequence[Any]) -> list[float]:

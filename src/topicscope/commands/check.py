@@ -15,10 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from topicscope.commands.options import INLINE, POSITIONAL, parse
-from topicscope.commands.setting import TheorySetting, errors_with_option_names
 from topicscope.commands.terminal import console, print_json
+from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import InputError
-from topicscope.files import load_npy, load_tensors, newest_checkpoint, one_layer, only_tensor
+from topicscope.files import checkpoint_path, checkpoint_steps, load_npy, load_tensors, one_layer, only_tensor
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.data import Sampler
 from topicscope.settings.toml import load_settings, to_table
@@ -87,15 +87,15 @@ class Check:
     matrix: str
     setting: dict[str, Any]
     classes: dict[str, ClassAverage | None]
-    lemma_1: FamilyResiduals | None
-    theorem_2: OptimumResiduals | None
-    theorem_1: FamilyResiduals | None
+    lemma_1: FamilyResiduals | None = None
+    theorem_2: OptimumResiduals | None = None
+    theorem_1: FamilyResiduals | None = None
     """Of E = W^E⊤W^E, where there is an embedding that is not one-hot."""
 
-    finite: OptimumResiduals | None
+    finite: OptimumResiduals | None = None
     """Against the optimum for finite documents of the setting."""
 
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -141,42 +141,27 @@ def check(
     """
     if path.is_dir():
         return _check_run(read_run(path, layer))
-    matrix = _read_matrix(path, tensor, layer)
+    matrix, source = _read_matrix(path, tensor, layer), str(path)
     data, masking = data or Data(), masking or Masking()
-    if kind == "embedding":
-        return check_embedding(matrix, data, masking, str(path))
-    return check_value(matrix, data, masking, str(path))
-
-
-def check_value(matrix: Float[np.ndarray, "row column"], data: Data, masking: Masking, source: str = "matrix") -> Check:
-    """W beside Lemma 1, Theorem 2, and the optimum for finite documents without bias and ridge (eq. 1)."""
     model = TopicModel.from_settings(data)
     topics, words = _equal_topics(model)
-    check_size(matrix, topics, words, source)
-    found = residuals(matrix, topics, words, masking, data.per_document)
-    population = moments(model, masking)
-    return Check(
-        source=source,
-        matrix="W",
-        setting=_setting(data, masking),
-        classes=found.classes,
-        lemma_1=found.lemma_1,
-        theorem_2=found.theorem_2,
-        theorem_1=None,
-        finite=optimum_residuals(matrix, finite_optimum(population), model.word_topics, population),
-        notes=(),
-    )
-
-
-def check_embedding(
-    embedding: Float[np.ndarray, "row dimension"], data: Data, masking: Masking, source: str = "embedding"
-) -> Check:
-    """E = W^E⊤W^E beside Theorem 1, and the best E ⪰ 0 for finite documents with Theorem 1's bias."""
-    model = TopicModel.from_settings(data)
-    topics, words = _equal_topics(model)
-    check_tokens(len(embedding), topics, words, f"W^E⊤W^E of {source}")
-    gram = embedding @ embedding.T
-    found = embedding_residuals(gram, topics, words, masking, data.per_document)
+    if kind == "value":
+        # Without bias and ridge (eq. 1).
+        check_size(matrix, topics, words, source)
+        found = residuals(matrix, topics, words, masking, data.per_document)
+        population = moments(model, masking)
+        return Check(
+            source=source,
+            matrix="W",
+            setting=_setting(data, masking),
+            classes=found.classes,
+            lemma_1=found.lemma_1,
+            theorem_2=found.theorem_2,
+            finite=optimum_residuals(matrix, finite_optimum(population), model.word_topics, population),
+        )
+    check_tokens(len(matrix), topics, words, f"W^E⊤W^E of {source}")
+    gram = matrix @ matrix.T
+    theorem_1 = embedding_residuals(gram, topics, words, masking, data.per_document)
     population, bias = moments(model, masking), theorem1_bias(topics, words, masking)
     best = semidefinite_optimum(population, bias)
     return Check(
@@ -184,9 +169,7 @@ def check_embedding(
         matrix="W^E⊤W^E",
         setting=_setting(data, masking),
         classes=class_statistics(gram, model.word_topics),
-        lemma_1=None,
-        theorem_2=None,
-        theorem_1=found,
+        theorem_1=theorem_1,
         finite=optimum_residuals(gram, best.matrix, model.word_topics, population, bias),
         notes=("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",),
     )
@@ -250,37 +233,19 @@ def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
     if not (folder / "settings.toml").exists():
         raise InputError(f"{folder} has no settings.toml: give the folder of a run.")
     settings = load_settings(folder / "settings.toml")
-    checkpoint = newest_checkpoint(folder)
+    steps = checkpoint_steps(folder)
+    if not steps:
+        raise InputError(f"{folder} has no checkpoint-STEP.safetensors: give the folder of a run that saved one.")
+    checkpoint = checkpoint_path(folder, steps[-1])
     tensors = load_tensors(checkpoint, [EMBEDDING, VALUE], BIASES.values())
     embedding = tensors[EMBEDDING]
     value = one_layer(tensors[VALUE], f"{checkpoint}, tensor {VALUE},", layer)
-    _check_shapes(checkpoint, embedding, value)
-    _check_tokens(checkpoint, embedding, settings)
-    biases = _biases(tensors, embedding, layer or 0)
-    total = sum(biases.values(), np.zeros(len(embedding)))
-    one_hot = np.array_equal(embedding, np.eye(len(embedding)))
-    name = "W^V" if one_hot else "W^E⊤W^V W^E"
-    return RunMatrix(
-        source=str(checkpoint),
-        name=f"{name} + b1⊤" if total.any() else name,
-        settings=settings,
-        matrix=embedding @ value @ embedding.T + total[:, None],
-        gram=None if one_hot else embedding @ embedding.T,
-        biases=biases,
-        notes=(*_unfinished(checkpoint, settings), *_notes(settings)),
-    )
-
-
-def _check_shapes(checkpoint: Path, embedding: np.ndarray, value: np.ndarray) -> None:
     if embedding.ndim != 2 or value.shape != (embedding.shape[-1], embedding.shape[-1]):
         raise InputError(
             f"{checkpoint} has {EMBEDDING} of shape {embedding.shape} and {VALUE} of {value.shape}: "
             "they must be V × d and d × d; give a checkpoint that train wrote."
         )
-
-
-def _check_tokens(checkpoint: Path, embedding: Float[np.ndarray, "row dimension"], settings: Settings) -> None:
-    """Before anything of V × V numbers is formed."""
+    # Before anything of V × V numbers is formed.
     vocabulary, data = TopicModel.from_settings(settings.data).vocabulary, settings.data
     if len(embedding) != vocabulary:
         fits = "" if data.topic_words else f" ({fitting(len(embedding) - 1, data.topics, data.words)})"
@@ -288,23 +253,23 @@ def _check_tokens(checkpoint: Path, embedding: Float[np.ndarray, "row dimension"
             f"{checkpoint} has {len(embedding)} tokens, but its settings.toml asks for {vocabulary}: "
             f"give a run folder whose files belong together{fits}."
         )
-
-
-def _biases(
-    tensors: dict[str, np.ndarray], embedding: Float[np.ndarray, "token dimension"], layer: int
-) -> dict[str, Float[np.ndarray, " token"]]:
-    biases = {}
-    if BIASES["prediction_bias"] in tensors:
-        biases["prediction_bias"] = tensors[BIASES["prediction_bias"]].reshape(-1)
-    if BIASES["value_bias"] in tensors:
-        biases["value_bias"] = embedding @ tensors[BIASES["value_bias"]].reshape(-1, embedding.shape[1])[layer]
-    return biases
-
-
-def _unfinished(checkpoint: Path, settings: Settings) -> tuple[str, ...]:
-    """Whether there is training still to come."""
-    step, steps = int(checkpoint.stem.rpartition("-")[2]), settings.training.steps
-    return (f"the run is unfinished: step {step:,} of {steps:,}",) if step < steps else ()
+    biases = {name: tensors[title].reshape(-1) for name, title in BIASES.items() if title in tensors}
+    if "value_bias" in biases:
+        biases["value_bias"] = embedding @ biases["value_bias"].reshape(-1, embedding.shape[1])[layer or 0]
+    total = sum(biases.values(), np.zeros(len(embedding)))
+    one_hot = np.array_equal(embedding, np.eye(len(embedding)))
+    name = "W^V" if one_hot else "W^E⊤W^V W^E"
+    planned = settings.training.steps
+    unfinished = [f"the run is unfinished: step {steps[-1]:,} of {planned:,}"] if steps[-1] < planned else []
+    return RunMatrix(
+        source=str(checkpoint),
+        name=f"{name} + b1⊤" if total.any() else name,
+        settings=settings,
+        matrix=embedding @ value @ embedding.T + total[:, None],
+        gram=None if one_hot else embedding @ embedding.T,
+        biases=biases,
+        notes=(*unfinished, *_notes(settings)),
+    )
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:
@@ -340,17 +305,12 @@ def run_reference(run: RunMatrix, population: Moments) -> Reference:
         matrix, notes = _embedding_reference(run.settings, population, trained, frozen)
     else:
         matrix, notes = finite_optimum(population), (L2_ON_FACTORS,) if run.settings.training.l2 else ()
-    return matrix, notes if matrix is None else (*notes, *_limits(run.settings, population, identity=identity))
-
-
-def _limits(settings: Settings, population: Moments, *, identity: bool) -> tuple[str, ...]:
-    """Why the run may not be able to reach the optimum."""
-    model, notes = settings.model, []
-    if 0 < model.dimension < population.vocabulary:
-        notes.append(NOT_ALL_MATRICES.format("d is smaller than V"))
-    if not model.value.train and not (identity and model.embedding.train):
-        notes.append(NOT_ALL_MATRICES.format("W^V is not trained"))
-    return tuple(notes)
+    # Why the run may not be able to reach the optimum.
+    if matrix is not None and 0 < model.dimension < population.vocabulary:
+        notes += (NOT_ALL_MATRICES.format("d is smaller than V"),)
+    if matrix is not None and not model.value.train and not (identity and model.embedding.train):
+        notes += (NOT_ALL_MATRICES.format("W^V is not trained"),)
+    return matrix, notes
 
 
 def _one_hot_reference(
@@ -447,27 +407,24 @@ def _show(screen: Console, result: Check) -> None:
     # Before the numbers, which they qualify.
     for note in result.notes:
         screen.print(f"note: {note}", markup=False)
-    screen.print(_class_table(result))
+    optima = (result.theorem_2, result.finite)
+    classes = Table("entries", "mean", "spread", "number", "rms: Theorem 2", "rms: finite")
+    for name, title in CLASSES.items():
+        average = result.classes.get(name)
+        if average is not None:
+            distances = ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
+            classes.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *distances)
+    screen.print(classes)
     for title, family in (("Lemma 1", result.lemma_1), ("Theorem 1 (E = W^E⊤W^E)", result.theorem_1)):
         if family is not None:
             screen.print(_family_table(title, family))
     losses = Table("optimum", "loss", "its loss", "excess", "distance", "relative")
-    for title, optimum in (("Theorem 2", result.theorem_2), ("finite documents", result.finite)):
+    for title, optimum in zip(("Theorem 2", "finite documents"), optima, strict=True):
         if optimum is not None:
-            losses.add_row(title, *_loss_cells(optimum))
+            cells = (f"{optimum.loss:.8f}", f"{optimum.optimum_loss:.8f}", f"{optimum.excess_loss:.3g}")
+            losses.add_row(title, *cells, f"{optimum.distance:.4g}", f"{optimum.relative_distance:.2%}")
     if losses.row_count:
         screen.print(losses)
-
-
-def _class_table(result: Check) -> Table:
-    table = Table("entries", "mean", "spread", "number", "rms: Theorem 2", "rms: finite")
-    for name, title in CLASSES.items():
-        average = result.classes.get(name)
-        if average is not None:
-            optima = (result.theorem_2, result.finite)
-            distances = ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
-            table.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *distances)
-    return table
 
 
 def _family_table(title: str, family: FamilyResiduals) -> Table:
@@ -480,13 +437,3 @@ def _family_table(title: str, family: FamilyResiduals) -> Table:
         deviation = family.clauses[name]
         table.add_row(text, f"{deviation.worst:.3g}", f"{deviation.rms:.3g}")
     return table
-
-
-def _loss_cells(optimum: OptimumResiduals) -> list[str]:
-    return [
-        f"{optimum.loss:.8f}",
-        f"{optimum.optimum_loss:.8f}",
-        f"{optimum.excess_loss:.3g}",
-        f"{optimum.distance:.4g}",
-        f"{optimum.relative_distance:.2%}",
-    ]

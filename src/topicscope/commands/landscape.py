@@ -11,9 +11,9 @@ from jaxtyping import Float
 
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, call, check_out_is_given, parse
-from topicscope.commands.setting import TheorySetting, errors_with_option_names
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
+from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import check_at_least
 from topicscope.files import write_atomically
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
@@ -64,20 +64,17 @@ class LandscapeResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers, for JSON; beside a part that is null stands its reason."""
-        without_mask_queries: dict[str, Any] = (
-            {
-                "optimum_without_mask_queries": None,
-                "optimum_without_mask_queries_reason": "there are no other queries, since p_c = p_r = 0",
-            }
-            if self.word_optimum is None
-            else {"optimum_without_mask_queries": _optimum_part(self.word_optimum)}
-        )
+        without: dict[str, Any] = {"optimum_without_mask_queries": None}
+        if self.word_optimum is None:
+            without["optimum_without_mask_queries_reason"] = "there are no other queries, since p_c = p_r = 0"
+        else:
+            without["optimum_without_mask_queries"] = _optimum_part(self.word_optimum)
         return {
             "setting": asdict(self.setting),
             "value": self.value,
             "classes": asdict(self.classes),
             "optimum": _optimum_part(self.optimum),
-            **without_mask_queries,
+            **without,
             "theorem3": theorem_3_part(self.setting),
             "grid": {"points": len(self.weights), "least": self.weights[0], "largest": self.weights[-1]},
             "smallest_loss_on_grid": float(self.loss.min()),

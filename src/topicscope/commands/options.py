@@ -8,8 +8,9 @@ class has no default for it must be given.
 import dataclasses
 import difflib
 import inspect
+import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
@@ -25,14 +26,18 @@ from cyclopts import (
     convert,
 )
 from cyclopts.exceptions import UnusedCliTokensError
+from cyclopts.help import AsteriskRenderer, ColumnSpec, DefaultFormatter, DescriptionRenderer, HelpEntry, NameRenderer
 from docstring_parser import parse_from_object
-from rich.console import Console
+from rich.console import Console, ConsoleOptions
 
 from topicscope.errors import InputError
 
 T = TypeVar("T")
 
 INLINE, POSITIONAL = "inline", "positional"
+
+# What every command does itself with what its verb gives.
+PRINTING = ("json", "quiet")
 
 # Boxes of the help come in this order, and those of dataclasses within behind them, as they are declared.
 ARGUMENTS, OPTIONS = Group("arguments", sort_key=(0,)), Group("options", sort_key=(1,))
@@ -57,13 +62,14 @@ class Option:
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """What the parser is told of it."""
+        """What the parser needs to know of it."""
+        written = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         told = Parameter(
             name=self.name,
             help=self.help,
             group=self.group,
             # As it would be written; nothing if there is nothing to write.
-            show_default=_written(self.default) or False,
+            show_default=written if written and self.default is not None else False,
             # As many values behind one option as there are, and no --empty-… beside it.
             consume_multiple=True,
             negative_iterable=(),
@@ -84,6 +90,7 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
         # Printed before, by us.
         usage="",
         help_format="plaintext",
+        help_formatter=DefaultFormatter(column_specs=_columns),
         group_commands=Group("help"),
         version_flags=(),
         result_action="return_value",
@@ -99,7 +106,15 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     given.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.default(given)
     if "--help" in words or "-h" in words:
-        _print_description(f"Usage: topicscope {command} {_usage(found)}\n\n{description}", app.console)
+        # What must be given, and by place what can be.
+        needed = [each for each in found if each.default is inspect.Parameter.empty]
+        named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
+        usage = " ".join([*named, "[OPTIONS]", *(each.name for each in found if each.positional)])
+        text = f"Usage: topicscope {command} {usage}\n\n{description}"
+        # Lines of a paragraph are joined, and broken where the terminal ends; examples are left whole, for copying.
+        for line in re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines():
+            app.console.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
+        app.console.print()
         app.help_print([])
         raise SystemExit
     _refuse_values_of_flags(words, found)
@@ -110,11 +125,13 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     return _made(options, default, {option.path: values.get(option.key, option.default) for option in found})
 
 
-def call(verb: Callable[..., T], options: Any, **more: Any) -> T:
-    """Call a verb with those options that it takes by name; ``more`` goes over them."""
-    taken = inspect.signature(verb).parameters
-    names = [field.name for field in dataclasses.fields(options) if field.name in taken]
-    return verb(**{name: getattr(options, name) for name in names} | more)
+def call(verb: Callable[..., T], options: Any, *, without: Collection[str] = (), **more: Any) -> T:
+    """Call a verb with all options by name; ``more`` goes over them, and one that it does not know is a TypeError.
+
+    Those of ``PRINTING`` and ``without`` are for the command itself and are not passed on.
+    """
+    kept = {field.name for field in dataclasses.fields(options)} - {*PRINTING, *without}
+    return verb(**{name: getattr(options, name) for name in kept} | more)
 
 
 def value_of(words: Sequence[str], option: str) -> str | None:
@@ -133,18 +150,17 @@ def check_out_is_given(words: Sequence[str], what: str) -> None:
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
-def _usage(options: Sequence[Option]) -> str:
-    """What must be given, and by place what can be."""
-    needed = [each for each in options if each.default is inspect.Parameter.empty]
-    named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
-    return " ".join([*named, "[OPTIONS]", *(each.name for each in options if each.positional)])
-
-
-def _print_description(text: str, screen: Console) -> None:
-    """Lines of a paragraph are joined, and broken where the terminal ends; examples are left whole, for copying."""
-    for line in re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines():
-        screen.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
-    screen.print()
+def _columns(console: Console, options: ConsoleOptions, entries: list[HelpEntry]) -> tuple[ColumnSpec, ...]:
+    """What must be given, the names, and the help; no name is broken, however narrow the terminal."""
+    longest = max(len(word) for entry in entries for word in " ".join(entry.display_labels_with_metavar).split())
+    # Two spaces go before a name on a line of its own.
+    width = max(math.ceil(0.35 * console.width), longest + 2)
+    marked = [ColumnSpec(AsteriskRenderer(), width=1, style="cyclopts.required_marker")]
+    return (
+        *(marked if any(entry.required for entry in entries) else []),
+        ColumnSpec(NameRenderer(max_width=width), style="cyclopts.name", max_width=width),
+        ColumnSpec(DescriptionRenderer(), overflow="fold"),
+    )
 
 
 def _options(
@@ -170,23 +186,13 @@ def _options(
         elif POSITIONAL in marks:
             # None given are no values; a command says itself what it needs.
             value = () if value is inspect.Parameter.empty else value
-            yield Option(place, _positional_name(field.name, hint, own), hint, value, said, ARGUMENTS, True)
+            # ``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out.
+            shown = f"{field.name.removesuffix('s')} ..." if get_origin(hint) is tuple else field.name
+            shown = (shown if own is inspect.Parameter.empty else f"[{shown}]").upper()
+            yield Option(place, shown, hint, value, said, ARGUMENTS, True)
         else:
             value = own if own is inspect.Parameter.empty else value
             yield Option(place, f"--{name}", hint, value, said, group, False)
-
-
-def _positional_name(name: str, kind: Any, default: Any) -> str:
-    """``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out."""
-    shown = f"{name.removesuffix('s')} ..." if get_origin(kind) is tuple else name
-    return (shown if default is inspect.Parameter.empty else f"[{shown}]").upper()
-
-
-def _written(value: Any) -> str:
-    """A default as it would be written on the command line."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return "" if value is None else str(value)
 
 
 def _default(field: "dataclasses.Field[Any]") -> Any:

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
     """Write a page of these folders: results of ``reproduce``, runs, landscapes, probes, sweeps.
 
-    What is missing, damaged or not finished is said on the page, and logged.
+    What is missing, damaged or not finished is named on the page, and logged.
     """
     from topicscope.reporting.page import is_page, page_of, write_page
 

@@ -427,10 +427,11 @@ def main(words: list[str]) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
     if options.list:
-        claims = call(list_claims, options)
+        claims = list_claims(preset=options.preset, only=options.only, models=options.models)
         print_json(claims) if options.json else _print_list(claims)
         return 0
-    result = call(reproduce, options, report=None if options.quiet else _print_line)
+    report = None if options.quiet else _print_line
+    result = call(reproduce, options, without=("list", "strict"), report=report)
     if options.json:
         print_json(result.rows)
     else:

@@ -5,7 +5,6 @@ The runs of one combination that are trained together are a group, which is a wo
 and any number of workers, and ends with the same table.
 """
 
-import contextlib
 import csv
 import dataclasses
 import hashlib
@@ -17,7 +16,7 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -30,15 +29,15 @@ from topicscope import scale
 from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import DivergedError, InputError
+from topicscope.errors import InputError
 from topicscope.files import Row, write_atomically
-from topicscope.measure.stages import stages
 from topicscope.scale import Item
-from topicscope.settings import EXTRAS, PARTS, Settings
+from topicscope.settings import EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.synthetic.topics import TopicModel
-from topicscope.training.runs import RunFolder, made_with
+from topicscope.training.runs import made_with
+from topicscope.training.sweep import MEASURES, Group, file_digest, train_group
 
 logger = logging.getLogger(__name__)
 
@@ -59,19 +58,6 @@ examples:
   topicscope sweep examples/sweep.toml --out sweeps/ray --engine ray --workers 2
   topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
 """
-
-# What is measured of every run, beside the norm of each part (norm_value and so on).
-MEASURES = (
-    "loss", "validation_loss", "bayes_floor", "excess_loss", "contrast_value", "contrast_embedding",
-    "attention_same_word", "attention_same_topic", "attention_different_topic",
-    "stage_1_end", "stage_1_growth", "two_stages",
-)  # fmt: skip
-
-# Files of a run folder, copies of those that settings name among them; all others are the user's.
-RUN_FILES = (
-    "settings.toml", "versions.json", "metrics.jsonl", "reference.json", "reference.safetensors",
-    "snapshots.safetensors", "checkpoint-*.safetensors", "topic_words.*", *(f"{part}.*" for part in PARTS),
-)  # fmt: skip
 
 # Drawn unless others are asked for; those that say nothing in a sweep are left out.
 DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
@@ -121,7 +107,11 @@ def sweep(
     asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
     out = out.resolve()
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
-    _check_measures(measures)
+    # Before hours of training, not after.
+    known = [*MEASURES, *(f"norm_{part}" for part in PARTS + EXTRAS)]
+    for name in measures:
+        if name not in known:
+            raise InputError(f'--measures "{name}" is not a measure of a sweep: give any of {", ".join(known)}.')
     check_points(asked)
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
@@ -137,7 +127,7 @@ def sweep(
         contents = scale.map_items(
             train_group,
             [work[place][1] for place in order],
-            folder=work_folder(out),
+            folder=out / "work",
             workers=workers,
             engine=engine,
             address=address,
@@ -145,9 +135,11 @@ def sweep(
             report=report,
         )
         by_place = dict(zip(order, contents, strict=True))
-        rows = table_rows([(work[place][0].values, found(by_place[place]).rows) for place in range(len(work))])
+        rows = table_rows(
+            [(point.values, json.loads(by_place[place])["rows"]) for place, (point, _) in enumerate(work)]
+        )
         write_table(rows, out)
-        figures = _draw(asked, rows, _drawable(measures, rows), out)
+        figures = _draw(asked, rows, measures, out)
         write_report([out], out / "report.html")
         return SweepResult(out, rows, figures)
 
@@ -183,41 +175,28 @@ def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
             f"--out {out} is not empty: choose another folder, or add --resume to go on with the sweep in it."
         )
     if different := sweep_differences(sweep, load_sweep(path)):
+        more = [f"and {len(different) - MOST_NAMES} more"] if len(different) > MOST_NAMES else []
+        named = ", ".join([*different[:MOST_NAMES], *more])
         raise InputError(
-            f"--out {out} holds another sweep (it differs in {_first(different)}): leave SWEEP.toml out to go "
-            "on with it, or choose another --out."
+            f"--out {out} holds another sweep (it differs in {named}): leave SWEEP.toml out to go on with it, or "
+            "choose another --out."
         )
     return True
 
 
-def _first(names: Sequence[str]) -> str:
-    """The first few of them, and how many more there are."""
-    more = [f"and {len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    return ", ".join([*names[:MOST_NAMES], *more])
-
-
-def _check_measures(asked: Sequence[str]) -> None:
-    """Before hours of training, not after."""
-    norms = [f"norm_{part}" for part in PARTS + EXTRAS]
-    for name in asked:
-        if name not in (*MEASURES, *norms):
-            raise InputError(
-                f'--measures "{name}" is not a measure of a sweep: give any of {", ".join([*MEASURES, *norms])}.'
-            )
-
-
-def _drawable(asked: Sequence[str], rows: Sequence[Row]) -> list[str]:
-    """Of the measures asked for, or else of the usual ones, those that have numbers."""
-    numbers = {name: {row.get(name) for row in rows} - {None} for name in asked or DRAWN}
-    # One number for all runs is worth a figure only if somebody asked for it.
-    return [name for name, found in numbers.items() if len(found) > (0 if asked else 1)]
-
-
-def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path) -> list[Path]:
+def _draw(sweep: Sweep, rows: Sequence[Row], asked: Sequence[str], out: Path) -> list[Path]:
+    """Figures of the measures asked for, or else of the usual ones, that have numbers."""
     from topicscope.reporting.figures import save_figure
     from topicscope.reporting.figures.sweep import sweep_figures
 
-    _remove_figures(sweep, out / "figures")
+    # Figures that an earlier call drew, perhaps of other measures or by older code, go; all other files stay.
+    names = [f"by-{name}" for name in sweep.vary]
+    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
+    for name, kind in itertools.product(names, ("png", "svg", "csv")):
+        (out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
+    numbers = {name: {row.get(name) for row in rows} - {None} for name in asked or DRAWN}
+    # One number for all runs is worth a figure only if somebody asked for it.
+    measures = [name for name, found in numbers.items() if len(found) > (0 if asked else 1)]
     if not measures:
         return []
     (out / "figures").mkdir(exist_ok=True)
@@ -225,62 +204,9 @@ def _draw(sweep: Sweep, rows: Sequence[Row], measures: Sequence[str], out: Path)
     return [path for name, figure in figures.items() for path in save_figure(figure, out / "figures" / name)]
 
 
-def _remove_figures(sweep: Sweep, folder: Path) -> None:
-    """Figures that an earlier call drew, perhaps of other measures or by older code; all other files stay."""
-    names = [f"by-{name}" for name in sweep.vary]
-    names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
-    for name in names:
-        for kind in ("png", "svg", "csv"):
-            (folder / f"{name}.{kind}").unlink(missing_ok=True)
-
-
-@dataclass(frozen=True)
-class Group:
-    """Runs of one combination that are trained in one tensor."""
-
-    settings: Settings
-    seeds: tuple[int, ...]
-    folder: Path
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a group left: a row a seed, and the digest of every file that training wrote."""
-
-    rows: list[Row]
-    files: dict[str, str | None]
-
-
 def group_items(sweep: Sweep, out: Path) -> list[tuple[Point, Item[Group]]]:
     """All work, in the order of the combinations and, within one, of the seeds."""
     return [(point, _item(point, seeds, out)) for point in sweep.points() for seeds in sweep.groups()]
-
-
-def work_folder(out: Path) -> Path:
-    """Where results of groups are kept."""
-    return out / "work"
-
-
-def train_group(group: Group) -> bytes:
-    """Train the runs, from their last checkpoints if they were begun before; one that diverges has no measures."""
-    from topicscope.training.loop import Ensemble, train_ensemble
-
-    ensemble = Ensemble(settings=group.settings, seeds=group.seeds)
-    began = time.perf_counter()
-    with contextlib.suppress(DivergedError):
-        train_ensemble(ensemble, group.folder, resume=True)
-    seconds = (time.perf_counter() - began) / len(group.seeds)
-    rows = [
-        {"seed": seed, **measures(RunFolder(group.folder / name), group.settings.training.steps)}
-        | {"train_seconds": seconds, "run": f"runs/{group.folder.name}/{name}"}
-        for seed, name in zip(group.seeds, ensemble.members(), strict=True)
-    ]
-    return json.dumps({"rows": rows, "files": _run_files(group.folder)}, allow_nan=False).encode()
-
-
-def found(content: bytes) -> Found:
-    """What ``train_group`` wrote."""
-    return Found(**json.loads(content))
 
 
 def is_finished(item: Item[Group], out: Path) -> bool:
@@ -297,7 +223,7 @@ def forget_damaged(item: Item[Group], out: Path) -> bool:
     recorded, whole = _files_there(item, out)
     if whole == recorded:
         return False
-    item.path(work_folder(out)).unlink()
+    item.path(out / "work").unlink()
     for name in recorded:
         # By its settings a folder that holds other files too is known as a run's.
         if name not in whole or Path(name).name != "settings.toml":
@@ -305,101 +231,44 @@ def forget_damaged(item: Item[Group], out: Path) -> bool:
     return True
 
 
-def measures(run: RunFolder, steps: int) -> Row:
-    """The final numbers of a run; all but ``diverged`` and ``last_step`` are None if it did not reach its end."""
-    rows = run.metrics()
-    finished = bool(rows) and rows[-1]["step"] == steps
-    last: Row = rows[-1] if rows else {"step": 0}
-    head: Row = {"diverged": not finished, "last_step": last["step"]}
-    if not finished:
-        return head
-    floor = run.reference()["bayes_floor"]["loss"]
-    held_out = last["validation_loss"]
-    end = _stages(rows)
-    return head | {
-        "loss": last["loss"],
-        "validation_loss": held_out,
-        "bayes_floor": floor,
-        "excess_loss": None if floor is None or held_out is None else held_out - floor,
-        "contrast_value": _mean(last["contrast"]["value"]),
-        "contrast_embedding": last["contrast"]["embedding"],
-        **_attention(run, steps),
-        **{f"norm_{name}": float(np.linalg.norm(layers)) for name, layers in last["norm"].items()},
-        "stage_1_end": end.end,
-        "stage_1_growth": end.growth if np.isfinite(end.growth) else None,
-        "two_stages": end.two,
-    }
-
-
 def _item(point: Point, seeds: tuple[int, ...], out: Path) -> Item[Group]:
     # Its threads are part of the settings: left open, they would depend on the machine.
     training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
     settings = dataclasses.replace(point.settings, training=training)
     name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
-    key = {"settings": _by_content(settings), "seeds": list(seeds), **made_with("commands/sweep.py")}
-    group = Group(settings, seeds, Path())
-    item = Item(name, key, group, suffix=".json", threads=training.threads)
-    folder = out / "runs" / item.path(work_folder(out)).stem
-    return dataclasses.replace(item, argument=dataclasses.replace(group, folder=folder))
-
-
-def _by_content(settings: Settings) -> dict[str, Any]:
-    """Settings by name, the files that they name by their content; seeds are apart."""
-    table = flat(to_table(settings))
-    for keys in FILE_SETTINGS:
-        name = ".".join(keys)
-        if table[name]:
+    # Settings by name, the files that they name by their content; seeds are apart.
+    table = flat(to_table(settings)) | {"seed": None}
+    for setting in map(".".join, FILE_SETTINGS):
+        if table[setting]:
             try:
-                table[name] = hashlib.sha256(Path(table[name]).read_bytes()).hexdigest()
+                table[setting] = hashlib.sha256(Path(table[setting]).read_bytes()).hexdigest()
             except OSError as error:
                 raise InputError(
-                    f"{name} = {table[name]} cannot be read ({error.strerror}): give an existing file."
+                    f"{setting} = {table[setting]} cannot be read ({error.strerror}): give an existing file."
                 ) from None
-    return table | {"seed": None}
-
-
-def _run_files(folder: Path) -> dict[str, str | None]:
-    files = sorted({path for pattern in RUN_FILES for path in folder.glob(f"*/{pattern}") if path.is_file()})
-    return {str(path.relative_to(folder)): _digest(path) for path in files}
+    key = {"settings": table, "seeds": list(seeds), **made_with()}
+    group = Group(settings, seeds, Path())
+    item = Item(name, key, group, suffix=".json", threads=training.threads)
+    folder = out / "runs" / item.path(out / "work").stem
+    return dataclasses.replace(item, argument=dataclasses.replace(group, folder=folder))
 
 
 def _files_there(item: Item[Group], out: Path) -> tuple[set[str], set[str]]:
     """The files that a finished group recorded, none if it is not finished; and those that are still what they were."""
-    content = scale.read_result(item.path(work_folder(out)))
-    recorded = found(content).files if content is not None else {}
-    whole = {name for name, digest in recorded.items() if _digest(item.argument.folder / name) == digest}
+    content = scale.read_result(item.path(out / "work"))
+    recorded = json.loads(content)["files"] if content is not None else {}
+    whole = {name for name, digest in recorded.items() if file_digest(item.argument.folder / name) == digest}
     return set(recorded), whole
-
-
-def _digest(path: Path) -> str | None:
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
-
-
-def _stages(rows: list[Row]) -> Any:
-    norms = {
-        name: np.array([float(np.linalg.norm(row["norm"][name])) for row in rows]) for name in ("key", "query", "value")
-    }
-    return stages(np.array([row["step"] for row in rows]), **norms)
-
-
-def _attention(run: RunFolder, steps: int) -> Row:
-    """By class of word pairs at the last step, averaged over layers and heads; none without snapshots."""
-    names = ("attention_same_word", "attention_same_topic", "attention_different_topic")
-    snapshot = run.snapshots().get(steps)
-    if snapshot is None:
-        return dict.fromkeys(names)
-    averages = snapshot["attention"].reshape(len(names), -1).mean(axis=1).tolist()
-    return {name: value if np.isfinite(value) else None for name, value in zip(names, averages, strict=True)}
-
-
-def _mean(layers: list[float | None]) -> float | None:
-    numbers = [value for value in layers if value is not None]
-    return float(np.mean(numbers)) if numbers else None
 
 
 def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> list[Row]:
     """One row a run: the varied settings by dotted name, then the seed and the measures; all rows the same columns."""
-    rows = [{name: _cell(value) for name, value in values.items()} | run for values, runs in points for run in runs]
+    # A setting that is a list becomes its JSON text: a table's cell is one value.
+    rows = [
+        {name: json.dumps(value) if isinstance(value, list | tuple) else value for name, value in values.items()} | run
+        for values, runs in points
+        for run in runs
+    ]
     # A run that diverged has fewer measures than the others, and models of different kinds have different parts.
     found = dict.fromkeys(name for row in rows for name in row)
     columns = [name for name in found if name not in ("train_seconds", "run")] + ["train_seconds", "run"]
@@ -422,14 +291,9 @@ def write_table(rows: Sequence[Row], out: Path) -> None:
     write_atomically(out / "sweep.parquet", buffer.getvalue())
 
 
-def _cell(value: Any) -> Any:
-    """A setting that is a list becomes its JSON text: a table's cell is one value."""
-    return json.dumps(value) if isinstance(value, list | tuple) else value
-
-
 @dataclass(frozen=True)
-class Count:
-    """How much a sweep is."""
+class Estimate:
+    """How much a sweep is, and about how long it would take."""
 
     combinations: int
     runs: int
@@ -439,50 +303,39 @@ class Count:
     finished: int
     """Groups that need not be trained any more."""
 
-
-@dataclass(frozen=True)
-class Estimate(Count):
-    """What a sweep would be, and about how long it would take."""
-
     workers: int
-    compute_seconds: float
+    compute_seconds: float = 0.0
     """All other groups one after another; those that were begun count in full."""
 
-    wall_seconds: float
+    wall_seconds: float = 0.0
     """With this many workers, each of which takes the longest group left; starting them, figures and the page are not
     counted."""
 
 
-def count_sweep(sweep: Sweep | Path, out: Path, *, resume: bool = False) -> Count:
-    """Count what there is to train, without training; a folder that ``sweep`` would refuse is refused.
+def estimate_sweep(
+    sweep: Sweep,
+    out: Path,
+    *,
+    workers: int,
+    resume: bool = False,
+    counted: Callable[[Estimate], None] = lambda count: None,
+) -> Estimate:
+    """Count what there is to train, and try a few groups for a few steps; nothing is written to ``out``.
 
-    With ``resume``, what is finished in ``out`` counts as such.
+    A folder that ``sweep`` would refuse is refused; with ``resume``, what is finished in it counts as such. ``counted``
+    is called with what is known before the trial, which takes a while.
     """
-    return _counted(sweep, out, resume=resume)[0]
-
-
-def estimate_sweep(sweep: Sweep | Path, out: Path, *, workers: int, resume: bool = False) -> Estimate:
-    """Count, and try a few groups for a few steps; nothing is kept, and nothing is written to ``out``."""
-    count, missing = _counted(sweep, out, resume=resume)
-    seconds = _group_seconds(missing) if missing else []
-    return Estimate(
-        **dataclasses.asdict(count),
-        workers=workers,
-        compute_seconds=sum(seconds, start=0.0),
-        wall_seconds=packed(seconds, workers),
-    )
-
-
-def _counted(sweep: Sweep | Path, out: Path, *, resume: bool) -> tuple[Count, list[Item[Group]]]:
-    """The count, and the groups that are not finished."""
-    asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
     out = out.resolve()
-    check_points(asked)
-    holds_sweep(asked, out, resume=resume)
-    items = [item for _, item in group_items(asked, out)]
+    check_points(sweep)
+    holds_sweep(sweep, out, resume=resume)
+    items = [item for _, item in group_items(sweep, out)]
     missing = [item for item in items if not is_finished(item, out)]
-    points = len(asked.points())
-    return Count(points, points * len(asked.seeds), len(items), len(items) - len(missing)), missing
+    points = len(sweep.points())
+    count = Estimate(points, points * len(sweep.seeds), len(items), len(items) - len(missing), workers)
+    counted(count)
+    seconds = _group_seconds(missing) if missing else []
+    total = sum(seconds, start=0.0)
+    return dataclasses.replace(count, compute_seconds=total, wall_seconds=packed(seconds, workers))
 
 
 def packed(seconds: Sequence[float], workers: int) -> float:
@@ -568,13 +421,13 @@ def main(words: list[str]) -> None:
     check_out_is_given(words, "sweep")
     options = parse(Options, words, command="sweep", description=DESCRIPTION)
     log_to_terminal(quiet=True)
-    call(scale.check_engine, options)
+    scale.check_engine(options.engine, address=options.address, workers=options.workers, timeout=options.timeout)
     asked = load_sweep(options.sweep or _stored(options))
     if options.dry_run:
         _print_estimate(asked, options)
         return
     with progress_bar("training", quiet=options.quiet) as report:
-        result = call(sweep, options, sweep=asked, report=report)
+        result = call(sweep, options, without=("dry_run",), sweep=asked, report=report)
     if options.json:
         print_json(result.rows)
     elif not options.quiet:
@@ -595,25 +448,25 @@ def _stored(options: Options) -> Path:
 
 
 def _print_estimate(asked: Sweep, options: Options) -> None:
+    def print_count(count: Estimate) -> None:
+        finished = f", {count.finished} of them finished" if count.finished else ""
+        runs = f"{count.runs} runs: {count.combinations} combinations, trained in {count.groups} groups{finished}."
+        done = count.finished == count.groups
+        console().print(f"{runs} Nothing is left to train." if done else runs)
+        if not options.quiet and not done:
+            console(to_errors=True).print("timing a short trial …")
+
+    tell: dict[str, Any] = {} if options.json else {"counted": print_count}
     workers = options.workers or scale.available_cores()
+    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers, **tell)
     if options.json:
-        print_json(dataclasses.asdict(estimate_sweep(asked, options.out, resume=options.resume, workers=workers)))
-        return
-    count = count_sweep(asked, options.out, resume=options.resume)
-    finished = f", {count.finished} of them finished" if count.finished else ""
-    runs = f"{count.runs} runs: {count.combinations} combinations, trained in {count.groups} groups{finished}."
-    if count.finished == count.groups:
-        console().print(f"{runs} Nothing is left to train.")
-        return
-    # At once, for the trial takes a while.
-    console().print(runs)
-    if not options.quiet:
-        console(to_errors=True).print("timing a short trial …")
-    found = estimate_sweep(asked, options.out, resume=options.resume, workers=workers)
-    console().print(
-        f"About {_duration(found.wall_seconds)} with {found.workers} workers ({_duration(found.compute_seconds)} of "
-        "computing), estimated from a short trial; starting them, figures and the page come on top."
-    )
+        print_json(dataclasses.asdict(found))
+    elif found.finished < found.groups:
+        wall, computing = _duration(found.wall_seconds), _duration(found.compute_seconds)
+        console().print(
+            f"About {wall} with {found.workers} workers ({computing} of computing), estimated from a short trial; "
+            "starting them, figures and the page come on top."
+        )
 
 
 def _print_result(result: SweepResult) -> None:

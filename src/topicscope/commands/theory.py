@@ -5,18 +5,19 @@ from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import numpy as np
-from jaxtyping import Float
 from rich.table import Table
 
 from topicscope.commands.options import INLINE, call, parse
-from topicscope.commands.setting import TheorySetting, option_names
 from topicscope.commands.terminal import console, print_json, progress_bar
+from topicscope.commands.theory_setting import TheorySetting, option_names
 from topicscope.errors import InputError, check_at_least
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Sampler
-from topicscope.theory.bayes import FEWEST_DOCUMENTS, BayesFloors, Floor, bayes_floors
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.bayes import FEWEST_DOCUMENTS, Floor, bayes_floors
+from topicscope.theory.check import class_statistics
 from topicscope.theory.finite_documents import (
     class_loss,
     class_moments,
@@ -224,7 +225,12 @@ def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Par
 
 def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
     """The optimum for finite documents: no bias, eq. 1, λ = 0."""
-    part, loss_of = _unequal_finite(setting) if _unequal(setting, sampler) else _symmetric_finite(setting, sampler)
+    unequal = sampler == "dirichlet" and len(set(setting.dirichlet)) > 1
+    part, loss_of = _unequal_finite(setting) if unequal else _symmetric_finite(setting, sampler)
+    if setting.words == 1:
+        part["same_topic"], part["same_topic_reason"] = None, "a topic has one word (v = 1)"
+    if setting.topics == 1:
+        part["different_topic"], part["different_topic_reason"] = None, "there is one topic (T = 1)"
     try:
         require_topic_sets(setting.topics, setting.per_document)
         value = theorem2_classes(setting.topics, setting.words, setting.masking)
@@ -234,18 +240,11 @@ def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
     return part
 
 
-def _unequal(setting: TheorySetting, sampler: Sampler) -> bool:
-    return sampler == "dirichlet" and len(set(setting.dirichlet)) > 1
-
-
 def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[ClassMatrix], float]]:
     """Of topics that are all alike: by classes, for any number of them."""
     population = class_moments(setting.data(sampler), setting.masking)
     optimum = class_optimum(population)
     part: Part = {**asdict(optimum), "loss": class_loss(optimum, population)}
-    for name, missing, why in _empty_classes(setting):
-        if missing:
-            part[name], part[f"{name}_reason"] = None, why
     return part, lambda value: class_loss(value, population)
 
 
@@ -257,32 +256,14 @@ def _unequal_finite(setting: TheorySetting) -> tuple[Part, Callable[[ClassMatrix
             f"topics · words + 1 = {tokens} tokens with a Dirichlet parameter a topic need matrices too large to be "
             f"quick: give one parameter, or at most {MOST_DENSE_TOKENS} tokens."
         )
-    population = moments(setting.lda, setting.masking)
+    model = TopicModel.from_settings(setting.data("dirichlet"))
+    population = moments(model, setting.masking)
     optimum = finite_optimum(population)
-    part: Part = {**_class_means(optimum, setting), "loss": population_loss(optimum, population)}
+    averages = class_statistics(optimum, model.word_topics)
+    names = ("mask_column", "same_word", "same_topic", "different_topic")
+    means = {name: average.mean for name in names if (average := averages[name])}
+    part = {**dict.fromkeys(names), **means, "loss": population_loss(optimum, population)}
     return part, lambda value: population_loss(value.matrix(setting.topics, setting.words), population)
-
-
-def _class_means(matrix: Float[np.ndarray, "token token"], setting: TheorySetting) -> Part:
-    """Means over the classes of entries; a class that has no entry is null with its reason."""
-    inner = matrix[1:, 1:]
-    topic = np.repeat(np.arange(setting.topics), setting.words)
-    same = topic[:, None] == topic
-    where = {"same_topic": same & ~np.eye(len(inner), dtype=bool), "different_topic": ~same}
-    part: Part = {"mask_column": float(matrix[1:, 0].mean()), "same_word": float(np.diag(inner).mean())}
-    for name, missing, why in _empty_classes(setting):
-        part[name] = None if missing else float(inner[where[name]].mean())
-        if missing:
-            part[f"{name}_reason"] = why
-    return part
-
-
-def _empty_classes(setting: TheorySetting) -> list[tuple[str, bool, str]]:
-    """Classes that may have no entry, whether they have none, and why."""
-    return [
-        ("same_topic", setting.words == 1, "a topic has one word (v = 1)"),
-        ("different_topic", setting.topics == 1, "there is one topic (T = 1)"),
-    ]
 
 
 def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, report: Report | None) -> Part:
@@ -300,12 +281,8 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
             "never has a masked position; raise mask or lengthen documents."
         )
     draws = generator(seed, Purpose.THEORY)
-    model = setting.lda if sampler == "dirichlet" else setting.topic_sets
+    model = TopicModel.from_settings(setting.data(sampler))
     floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
-    return _bayes_part(floors, mask_occurs=setting.masking.replaced > 0)
-
-
-def _bayes_part(floors: BayesFloors, *, mask_occurs: bool) -> Part:
     part: Part = {
         **_losses(floors.masked),
         "mask_queries": None,
@@ -315,7 +292,7 @@ def _bayes_part(floors: BayesFloors, *, mask_occurs: bool) -> Part:
     }
     if floors.mask_queries is not None:
         part["mask_queries"] = _with_squared_first(floors.mask_queries)
-    elif mask_occurs:
+    elif setting.masking.replaced > 0:
         part["mask_queries_reason"] = (
             f"only {floors.documents_with_mask} of {floors.documents} sampled documents had a [MASK], and an interval "
             f"needs {FEWEST_DOCUMENTS}; raise --samples"

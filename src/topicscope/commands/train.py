@@ -149,25 +149,22 @@ def parse_options(words: list[str]) -> Options:
 
 def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:
     """The settings in the TOML file, or of the run that is resumed; and the words without the file's name."""
-    places = [place for place, word in enumerate(words) if _is_settings_file(words, place, word)]
+    # The first word if it is no option, or any that ends in .toml; but not the folder after --out.
+    places = [
+        place
+        for place, word in enumerate(words)
+        if not word.startswith("-") and (place == 0 or (word.endswith(".toml") and words[place - 1] != "--out"))
+    ]
     if len(places) > 1:
         raise InputError(f"{' and '.join(words[place] for place in places)} are too many settings: give one TOML file.")
     if places:
         return load_any_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
-    return _stored_settings(words) if "--resume" in words else None, words
-
-
-def _is_settings_file(words: list[str], place: int, word: str) -> bool:
-    """The first word if it is no option, or any that ends in .toml; but not the folder after --out."""
-    first = place == 0 and not word.startswith("-")
-    return first or (word.endswith(".toml") and not word.startswith("-") and words[place - 1] != "--out")
-
-
-def _stored_settings(words: list[str]) -> Settings | TextSettings | None:
-    """The settings of the run that is resumed; without one, options must say what to train."""
+    if "--resume" not in words:
+        return None, words
     out = Path(value_of(words, "--out") or "")
     if (out / "settings.toml").exists():
-        return load_any_settings(out / "settings.toml")
+        return load_any_settings(out / "settings.toml"), words
+    # Without a run, options must say what to train.
     if not any(word.startswith(("--data.", "--masking.", "--model.", "--training.")) for word in words):
         raise InputError(f"--out {out} holds no run to resume: give the folder of a run, or settings to start one.")
-    return None
+    return None, words

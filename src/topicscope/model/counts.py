@@ -150,11 +150,6 @@ def bounds_of(sizes: Int[np.ndarray, " step"]) -> Int[np.ndarray, " bound"]:
     return np.append(0, np.cumsum(sizes))
 
 
-def slices(bounds: Int[np.ndarray, " bound"]) -> list[slice]:
-    """What lies between one bound and the next."""
-    return [slice(first, last) for first, last in itertools.pairwise(bounds.tolist())]
-
-
 # Distinct tokens alone: a document has one row (a *slot*) for each, those that are predicted first.
 
 
@@ -238,7 +233,7 @@ def _slot_counts(
     row_bounds = np.searchsorted(row_code, step_codes)
     targets = member_targets(member, row, row_bounds, vocabulary=vocabulary, average=average, dtype=dtype)
     slot = _slots(document, is_query, len(member))
-    here = slices(np.searchsorted(code, step_codes))
+    here = [slice(*bounds) for bounds in itertools.pairwise(np.searchsorted(code, step_codes).tolist())]
     return _Entries(documents, document % documents, token, log_count, slot, is_query, here, row_bounds, targets)
 
 
@@ -315,15 +310,6 @@ class _Rows:
     of_target: Int[np.ndarray, " target"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Counted:
-    """One member's documents of some steps."""
-
-    log_counts: Float[np.ndarray, "document token"]
-    rows: _Rows
-    targets: MemberTargets
-
-
 def table_batches(
     members: Iterable[MaskedDocuments],
     *,
@@ -338,51 +324,36 @@ def table_batches(
 
     ``by_document`` says that queries do not matter, so that one row a document is enough.
     """
-    counted = [_table_counts(member, steps, vocabulary, masked_keys, average, by_document, dtype) for member in members]
-    counts = [torch.from_numpy(mine.log_counts).view(steps, -1, vocabulary) for mine in counted]
+    counts, rows, targets = [], [], []
+    for member in members:
+        code = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths)
+        code += member.tokens
+        number = np.bincount(code, minlength=len(member) * vocabulary)
+        masked = code.take(member.where)
+        if masked_keys == "hidden":
+            number -= np.bincount(masked, minlength=len(number))
+        log_number = log_of_counts(int(member.lengths.max()), dtype).take(number, mode="clip")
+        counts.append(torch.from_numpy(log_number).view(steps, -1, vocabulary))
+        if by_document:
+            document, documents = np.arange(len(member)), len(member) // steps
+            bounds, of_target = np.arange(steps + 1) * documents, np.repeat(document, member.masked_counts)
+            mine = _Rows(document % documents, np.zeros_like(document), bounds, of_target)
+        else:
+            mine = _query_rows(member, masked, steps, vocabulary)
+        rows.append(mine)
+        shares = member_targets(
+            member, mine.of_target, mine.bounds, vocabulary=vocabulary, average=average, dtype=dtype
+        )
+        targets.append(shares)
     log_counts = (counts[0] if len(counts) == 1 else torch.cat(counts, dim=1)).unbind()
-    joining = SideBySide([mine.rows.bounds for mine in counted])
-    targets = step_targets([mine.targets for mine in counted], joining, vocabulary)
-    documents = len(log_counts[0]) // len(counted)
-    rows: Sequence[QueryRows | None] = [None] * steps
+    joining = SideBySide([mine.bounds for mine in rows])
+    queries: Sequence[QueryRows | None] = [None] * steps
     if not by_document:
-        rows = _step_rows([mine.rows for mine in counted], joining, documents, vocabulary)
-    return [TableBatch(*each) for each in zip(log_counts, rows, targets, strict=True)]
-
-
-def _table_counts(
-    member: MaskedDocuments,
-    steps: int,
-    vocabulary: int,
-    masked_keys: MaskedKeys,
-    average: Average,
-    by_document: bool,
-    dtype: torch.dtype,
-) -> _Counted:
-    code = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths)
-    code += member.tokens
-    counts = np.bincount(code, minlength=len(member) * vocabulary)
-    masked = code.take(member.where)
-    if masked_keys == "hidden":
-        counts -= np.bincount(masked, minlength=len(counts))
-    log_counts = log_of_counts(int(member.lengths.max()), dtype).take(counts, mode="clip")
-    rows = _document_rows(member, steps) if by_document else _query_rows(member, masked, steps, vocabulary)
-    targets = member_targets(member, rows.of_target, rows.bounds, vocabulary=vocabulary, average=average, dtype=dtype)
-    return _Counted(log_counts.reshape(len(member), vocabulary), rows, targets)
-
-
-def _step_rows(rows: Sequence[_Rows], joining: SideBySide, documents: int, vocabulary: int) -> list[QueryRows]:
-    """All members' rows, step by step."""
-    document = joining.join([mine.document for mine in rows], documents)
-    query = joining.join([mine.token for mine in rows], vocabulary)
-    return [QueryRows(*each) for each in zip(document, query, strict=True)]
-
-
-def _document_rows(member: MaskedDocuments, steps: int) -> _Rows:
-    """One row a document, whatever its queries."""
-    document, documents = np.arange(len(member)), len(member) // steps
-    bounds = np.arange(steps + 1) * documents
-    return _Rows(document % documents, np.zeros_like(document), bounds, np.repeat(document, member.masked_counts))
+        document_of = joining.join([mine.document for mine in rows], len(log_counts[0]) // len(rows))
+        query_of = joining.join([mine.token for mine in rows], vocabulary)
+        queries = [QueryRows(*each) for each in zip(document_of, query_of, strict=True)]
+    step_by_step = zip(log_counts, queries, step_targets(targets, joining, vocabulary), strict=True)
+    return [TableBatch(*each) for each in step_by_step]
 
 
 def _query_rows(member: MaskedDocuments, masked: Int[np.ndarray, " target"], steps: int, vocabulary: int) -> _Rows:

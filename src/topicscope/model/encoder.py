@@ -113,7 +113,7 @@ def pack_parts(
 
 def encoder_shapes(settings: EncoderSettings, vocabulary: int, longest: int) -> dict[str, tuple[int, ...]]:
     """The shape of every parameter, in the order in which they are drawn; ``longest`` counts special tokens."""
-    model = settings.sandbox()
+    model = settings.as_model()
     found = shapes(model, Sizes.of(model, vocabulary, longest))
     if settings.token_types:
         found["token_types"] = (TOKEN_TYPES, settings.width)

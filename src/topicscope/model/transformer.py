@@ -163,19 +163,12 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "document position dimension"]:
         mixed = self._mix(state, keys, layer)
         if self.settings.output_projection:
-            mixed = functional.linear(mixed, self.parameter("output")[layer], self.parameter("output_bias")[layer])
+            mixed = self._linear(mixed, "output", layer)
         state = self._connect(state, mixed, "attention_norm", layer)
         if not self.settings.feed_forward:
             return state
-        inner = functional.linear(
-            state, self.parameter("feed_forward_in")[layer], self.parameter("feed_forward_in_bias")[layer]
-        )
-        outer = functional.linear(
-            functional.gelu(inner),
-            self.parameter("feed_forward_out")[layer],
-            self.parameter("feed_forward_out_bias")[layer],
-        )
-        return self._connect(state, outer, "feed_forward_norm", layer)
+        inner = functional.gelu(self._linear(state, "feed_forward_in", layer))
+        return self._connect(state, self._linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
 
     def _mix(
         self,
@@ -184,13 +177,12 @@ class Transformer(nn.Module):
         layer: int,
     ) -> Float[Tensor, "document position dimension"]:
         """W^V Z A, heads side by side."""
-        value, bias = self.parameter("value")[layer], self.parameter("value_bias")[layer]
         if self.uniform_attention:
             # A = 1/N: every query gets the mean over the keys, so the mean is taken first.
             shares = keys / keys.sum(dim=1, keepdim=True)
             mean = torch.einsum("dk,dkw->dw", shares, state)
-            return functional.linear(mean, value, bias)[:, None, :].expand_as(state)
-        values = self._heads(functional.linear(state, value, bias))
+            return self._linear(mean, "value", layer)[:, None, :].expand_as(state)
+        values = self._heads(self._linear(state, "value", layer))
         mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, keys, layer), values)
         return mixed.flatten(start_dim=2)
 
@@ -204,11 +196,13 @@ class Transformer(nn.Module):
             shares = keys / keys.sum(dim=1, keepdim=True)
             documents, positions = keys.shape
             return shares[:, None, :, None].expand(documents, self.settings.heads, positions, positions)
-        offered = functional.linear(state, self.parameter("key")[layer], self.parameter("key_bias")[layer])
-        queries = functional.linear(state, self.parameter("query")[layer], self.parameter("query_bias")[layer])
-        scores = torch.einsum("dkhw,dqhw->dhkq", self._heads(offered), self._heads(queries))
+        offered, asked = (self._heads(self._linear(state, name, layer)) for name in ("key", "query"))
+        scores = torch.einsum("dkhw,dqhw->dhkq", offered, asked)
         scores = scores / math.sqrt(self.sizes.attention_dimension)
         return (scores + keys.log()[:, None, :, None]).softmax(dim=2)
+
+    def _linear(self, state: Float[Tensor, "*row input"], name: str, layer: int) -> Float[Tensor, "*row output"]:
+        return functional.linear(state, self.parameter(name)[layer], self.parameter(name + "_bias")[layer])
 
     def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document position head width"]:
         return rows.reshape(*rows.shape[:2], self.settings.heads, -1)

@@ -238,16 +238,12 @@ def sweep_differences(ours: Sweep, theirs: Sweep) -> list[str]:
     """The parts in which two sweeps differ, each as a phrase."""
     found = []
     for each in dataclasses.fields(Sweep):
-        left, right = (_comparable(getattr(sweep, each.name)) for sweep in (ours, theirs))
-        names = [name for name in dict.fromkeys([*left, *right]) if left.get(name) != right.get(name)]
-        found += [f"{each.name}{'.' if name else ''}{name}" for name in names]
+        left, right = (flat({each.name: getattr(sweep, each.name)}) for sweep in (ours, theirs))
+        # As they are written: 1 and 1.0 are not the same.
+        found += [name for name in dict.fromkeys([*left, *right]) if shown(left.get(name)) != shown(right.get(name))]
     if set(ours.vary) == set(theirs.vary) and list(ours.vary) != list(theirs.vary):
         found.append("the order of vary")
     return found
-
-
-def _comparable(value: Any) -> dict[str, str]:
-    return {name: shown(each) for name, each in flat(value).items()} if isinstance(value, dict) else {"": shown(value)}
 
 
 def _without(names: Sequence[str], table: dict[str, Any]) -> dict[str, Any]:

@@ -162,8 +162,8 @@ class Encoder:
             and self.feed_forward > 0
         )
 
-    def sandbox(self) -> Model:
-        """The sandbox's model with the same parts; it has no token types and no LayerNorm after the embeddings."""
+    def as_model(self) -> Model:
+        """The same parts as of documents of a topic model; without token types and the embeddings' LayerNorm."""
         attention = Part(scale=self.attention_scale)
         return Model(
             dimension=self.width,

@@ -55,8 +55,12 @@ def read_table(path: Path) -> dict[str, Any]:
 def with_files_relative_to(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
     """The same settings, with the files that they name found from this folder."""
     table = copy.deepcopy(table)
-    for keys in FILE_SETTINGS:
-        _make_relative_to(folder, table, keys)
+    for *sections, last in FILE_SETTINGS:
+        section: Any = table
+        for key in sections:
+            section = section.get(key) if isinstance(section, dict) else None
+        if isinstance(section, dict) and isinstance(name := section.get(last), str) and name:
+            section[last] = str(folder / name)
     return table
 
 
@@ -67,15 +71,13 @@ def settings_from_table(table: dict[str, Any]) -> Settings:
             f"data.corpus = {shown(table['data']['corpus'])} is not allowed here: this is about documents of a topic "
             "model, not about a run on text; give the settings or the folder of a run without a corpus."
         )
-    settings = _build(Settings, table, "")
-    assert isinstance(settings, Settings)
+    settings: Settings = _build(Settings, table, "", Settings())
     return settings
 
 
 def text_settings_from_table(table: dict[str, Any]) -> TextSettings:
     """Settings of a run on text from nested dictionaries, every key and type checked."""
-    settings = _build(TextSettings, table, "", TextSettings(data=TextData(corpus="corpus")))
-    assert isinstance(settings, TextSettings)
+    settings: TextSettings = _build(TextSettings, table, "", TextSettings(data=TextData(corpus="corpus")))
     return settings
 
 
@@ -111,16 +113,8 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _make_relative_to(folder: Path, table: Any, keys: tuple[str, ...]) -> None:
-    for key in keys[:-1]:
-        table = table.get(key) if isinstance(table, dict) else None
-    if isinstance(table, dict) and isinstance(name := table.get(keys[-1]), str) and name:
-        table[keys[-1]] = str(folder / name)
-
-
-def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any = None) -> Any:
+def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
     """An object of this kind; ``known`` is a complete set of settings, for the names that there are."""
-    known = known or Settings()
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     for key in table:
@@ -135,10 +129,8 @@ def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any = None) -> 
                 )
             # What a table leaves out keeps the default of its place, not of its type: biases start at zero.
             default = fields[key].default
-            if default is dataclasses.MISSING:
-                values[key] = _build(hints[key], value, f"{prefix}{key}.", known)
-            else:
-                values[key] = _merge(default, value, f"{prefix}{key}.", known)
+            complete = value if default is dataclasses.MISSING else overlay(to_table(default), value)
+            values[key] = _build(hints[key], complete, f"{prefix}{key}.", known)
         else:
             values[key] = _convert(hints[key], value, f"{prefix}{key}")
     return kind(**values)
@@ -150,15 +142,8 @@ def _nearest(name: str, known: Any) -> str:
     by_last_word = {full.rpartition(".")[2]: full for full in reversed(names)}
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
     bare = difflib.get_close_matches(name.rpartition(".")[2], by_last_word, n=1, cutoff=0.8)
-    return (close or [by_last_word[word] for word in bare] or difflib.get_close_matches(name, names, n=1, cutoff=0.0))[
-        0
-    ]
-
-
-def _merge(default: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
-    complete = {field.name: getattr(default, field.name) for field in dataclasses.fields(default)}
-    plain = {key: to_table(value) if dataclasses.is_dataclass(value) else value for key, value in complete.items()}
-    return _build(type(default), overlay(plain, table), prefix, known)
+    anything = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+    return [*close, *(by_last_word[word] for word in bare), *anything][0]
 
 
 def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

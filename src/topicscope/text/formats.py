@@ -364,7 +364,7 @@ def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Pa
                 assert root is not None
                 root.clear()
     except ParseError as error:
-        # Of an archive that broke off, that is said already.
+        # An archive that broke off has been noted already.
         if len(problems.archives) == archives:
             problems.broken_markup.append(f"{name} is not XML from line {error.position[0]:,} on")
 

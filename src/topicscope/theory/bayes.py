@@ -29,8 +29,6 @@ from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.posterior import TopicMasses, mask_nodes, topic_masses
 
-# Order of the last axis wherever it is named "loss".
-LOSSES = ("cross_entropy", "squared")
 # An interval over fewer documents than this means little; of [MASK] queries there may be few.
 FEWEST_DOCUMENTS = 30
 # Numbers held at a time, which sets how many documents are worked on together.
@@ -65,7 +63,10 @@ class BayesFloors:
 
 @dataclass(frozen=True, eq=False)
 class DocumentLosses:
-    """The least expected losses of each document, given the tokens that are seen but not where M is."""
+    """The least expected losses of each document, given the tokens that are seen but not where M is.
+
+    The axis "loss" has cross-entropy and squared loss, in this order.
+    """
 
     masked: Float[np.ndarray, "document loss"]
     """Mean over the masked positions, over all that M may be: each token's loss by how likely the query holds it."""
@@ -101,29 +102,23 @@ def bayes_floors(
     check_at_least("samples", samples, 2)
     parts: list[DocumentLosses] = []
     done = 0
+    # How many documents to work on together.
+    ranks, longest = min(model.topics, model.length[1]), model.length[1]
+    numbers = ranks * (longest + model.topics) + model.vocabulary
+    if model.equal_words is None:
+        numbers = longest * (model.vocabulary + comb(model.topics, model.per_document) * longest)
+    elif model.sampler == "topics":
+        numbers = (ranks * (ranks + model.per_document)) * min(longest, 64) + model.vocabulary
+    chunk = max(1, min(256, CHUNK_NUMBERS // numbers))
     while done < samples:
-        size = min(_chunk(model, masking), samples - done)
+        size = min(chunk, samples - done)
         documents = sample_documents(model, size, shuffled=False, generator=generator)
         masked = mask_documents(documents, masking, model.vocabulary, generator=generator)
         parts.append(document_losses(model, masking, masked, average))
         done += size
         if report is not None:
             report(done, samples, "documents")
-    return _summary(DocumentLosses.joined(parts), average, _solver(model)[1])
-
-
-def _chunk(model: TopicModel, masking: Masking) -> int:
-    """How many documents to work on together."""
-    ranks = min(model.topics, model.length[1])
-    numbers = ranks * (model.length[1] + model.topics) + model.vocabulary
-    if model.equal_words is None:
-        numbers = model.length[1] * (model.vocabulary + comb(model.topics, model.per_document) * model.length[1])
-    elif model.sampler == "topics":
-        numbers = (ranks * (ranks + model.per_document)) * min(model.length[1], 64) + model.vocabulary
-    return max(1, min(256, CHUNK_NUMBERS // numbers))
-
-
-def _summary(losses: DocumentLosses, average: Average, method: str) -> BayesFloors:
+    losses = DocumentLosses.joined(parts)
     everywhere = np.ones(len(losses.size)) if average == "document" else losses.size
     at_mask = everywhere * losses.mask_share
     with_mask = int(np.count_nonzero(losses.mask_share))
@@ -131,9 +126,9 @@ def _summary(losses: DocumentLosses, average: Average, method: str) -> BayesFloo
         masked=_floor(losses.masked, everywhere),
         mask_queries=_floor(losses.mask_queries, at_mask) if with_mask >= FEWEST_DOCUMENTS else None,
         query_blind=_floor(losses.query_blind, everywhere),
-        documents=len(losses.size),
+        documents=samples,
         documents_with_mask=with_mask,
-        method=method,
+        method=_solver(model)[1],
     )
 
 
@@ -256,21 +251,6 @@ def _query_blind_predictions(
     joint = base[:, :, None] + v * masking.mask * masking.keep * counts * own[:, :, None]
     prediction = joint / joint.sum(axis=(1, 2), keepdims=True)
     return np.asarray(prediction.reshape(documents, topics * v))
-
-
-def query_predictions(
-    model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
-) -> Float[np.ndarray, "query word"]:
-    """The Bayes-optimal distribution of the word at every masked position, in the documents' order."""
-    counts, masks = _token_counts(model, masked)
-    masses = topic_masses(model, masking, counts.sum(axis=2), masks, average)
-    v = counts.shape[2]
-    document, token = masked.document[masked.masked], masked.tokens[masked.masked]
-    topic = np.maximum(token - 1, 0) // v
-    rank = (masses.ranked[document] == topic[:, None]).argmax(axis=1)
-    mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
-    joint = np.repeat(mass, v, axis=1) * _token_likelihood(model, masking, token)
-    return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
 
 def _own_topic(masses: TopicMasses) -> Float[np.ndarray, "document rank"]:

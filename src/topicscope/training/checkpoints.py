@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from topicscope.files import write_atomically
+from topicscope.files import checkpoint_path, checkpoint_steps, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -56,17 +55,6 @@ class Checkpoint:
         return cls(step, groups["weights"], groups["optimizer"], history)
 
 
-def checkpoint_path(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step is."""
-    return folder / f"checkpoint-{step}.safetensors"
-
-
-def checkpoint_steps(folder: Path) -> list[int]:
-    """Steps that have a checkpoint, in order."""
-    found = (re.fullmatch(r"checkpoint-(\d+)\.safetensors", path.name) for path in folder.iterdir())
-    return sorted(int(match.group(1)) for match in found if match)
-
-
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None:
     """Write a checkpoint, then remove all but the newest two.
 
@@ -84,7 +72,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over, said so, and put aside."""
+    """The newest checkpoint that is whole; damaged ones are passed over with a warning, and put aside."""
     steps = checkpoint_steps(folder)
     for place, step in reversed(list(enumerate(steps))):
         path = checkpoint_path(folder, step)

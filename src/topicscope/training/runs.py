@@ -24,7 +24,7 @@ from safetensors.numpy import save
 
 from topicscope import scale
 from topicscope.errors import InputError, UnreadableError
-from topicscope.files import Row, alone_in, remove_leftovers, write_atomically
+from topicscope.files import Row, alone_in, checkpoint_steps, remove_leftovers, write_atomically
 from topicscope.records import LoggedStep, Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
@@ -172,8 +172,6 @@ class RunFolder:
 
     def checkpoint_steps(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
-        from topicscope.training.checkpoints import checkpoint_steps
-
         return checkpoint_steps(self.path)
 
     # Beginning a run, or going on with it.

@@ -212,7 +212,7 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     lines = chromium.value(f"saved['{name}.csv']").splitlines()
     assert lines[0] == "trace,x,y,z"
     assert len(lines) == 1 + 7 * 7
-    # Ratios have their intervals, heads what is said of them.
+    # Ratios have their intervals, heads their descriptions.
     chromium.value("(document.querySelector('#probe-0-figure-0 [data-save=csv]').click(), 0)")
     ratios = list(csv.reader(io.StringIO(chromium.value("saved['probe-0-figure-0.csv']"))))
     assert ratios[0] == ["trace", "x", "y", "z", "low", "high"]

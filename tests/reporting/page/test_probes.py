@@ -109,7 +109,7 @@ def test_ratios_are_split_by_embedding_on_a_logarithmic_axis_with_a_word_where_t
     assert markers["error_x"]["array"] == [pytest.approx(0.1), None]
     assert (words["y"], words["text"]) == (["two, 0.001, one"], ["Δ 0.50 [0.25, 0.75]"])
     assert "Δ: same − different topic" in figures["cosine, embedding matrix"]["text"]
-    # The control: of a panel with all of its ratios nothing is said.
+    # The control: a panel with all of its ratios has no such remark.
     assert "Δ" not in figures["cosine, embedding layer"]["text"]
     axis = figures["cosine, embedding matrix"]["layout"]["xaxis"]
     assert axis["type"] == "log"
@@ -173,7 +173,7 @@ def test_faults_of_the_corpus_and_the_quality_of_topics_are_sentences() -> None:
     assert absent.startswith("own topics: 1 of 50 words are in no passage that is measured")
     assert absent.endswith(": toad.")
     assert topics == "topics: c_npmi 0.123, c_v 0.500, diversity 0.900."
-    # The control: of what there is not, nothing is said.
+    # The control: what there is not has no note.
     assert probe_notes([about("a" * 20)], []) == [size]
 
 

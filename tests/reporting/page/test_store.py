@@ -1,4 +1,4 @@
-"""Numbers, words and drawings packed into the page: exact to what is said of them, and never markup."""
+"""Numbers, words and drawings packed into the page: as exact as promised, and never markup."""
 
 import csv
 import io

@@ -1,6 +1,7 @@
 """Figures of training: matrices over tokens, norms over steps, the map of stages, attention, losses, structure."""
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,8 +23,23 @@ Trajectory = tuple[
 # Steps, then the values of each norm and of the rotation.
 LayerCurves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
 
+# Along which axes a panel has lines.
+Lines = Literal["both", "x"]
+
 # Label, steps, curves by name, and steps to mark on some of them.
 Panel = tuple[str, np.ndarray, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
+
+
+def _panels(
+    title: str, size: tuple[float, float], rows: int = 1, columns: int = 1, *, lines: Lines = "both", **more: Any
+) -> tuple[Figure, Any]:
+    """An empty figure, and its panels by row and column."""
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title)
+    axes = figure.subplots(rows, columns, squeeze=False, **more)
+    for panel in axes.flat:
+        panel.grid(axis=lines, color="0.9", linewidth=0.5)
+    return figure, axes
 
 
 def heat_maps(
@@ -74,9 +90,7 @@ def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
 
 def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Drawn:
     """Norms of W^K, W^Q, W^V and the rotation of W^V, a column per setting; faint lines are runs, bold ones means."""
-    figure = Figure(figsize=(4.6 * len(settings), 8.0), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(4, len(settings), sharex="col", squeeze=False)
+    figure, axes = _panels(title, (4.6 * len(settings), 8.0), 4, len(settings), sharex="col")
     table: list[Row] = []
     for column, (name, (steps, norms, rotation, ends)) in enumerate(settings.items()):
         rows = {NORM_NAMES[part]: norms[part] for part in NORM_NAMES} | {ROTATION_NAME: rotation}
@@ -89,7 +103,6 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
             for end in ends:
                 panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--")
             panel.set_ylabel(label)
-            panel.grid(color="0.9", linewidth=0.5)
             if row == 3:
                 panel.set_yscale("log")
             else:
@@ -158,9 +171,7 @@ def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, unifo
 
     ``uniform`` is what uniform attention gives to any pair.
     """
-    figure = Figure(figsize=(9.0, 0.62 * len(rows) + 1.6), layout="constrained")
-    figure.suptitle(title)
-    panel = figure.subplots()
+    figure, [[panel]] = _panels(title, (9.0, 0.62 * len(rows) + 1.6), lines="x")
     colours = {"same word": GREEN, "same topic, other word": BLUE, "different topic": ORANGE}
     table: list[Row] = []
     for place, (name, values) in enumerate(rows.items()):
@@ -178,7 +189,6 @@ def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, unifo
     handles = [Line2D([], [], color=colour, linewidth=6, alpha=0.55) for colour in colours.values()]
     handles.append(Line2D([], [], color=GREY, linestyle="--"))
     panel.legend(handles, (*colours, "uniform attention"), loc="lower right", fontsize=8)
-    panel.grid(axis="x", color="0.9", linewidth=0.5)
     return Drawn(figure, table)
 
 
@@ -190,9 +200,8 @@ def _runs(values: Float[np.ndarray, " seed"], **names: object) -> list[Row]:
 def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str) -> Drawn:
     """Numbers of several settings, a dot per run, with the threshold that a claim puts on them; a panel per number."""
     names = list(next(iter(panels.values()))[0])
-    figure = Figure(figsize=(5.0 * len(panels), 0.32 * len(names) + 1.6), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    size = (5.0 * len(panels), 0.32 * len(names) + 1.6)
+    figure, [axes] = _panels(title, size, 1, len(panels), sharey=True)
     table: list[Row] = []
     for panel, (label, (values, threshold)) in zip(axes, panels.items(), strict=True):
         panel.axvline(threshold, color=ORANGE, linestyle="--", linewidth=1.2)
@@ -200,7 +209,6 @@ def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed
             panel.plot(values[name], np.full(len(values[name]), place), "o", color=BLUE, alpha=0.5, markersize=4)
             table += _runs(values[name], quantity=label, threshold=threshold, setting=name)
         panel.set_xlabel(label)
-        panel.grid(color="0.9", linewidth=0.5)
     axes[0].set_yticks(range(len(names)), names, fontsize=8)
     axes[0].invert_yaxis()
     return Drawn(figure, table)
@@ -211,9 +219,7 @@ def loss_levels(
 ) -> Drawn:
     """Held-out losses of several models, a dot per run, between levels that are no model's; a panel per loss."""
     most = max(len(models) for models, _ in panels.values())
-    figure = Figure(figsize=(5.6 * len(panels), 0.42 * most + 2.0), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    figure, [axes] = _panels(title, (5.6 * len(panels), 0.42 * most + 2.0), 1, len(panels))
     table: list[Row] = []
     for panel, (label, (models, levels)) in zip(axes, panels.items(), strict=True):
         for (name, level), style in zip(levels.items(), ("--", ":"), strict=True):
@@ -225,7 +231,6 @@ def loss_levels(
         panel.set_yticks(range(len(models)), list(models), fontsize=8)
         panel.set_ylim(len(models) - 0.5, -0.5)
         panel.set_xlabel(label)
-        panel.grid(color="0.9", linewidth=0.5)
     handles, names = axes[0].get_legend_handles_labels()
     figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8)
     return Drawn(figure, table)
@@ -238,9 +243,8 @@ def gradient_ratios(
     title: str,
 ) -> Drawn:
     """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, a dot per run, the formula as a line."""
-    figure = Figure(figsize=(5.5, 4.2), layout="constrained")
+    figure, [[panel]] = _panels(title, (5.5, 4.2))
     figure.suptitle(title, fontsize=10)
-    panel = figure.subplots()
     table: list[Row] = []
     for (name, points), colour, marker in zip(measured.items(), (BLUE, ORANGE), "os", strict=True):
         panel.plot(*formula[name], color=colour, linewidth=1.2, label=f"{name}: formula")
@@ -257,7 +261,6 @@ def gradient_ratios(
     panel.set_yscale("log")
     panel.set_xlabel("initial scale s")
     panel.set_ylabel("‖∇W^V‖ / ‖∇W^K‖ at the start")
-    panel.grid(color="0.9", linewidth=0.5)
     panel.legend(fontsize=8)
     return Drawn(figure, table)
 
@@ -266,9 +269,7 @@ def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Dr
     """Figure 5: norms of W^K, W^Q, W^V and the rotation of W^V; a column per layer, a colour per setting."""
     parts = {**NORM_NAMES, "rotation": ROTATION_NAME}
     layers = next(iter(settings.values()))[1]["key"].shape[2]
-    figure = Figure(figsize=(3.2 * layers + 0.6, 9.4), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(len(parts), layers, sharex=True, sharey="row", squeeze=False)
+    figure, axes = _panels(title, (3.2 * layers + 0.6, 9.4), len(parts), layers, sharex=True, sharey="row")
     table: list[Row] = []
     for (name, (steps, values)), colour in zip(settings.items(), PALETTE, strict=False):
         for row, (part, label) in enumerate(parts.items()):
@@ -282,7 +283,6 @@ def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Dr
         axes[row, 0].set_ylabel(label)
         for panel in axes[row]:
             panel.set_yscale("log")
-            panel.grid(color="0.9", linewidth=0.5)
     for layer in range(layers):
         axes[0, layer].set_title(f"layer {layer + 1}", fontsize=10)
         axes[-1, layer].set_xlabel("step")
@@ -307,9 +307,8 @@ def structure_over_steps(
 
     A dot per run shows where a structure reaches half of its final log-ratio.
     """
-    figure = Figure(figsize=(7.0, 9.6), layout="constrained")
-    figure.suptitle(title)
-    panels = figure.subplots(4, 1, sharex=True)
+    figure, axes = _panels(title, (7.0, 9.6), 4, 1, sharex=True)
+    panels = axes[:, 0]
     layers = {f"layer {layer + 1}": layer for layer in range(by_layer.shape[2])}
     layer_marks = {name: layer_half_ways[:, layer] for name, layer in layers.items()}
     layer_ratios = {name: by_layer[:, :, layer] for name, layer in layers.items()}
@@ -335,7 +334,6 @@ def structure_over_steps(
                     for run, (step, half) in enumerate(zip(marks[name].tolist(), halves.tolist(), strict=True), start=1)
                 ]
         panel.set_ylabel(label)
-        panel.grid(color="0.9", linewidth=0.5)
         if len(curves) > 1:
             panel.legend(fontsize=8, ncols=2)
     for panel in panels[2:]:

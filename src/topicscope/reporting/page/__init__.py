@@ -10,20 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
-from topicscope.files import write_atomically
-from topicscope.reporting.page.claims import ClaimsSection, claims_section
+from topicscope.files import Row, write_atomically
+from topicscope.reporting.page.claims import claims_section
 from topicscope.reporting.page.folders import Found, find
 from topicscope.reporting.page.landscapes import landscape_sections
-from topicscope.reporting.page.probes import ProbeSection, probe_section
+from topicscope.reporting.page.probes import probe_section
 from topicscope.reporting.page.runs import FRAME_BYTES, run_sections, run_views
-from topicscope.reporting.page.store import Image, Store, packed, script_json
-from topicscope.reporting.page.sweeps import SweepSection, four_digits, sweep_section
-from topicscope.reporting.page.texts import TextSection, text_section
+from topicscope.reporting.page.store import Store, packed, script_json
+from topicscope.reporting.page.sweeps import four_digits, sweep_section
+from topicscope.reporting.page.texts import text_section
 from topicscope.scale.versions import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
@@ -41,19 +40,6 @@ SCRIPTS = (
     "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js",
     "curves.js", "training.js", "landscapes.js", "start.js",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Contents:
-    """Everything on the page, by section."""
-
-    claims: tuple[ClaimsSection, ...]
-    runs: tuple[dict[str, Any], ...]
-    texts: tuple[TextSection, ...]
-    landscapes: tuple[dict[str, Any], ...]
-    probes: tuple[ProbeSection, ...]
-    sweeps: tuple[SweepSection, ...]
-    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -98,15 +84,16 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
     contents = _contents(store, found)
+    drawn = [figure["image"] for section in contents["claims"] for figure in section["figures"] if figure["image"]]
+    drawn += [image for section in [*contents["probes"], *contents["sweeps"]] for image in section["images"]]
     data = {
-        "runs": contents.runs,
-        "landscapes": contents.landscapes,
+        "runs": contents["runs"],
+        "landscapes": contents["landscapes"],
         "figures": [
-            *(figure for section in contents.texts for figure in section.figures),
-            *(figure for section in contents.probes for figure in section.figures),
+            figure for kind in ("texts", "probes") for section in contents[kind] for figure in section["figures"]
         ],
-        "images": {image.anchor: {"drawing": image.reference, "numbers": image.numbers} for image in _images(contents)},
-        "sweeps": [section.columns for section in contents.sweeps],
+        "images": {image["anchor"]: {name: image[name] for name in ("drawing", "numbers")} for image in drawn},
+        "sweeps": [section["columns"] for section in contents["sweeps"]],
         "arrays": store.index,
     }
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
@@ -119,6 +106,7 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
         folders=[str(folder) for folder in folders],
         version=package_versions(("topicscope",))["topicscope"],
         contents=contents,
+        notes=found.notes,
         policy=_policy(get_plotlyjs(), script),
         style=(ASSETS / "page.css").read_text(encoding="utf-8"),
         script=script,
@@ -126,7 +114,7 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
         arrays=store.packed(),
         library=_library(),
     )
-    return Page(html, contents.notes)
+    return Page(html, tuple(found.notes))
 
 
 @cache
@@ -134,7 +122,8 @@ def _library() -> str:
     return packed(get_plotlyjs().encode())
 
 
-def _contents(store: Store, found: Found) -> Contents:
+def _contents(store: Store, found: Found) -> dict[str, list[Row]]:
+    """Everything on the page, by kind: what the template needs of each section."""
     claims = [claims_section(folder, number, store, found) for number, folder in enumerate(found.claims)]
     views = run_views(found.runs, found)
     texts = [text_section(folder, number, found) for number, folder in enumerate(found.texts)]
@@ -143,22 +132,10 @@ def _contents(store: Store, found: Found) -> Contents:
     landscapes = landscape_sections(found.landscapes, store, found)
     # Matrices over training take what room the rest leaves.
     room = MOST_BYTES - MARGIN - len(_library()) - store.estimate()
-    return Contents(
-        claims=tuple(section for section in claims if section),
-        runs=tuple(run_sections(views, store, min(FRAME_BYTES, 3 * room // 4))),
-        texts=tuple(section for section in texts if section),
-        landscapes=tuple(landscapes),
-        probes=tuple(section for section in probes if section),
-        sweeps=tuple(section for section in sweeps if section),
-        notes=tuple(found.notes),
-    )
-
-
-def _images(contents: Contents) -> list[Image]:
-    drawn = [figure.image for section in contents.claims for figure in section.figures if figure.image]
-    probed = [image for section in contents.probes for image in section.images]
-    swept = [image for section in contents.sweeps for image in section.images]
-    return [*drawn, *probed, *swept]
+    runs = run_sections(views, store, min(FRAME_BYTES, 3 * room // 4))
+    found_or_not = {"claims": claims, "texts": texts, "probes": probes, "sweeps": sweeps}
+    sections = {kind: [section for section in each if section] for kind, each in found_or_not.items()}
+    return {**sections, "runs": runs, "landscapes": landscapes}
 
 
 def _title(folders: Sequence[Path]) -> str:

@@ -2,10 +2,11 @@
 
 ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a corpus), ``landscape.npz`` or
 ``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or ``sweep.toml`` beside ``work``, → a sweep.
-A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is left out, and said
+A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts. What cannot be read is left out, and named
 on the page.
 """
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,8 +87,11 @@ def _look(folder: Path, found: Found, depth: int) -> None:
         return
     found.seen.add(folder.resolve())
     names = {path.name for path in folder.iterdir()}
+    on_text = False
+    with contextlib.suppress(UnreadableError):
+        on_text = names_a_corpus(read_toml(folder / "settings.toml", ""))
     for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
-        getattr(found, "texts" if kind == "runs" and _is_on_text(folder) else kind).append(folder)
+        getattr(found, "texts" if kind == "runs" and on_text else kind).append(folder)
     # One that is not finished has no table yet.
     if {"sweep.toml", "work"} <= names and "sweep.csv" not in names:
         found.sweeps.append(folder)
@@ -96,10 +100,3 @@ def _look(folder: Path, found: Found, depth: int) -> None:
         for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
             if inner.name not in ("work", "figures"):
                 _look(inner, found, depth - 1)
-
-
-def _is_on_text(folder: Path) -> bool:
-    try:
-        return names_a_corpus(read_toml(folder / "settings.toml", ""))
-    except UnreadableError:
-        return False

@@ -32,23 +32,16 @@ def landscape_sections(folders: list[Path], store: Store, found: Found) -> list[
 
 
 def _one(about: Row, arrays: dict[str, np.ndarray], store: Store) -> Row:
-    setting, theorem = about["setting"], about["theorem3"]
-    kept = evenly(len(arrays["alpha"]), POINTS)
+    best, kept = about["optimum"], evenly(len(arrays["alpha"]), POINTS)
     weights, loss = arrays["alpha"][kept], arrays["loss"][np.ix_(kept, kept)]
     return _section(
         {
             "value": about["value"],
-            "topics": setting["topics"],
-            "per_document": setting["per_document"],
-            "words": setting["words"],
-            "alpha": about["optimum"]["alpha"],
-            "beta": about["optimum"]["beta"],
-            "loss": about["optimum"]["loss"],
-            "uniform": about["optimum"]["loss_uniform"],
-            "attained": about["optimum"]["attained"],
-            "low": theorem.get("low"),
-            "high": theorem.get("high"),
-            "limit": theorem.get("limit"),
+            **{name: about["setting"][name] for name in ("topics", "per_document", "words")},
+            **{name: best[name] for name in ("alpha", "beta", "loss")},
+            "uniform": best["loss_uniform"],
+            "attained": best["attained"],
+            **{name: about["theorem3"].get(name) for name in ("low", "high", "limit")},
             "figures": [],
         },
         weights,

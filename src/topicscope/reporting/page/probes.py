@@ -3,7 +3,6 @@
 import html
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from topicscope.files import Row
 from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, read_topic_words, read_words
 from topicscope.reporting.figures.probe import MEASURES, has_interval, is_difference, ratio_axis
 from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Image, Store, images_of
+from topicscope.reporting.page.store import Store, images_of
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
 
 ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
@@ -54,12 +53,6 @@ def threshold_name(row: Row) -> str:
     return "own topics" if row.get("fraction") is None else f"{row['fraction']:g}"
 
 
-def assignment_name(row: Row) -> str:
-    """How many topics a word may have."""
-    assignment = str(row.get("assignment"))
-    return ASSIGNMENTS.get(assignment, assignment)
-
-
 def number(value: Any) -> float:
     """NaN where there is none."""
     return np.nan if value is None else float(value)
@@ -92,6 +85,7 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
     measures = [row[name] for row in points]
     ticks, ends = ratio_axis([each.get(end) for each in measures for end in ("ratio", "low", "high")])
     bare = any(_drawn(each) and not has_interval(each) for each in measures)
+    left = {"showarrow": False, "font": {"size": 11}, "xref": "paper", "x": 0, "xanchor": "left", "yref": "y"}
     return {
         "title": f"{title}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure."
@@ -121,7 +115,7 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
         # Names above their points where there is no room beside them.
         "narrow": {
             "yaxis": {"showticklabels": False, "automargin": False},
-            "annotations": [_name_above(each) for each in names],
+            "annotations": [{"text": each, **left, "y": each, "yanchor": "bottom", "yshift": 2} for each in names],
             "margin": {"l": 8},
             "height": 120 + 36 * len(points),
         },
@@ -171,11 +165,6 @@ def _drawn(measure: Row) -> bool:
     return measure.get("ratio") is not None and measure["ratio"] > 0
 
 
-def _name_above(name: str) -> dict[str, Any]:
-    place = {"xref": "paper", "x": 0, "xanchor": "left", "yref": "y", "y": name, "yanchor": "bottom", "yshift": 2}
-    return {"text": name, "showarrow": False, "font": {"size": 11}, **place}
-
-
 def _point_name(row: Row) -> str:
     return ", ".join([model_name(row), threshold_name(row), str(row.get("assignment"))])
 
@@ -205,7 +194,12 @@ def head_figures(rows: Sequence[Row]) -> list[Figure]:
         if views:
             start = views[max(views, key=thresholds.index)]
             title = f"{model}: attention to the same topic over other topics, by layer and head"
-            figures.append({"title": title, **start, "layout": _layout(start["traces"][0]), "views": views})
+            heads, layers = (len(start["traces"][0][axis]) for axis in "xy")
+            layout = {
+                "xaxis": {"title": {"text": "head"}, "dtick": max(1, heads // 12)},
+                "yaxis": {"title": {"text": "layer"}, "dtick": max(1, layers // 12), "autorange": "reversed"},
+            }
+            figures.append({"title": title, **start, "layout": layout, "views": views})
     return figures
 
 
@@ -258,21 +252,15 @@ def _said(row: Row, ratio: Grid, p: Grid) -> str:
     if not np.isfinite(ratio).any():
         return "No head has a ratio."
     shown = "Own topics" if row.get("fraction") is None else f"Threshold {threshold_name(row)}"
+    assignment = ASSIGNMENTS.get(str(row.get("assignment")), str(row.get("assignment")))
     missing = int(np.isnan(log_ratio(ratio)).sum())
     return (
-        f"{shown}, {assignment_name(row)}. White: 1, no topic structure; colours are the same for all models. "
+        f"{shown}, {assignment}. White: 1, no topic structure; colours are the same for all models. "
         f"Ratios from {np.nanmin(ratio):.3g} to {np.nanmax(ratio):.3g}"
         + (f", not defined or not above 0 in {missing} heads (blank). " if missing else ". ")
         + f"* p < {SIGNIFICANT}, for all heads of the model together: "
         f"{int((p < SIGNIFICANT).sum())} of {ratio.size} heads."
     )
-
-
-def _layout(trace: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "xaxis": {"title": {"text": "head"}, "dtick": max(1, len(trace["x"]) // 12)},
-        "yaxis": {"title": {"text": "layer"}, "dtick": max(1, len(trace["y"]) // 12), "autorange": "reversed"},
-    }
 
 
 def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
@@ -286,7 +274,7 @@ def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
 # All figures: ratios with intervals, heads, words, and structure over checkpoints.
 
 
-def probe_figures(rows: Sequence[Row], maps: Sequence[dict[str, Any]], anchor: str) -> list[Figure]:
+def probe_figures(rows: Sequence[Row], maps: Sequence[Row], anchor: str) -> list[Figure]:
     """All of them."""
     groups = {
         "ratios": ratio_figures(rows),
@@ -298,30 +286,16 @@ def probe_figures(rows: Sequence[Row], maps: Sequence[dict[str, Any]], anchor: s
     return [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
 
 
-def _word_maps(each: dict[str, Any]) -> Figure:
+def _word_maps(each: Row) -> Figure:
     """The map of a few words' similarities (Figure 3)."""
     words = [plotted(word) for word in each["words"]]
+    trace = {"type": "heatmap", "name": "cosine", "z": each["cosine"], "x": words, "y": words, "zmin": -1, "zmax": 1}
+    axes = {"yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {"automargin": True}}
     return {
         "title": f"{each.get('model', '')}: cosine similarity of word embeddings (Figure 3)",
         "text": "",
-        "traces": [
-            {
-                "type": "heatmap",
-                "name": "cosine",
-                "z": each["cosine"],
-                "x": words,
-                "y": words,
-                "zmin": -1,
-                "zmax": 1,
-                "colorscale": COLOURS,
-                "texttemplate": "%{z:.2f}",
-            }
-        ],
-        "layout": {
-            "yaxis": {"autorange": "reversed", "automargin": True},
-            "xaxis": {"automargin": True},
-            "height": 440,
-        },
+        "traces": [trace | {"colorscale": COLOURS, "texttemplate": "%{z:.2f}"}],
+        "layout": {**axes, "height": 440},
     }
 
 
@@ -369,27 +343,7 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-@dataclass(frozen=True)
-class ProbeSection:
-    """One probe folder."""
-
-    anchor: str
-    folder: str
-    notes: tuple[str, ...]
-    """On the corpus and the topics."""
-    columns: tuple[str, ...]
-    rows: tuple[Mapping[str, str], ...]
-    topics: tuple[tuple[str, str], ...]
-    """A topic's name, and its words with what became of them."""
-    kept: str
-    """What the sign beside a word means."""
-    figures: tuple[dict[str, Any], ...]
-    thresholds: tuple[str, ...]
-    """Of the maps of heads; the last is shown first."""
-    images: tuple[Image, ...]
-
-
-def probe_section(folder: Path, number: int, store: Store, found: Found) -> ProbeSection | None:
+def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
     """The probe in a folder; None, with a note, if it has no rows yet."""
     rows = found.read(read_probe_rows, folder / "probe.json")
     if not rows:
@@ -400,18 +354,20 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Prob
     topics, kept = _topics(found.read(read_topic_words, folder / "topics.csv") or [])
     maps = found.read(read_words, folder / "words.json") or []
     drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
-    return ProbeSection(
-        anchor=anchor,
-        folder=str(folder),
-        notes=tuple(probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows)),
-        columns=("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
-        rows=tuple(table_row(row) for row in rows),
-        topics=topics,
-        kept=kept,
-        figures=tuple(probe_figures(rows, maps, anchor)),
-        thresholds=tuple(head_thresholds(rows)),
-        images=images_of(drawn, anchor, store, found),
-    )
+    return {
+        "anchor": anchor,
+        "folder": str(folder),
+        "notes": probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows),
+        "columns": ("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
+        "rows": [table_row(row) for row in rows],
+        # A topic's name with its words, and what the sign beside a word means.
+        "topics": topics,
+        "kept": kept,
+        "figures": probe_figures(rows, maps, anchor),
+        # Of the maps of heads; the last is shown first.
+        "thresholds": head_thresholds(rows),
+        "images": images_of(drawn, anchor, store, found),
+    }
 
 
 def table_row(row: Row) -> dict[str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
 from topicscope.files import read_tensors
 from topicscope.measure.film import Matrix, RunView, from_film, run_view, together
@@ -14,7 +14,6 @@ from topicscope.records import read_film, read_metrics, read_reference, read_run
 from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.store import Store
 
-# What ``reproduce`` keeps of an experiment.
 KEPT = "trained.safetensors"
 
 # Most bytes of all frames of a page, before compression, which hardly helps noisy matrices.
@@ -39,7 +38,9 @@ def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
     """
     groups: dict[str, list[RunView]] = {}
     for folder in folders:
-        view = _kept(folder, found) if (folder / KEPT).exists() else _recorded(folder, found)
+        # What ``reproduce`` kept of an experiment, all seeds in one file; or a run folder.
+        kept = found.read(read_film, folder / KEPT)
+        view = from_film(*kept) if kept else None if (folder / KEPT).exists() else _recorded(folder, found)
         if view is not None:
             _say_how_far(view, found)
             key = json.dumps({**view.settings, "seed": None}, sort_keys=True, default=str)
@@ -50,21 +51,17 @@ def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
 def _say_how_far(view: RunView, found: Found) -> None:
     if not len(view.steps):
         found.notes.append(f"{view.name} holds a run that has logged nothing yet.")
-    elif view.done < view.total and (sweep := _sweep_of(Path(view.name))):
-        # Its runs are trained together, and go on together.
-        said = f"{sweep} holds runs that are not finished; topicscope sweep --out {sweep} --resume goes on."
-        found.notes.extend([said] if said not in found.notes else [])
     elif view.done < view.total:
-        found.notes.append(
+        note = (
             f"{view.name} is not finished: step {view.done:,} of {view.total:,}; "
             f"topicscope train --out {view.name} --resume goes on."
         )
-
-
-def _sweep_of(run: Path) -> Path | None:
-    """The sweep whose run a folder is: SWEEP/runs/GROUP/seed-0."""
-    inside = len(run.parents) > 2 and run.parents[1].name == "runs" and (run.parents[2] / "sweep.toml").exists()
-    return run.parents[2] if inside else None
+        # The runs of a sweep, SWEEP/runs/GROUP/seed-0, are trained together, and go on together.
+        above = Path(view.name).parents
+        if len(above) > 2 and above[1].name == "runs" and (above[2] / "sweep.toml").exists():
+            note = f"{above[2]} holds runs that are not finished; topicscope sweep --out {above[2]} --resume goes on."
+        if note not in found.notes:
+            found.notes.append(note)
 
 
 def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunView]]:
@@ -83,18 +80,16 @@ def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunV
     return ordered
 
 
-def _kept(folder: Path, found: Found) -> RunView | None:
-    """An experiment that ``reproduce`` kept: all seeds in one file."""
-    kept = found.read(read_film, folder / KEPT)
-    return kept and from_film(*kept)
-
-
 def _recorded(folder: Path, found: Found) -> RunView | None:
     """What a run folder has recorded so far; None, with a note, if its settings cannot be read."""
     settings = found.read(read_run_settings, folder / "settings.toml")
     if settings is None:
         return None
-    theory = found.read(_theory, folder / "reference.safetensors") or {}
+    remedy = "remove it, and train with --resume to have it written again"
+    theory = found.read(lambda path: read_tensors(path, remedy), folder / "reference.safetensors") or {}
+    # Else topics of equal size, as the settings say; none where they name a matrix.
+    topics, words = settings["data"].get("topics", 0), settings["data"].get("words", 0)
+    equal = np.concatenate([[0], np.repeat(np.arange(1, topics + 1), words)]).astype(np.int64)
     return run_view(
         str(folder),
         settings,
@@ -102,18 +97,8 @@ def _recorded(folder: Path, found: Found) -> RunView | None:
         found.read(read_snapshots, folder / "snapshots.safetensors") or {},
         levels=found.read(read_reference, folder / "reference.json") or {},
         theory=theory,
-        word_topics=theory.get("word_topics", _equal_topics(settings)),
+        word_topics=theory.get("word_topics", equal),
     )
-
-
-def _theory(path: Path) -> dict[str, np.ndarray]:
-    return read_tensors(path, "remove it, and train with --resume to have it written again")
-
-
-def _equal_topics(settings: Mapping[str, Any]) -> Int[np.ndarray, " token"]:
-    """Topics of equal size, as the settings say; none where they name a matrix."""
-    topics, words = settings["data"].get("topics", 0), settings["data"].get("words", 0)
-    return np.concatenate([[0], np.repeat(np.arange(1, topics + 1), words)]).astype(np.int64)
 
 
 # For the page's script: curves, and as many frames as there is room for.
@@ -129,23 +114,20 @@ def run_sections(views: Sequence[RunView], store: Store, frame_bytes: int = FRAM
 
 def described(settings: Mapping[str, Any]) -> str:
     """A run's settings in a few words."""
+    training, model, data = settings["training"], settings["model"], settings["data"]
+    losses = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
+    optimizers = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}
+    parts = {"embedding": "W^E", "value": "W^V", "key": "W^K", "query": "W^Q"}
     try:
-        return _described(settings)
+        trained = [label for name, label in parts.items() if model[name]["train"]]
+        sizes = f"T = {data['topics']}, v = {data['words']}" if data["topics"] else "topics from a file"
+        return (
+            f"{losses[training['loss']]}, {optimizers[training['optimizer']]}, learning rate "
+            f"{training['learning_rate']:g}, λ = {training['l2']:g}; trained: {', '.join(trained) or 'biases'}; "
+            f"{sizes}; {training['steps']:,} steps"
+        )
     except KeyError as missing:
         return f"its settings do not say {missing}"
-
-
-def _described(settings: Mapping[str, Any]) -> str:
-    training, model, data = settings["training"], settings["model"], settings["data"]
-    loss = {"cross_entropy": "cross-entropy", "squared": "squared loss"}[training["loss"]]
-    optimizer = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}[training["optimizer"]]
-    parts = {"embedding": "W^E", "value": "W^V", "key": "W^K", "query": "W^Q"}
-    trained = [label for name, label in parts.items() if model[name]["train"]]
-    sizes = f"T = {data['topics']}, v = {data['words']}" if data["topics"] else "topics from a file"
-    return (
-        f"{loss}, {optimizer}, learning rate {training['learning_rate']:g}, λ = {training['l2']:g}; "
-        f"trained: {', '.join(trained) or 'biases'}; {sizes}; {training['steps']:,} steps"
-    )
 
 
 def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
@@ -156,22 +138,31 @@ def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
 def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
     rows = evenly(len(view.steps), CURVE_POINTS)
     frames = evenly(len(view.frame_steps), max(most, FEWEST_FRAMES)) if len(view.frame_steps) else np.zeros(0, np.int64)
+    known = np.isfinite(view.held_out).any(axis=0)
+    levels = {label: view.levels.get(name) for name, label in LEVELS.items()}
+    # Where one topic's words end and the next one's begin; none if topics are not next to each other.
+    changes = np.flatnonzero(np.diff(view.word_topics))
+    together = len(changes) <= len(np.unique(view.word_topics))
     return {
         "name": view.name,
         "described": described(view.settings),
         "seeds": list(view.seeds),
         "steps": store.numbers(view.steps[rows]),
         "loss": store.numbers(view.loss[:, rows]),
-        "heldOut": _if_any(view.held_out, store),
-        "heldOutSteps": store.numbers(view.steps[_known(view.held_out)]),
+        "heldOut": store.numbers(view.held_out[:, known]) if known.any() else None,
+        "heldOutSteps": store.numbers(view.steps[known]),
         "norms": {name: store.numbers(values[:, rows]) for name, values in view.norms.items() if values.any()},
         "frameSteps": store.numbers(view.frame_steps[frames]),
         "matrices": [_matrix(matrix, frames, store, keep=most >= FEWEST_FRAMES) for matrix in view.matrices],
         # Small enough to be kept at every snapshot.
         "attentionSteps": store.numbers(view.frame_steps),
         "attention": store.numbers(view.attention),
-        "boundaries": _boundaries(view.word_topics),
-        "levels": _levels(view.levels),
+        "boundaries": [float(place) + 0.5 for place in changes] if together else [],
+        "levels": [
+            {"label": label, "loss": level["loss"]}
+            for label, level in levels.items()
+            if isinstance(level, dict) and level.get("loss") is not None
+        ],
         "done": view.done,
         "total": view.total,
     }
@@ -196,23 +187,3 @@ def _limit(matrix: Matrix) -> float:
     shown = [matrix.frames[-1], *([] if matrix.theory is None else [matrix.theory])]
     off = ~np.eye(shown[0].shape[-1], dtype=bool)
     return max(float(min(np.abs(each).max(), 3 * np.abs(each[off]).max(initial=0.0))) for each in shown) or 1.0
-
-
-def _known(values: Float[np.ndarray, "seed row"]) -> np.ndarray:
-    return np.isfinite(values).any(axis=0)
-
-
-def _if_any(values: Float[np.ndarray, "seed row"], store: Store) -> Any:
-    known = _known(values)
-    return store.numbers(values[:, known]) if known.any() else None
-
-
-def _levels(levels: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found = [{"label": label, **levels[name]} for name, label in LEVELS.items() if isinstance(levels.get(name), dict)]
-    return [{"label": each["label"], "loss": each["loss"]} for each in found if each.get("loss") is not None]
-
-
-def _boundaries(word_topics: Int[np.ndarray, " token"]) -> list[float]:
-    """Where one topic's words end and the next one's begin; none if topics are not next to each other."""
-    changes = np.flatnonzero(np.diff(word_topics))
-    return [float(place) + 0.5 for place in changes] if len(changes) <= len(np.unique(word_topics)) else []

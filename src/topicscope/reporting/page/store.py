@@ -13,6 +13,7 @@ import pyarrow as pa
 from jaxtyping import Float, Integer
 from pyarrow import csv
 
+from topicscope.files import Row
 from topicscope.reporting.page.folders import Found
 
 # Least loss of space for the time; the page is written once and sent often.
@@ -43,7 +44,8 @@ class Store:
 
     def halves(self, array: Float[np.ndarray, "..."]) -> Reference:
         """Numbers of a map, as float16 above its least: exact to 1/2,000 of the distance to that."""
-        low, scale = _range(array)
+        finite = np.asarray(array, dtype=np.float64)[np.isfinite(array)]
+        low, scale = (float(finite.min()), float(np.ptp(finite)) or 1.0) if finite.size else (0.0, 1.0)
         # float16 holds numbers up to 65,504, so the map is brought between 0 and 1.
         packed = ((np.asarray(array, dtype=np.float64) - low) / scale).astype("<f2")
         return self._add("float16", packed, low=low, scale=scale)
@@ -108,34 +110,15 @@ def script_json(value: Any) -> str:
     return text
 
 
-def _range(array: Float[np.ndarray, "..."]) -> tuple[float, float]:
-    finite = np.asarray(array, dtype=np.float64)[np.isfinite(array)]
-    if not finite.size:
-        return 0.0, 1.0
-    return float(finite.min()), float(finite.max() - finite.min()) or 1.0
-
-
 # Drawings of a folder that the page shows as they are, with the numbers that they show.
 
 
-@dataclass(frozen=True)
-class Image:
-    """An SVG file, under the name that links lead to."""
+def image_of(path: Path, anchor: str, store: Store, found: Found) -> Row | None:
+    """An SVG file, under the name that links lead to; None, with a note, if it is not there or too large.
 
-    anchor: str
-    name: str
-    reference: Reference
-    numbers: dict[str, Any] | None
-    """For the script: the table of the drawing; None if it was not written beside it."""
-
-    @property
-    def rounded(self) -> bool:
-        """Whether the page has fewer digits of its points than the table beside the drawing."""
-        return self.numbers is not None and self.numbers["digits"] < EXACT_DIGITS
-
-
-def image_of(path: Path, anchor: str, store: Store, found: Found) -> Image | None:
-    """The drawing; None, with a note, if it is not there or too large."""
+    ``numbers`` is its table, for the script, if that was written beside it, and ``rounded`` whether the page has fewer
+    digits of it.
+    """
     if not path.exists():
         found.notes.append(f"{path} is not drawn yet.")
         return None
@@ -144,13 +127,19 @@ def image_of(path: Path, anchor: str, store: Store, found: Found) -> Image | Non
         return None
     numbers = path.with_suffix(".csv")
     points = _numbers(numbers, store, found) if store.points and numbers.exists() else None
-    return Image(anchor, path.stem, store.text(path.read_bytes()), points)
+    return {
+        "anchor": anchor,
+        "name": path.stem,
+        "drawing": store.text(path.read_bytes()),
+        "numbers": points,
+        "rounded": points is not None and points["digits"] < EXACT_DIGITS,
+    }
 
 
-def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) -> tuple[Image, ...]:
+def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) -> list[Row]:
     """Those of several drawings that can be shown."""
     images = [image_of(path, f"{anchor}-image-{place}", store, found) for place, path in enumerate(paths)]
-    return tuple(image for image in images if image)
+    return [image for image in images if image]
 
 
 def _numbers(path: Path, store: Store, found: Found) -> dict[str, Any] | None:

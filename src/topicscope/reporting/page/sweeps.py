@@ -2,16 +2,14 @@
 
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from topicscope.errors import InputError
-from topicscope.files import read_toml
+from topicscope.files import Row, read_toml
 from topicscope.records import read_sweep_rows
 from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Image, Store, images_of
+from topicscope.reporting.page.store import Store, images_of
 from topicscope.scale import read_result
 from topicscope.settings.sweep import Sweep, load_sweep
 from topicscope.settings.toml import flat
@@ -45,17 +43,14 @@ def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
     """Rows of runs that were trained together; none if their result is not whole."""
     content = read_result(path)
     try:
-        rows: list[dict[str, Any]] = json.loads(content)["rows"] if content is not None else []
+        rows: list[Row] = json.loads(content)["rows"] if content is not None else []
+        settings = [flat(read_toml(folder / row["run"] / "settings.toml", "")) for row in rows]
         return [
-            _varied(folder / row["run"], sweep) | {name: _cell(value) for name, value in row.items()} for row in rows
+            {name: _cell(value) for name, value in ({name: its[name] for name in sweep.vary} | row).items()}
+            for its, row in zip(settings, rows, strict=True)
         ]
     except (InputError, ValueError, KeyError, TypeError):
         return []
-
-
-def _varied(run: Path, sweep: Sweep) -> Cells:
-    settings = flat(read_toml(run / "settings.toml", ""))
-    return {name: _cell(settings[name]) for name in sweep.vary}
 
 
 def _cell(value: Any) -> str:
@@ -65,23 +60,7 @@ def _cell(value: Any) -> str:
     return json.dumps(value) if isinstance(value, list) else str(value)
 
 
-@dataclass(frozen=True)
-class SweepSection:
-    """One sweep folder."""
-
-    anchor: str
-    folder: str
-    names: tuple[str, ...]
-    rows: tuple[Mapping[str, str], ...]
-    runs: int
-    has_runs: bool
-    """Whether the runs themselves are there, for a page of their own."""
-    images: tuple[Image, ...]
-    columns: dict[str, Any]
-    """For the script: numbers by column, to be drawn against each other; columns of words; which are settings."""
-
-
-def sweep_section(folder: Path, number: int, store: Store, found: Found) -> SweepSection | None:
+def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
     """The sweep in a folder; None, with a note, if no run is finished."""
     rows = sweep_rows(folder, found)
     if not rows:
@@ -91,22 +70,24 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Swee
     numeric = {name: values for name, values in columns.items() if any(value is not None for value in values)}
     texts = {name: [row[name] for row in rows] for name in names if name not in numeric}
     anchor = f"sweep-{number}"
-    return SweepSection(
-        anchor=anchor,
-        folder=str(folder),
-        names=names,
-        rows=tuple(rows[:MOST_ROWS]),
-        runs=len(rows),
-        has_runs=(folder / "runs").is_dir(),
-        images=images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
-        columns={
+    return {
+        "anchor": anchor,
+        "folder": str(folder),
+        "names": names,
+        "rows": rows[:MOST_ROWS],
+        "runs": len(rows),
+        # Whether the runs themselves are there, for a page of their own.
+        "has_runs": (folder / "runs").is_dir(),
+        "images": images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
+        # For the script: numbers by column, to be drawn against each other; columns of words; which are settings.
+        "columns": {
             "anchor": anchor,
             "name": folder.resolve().name,
             "numbers": numeric,
             "texts": texts,
             "settings": [name for name in names if "." in name],
         },
-    )
+    }
 
 
 def four_digits(text: str) -> str:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +34,7 @@ Curve = dict[str, Any]
 Interval = tuple[float | None, float | None, float | None]
 
 
-@dataclass(frozen=True)
-class TextSection:
-    """One run folder."""
-
-    anchor: str
-    folder: str
-    described: str
-    notes: tuple[str, ...]
-    """What could not be read of the corpus."""
-
-    figures: tuple[Figure, ...]
-
-
-def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
+def text_section(folder: Path, number: int, found: Found) -> Row | None:
     """The run in a folder; None, with a note, if it has logged nothing yet or cannot be read."""
     settings = found.read(read_run_settings, folder / "settings.toml")
     if settings is None:
@@ -65,31 +51,28 @@ def text_section(folder: Path, number: int, found: Found) -> TextSection | None:
         )
     anchor = f"text-{number}"
     figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
-    _on_one_axis(figures, rows[-1]["step"])
-    named = [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
-    return TextSection(anchor, str(folder), _described(settings), _notes(folder, found), tuple(named))
-
-
-def _notes(folder: Path, found: Found) -> tuple[str, ...]:
+    for place, figure in enumerate(figures):
+        # All over the same steps, whenever they were measured.
+        figure["layout"]["xaxis"]["range"] = [end * max(rows[-1]["step"], 1) for end in (-0.03, 1.03)]
+        figures[place] = {"id": f"{anchor}-figure-{place}", **figure}
     path = folder / "passages" / "passages.json"
     about = found.read(read_passages_about, path)
     try:
-        return tuple(corpus_notes(about)) if about else ()
+        # What could not be read of the corpus.
+        notes = corpus_notes(about) if about else []
     except (KeyError, TypeError):
         found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
-        return ()
-
-
-def _described(settings: Row) -> str:
+        notes = []
     model, training = settings["model"], settings["training"]
     try:
-        return (
+        described = (
             f"corpus {settings['data']['corpus']}, {model['layers']} layers of {model['heads']} heads, width "
             f"{model['width']}, learning rate {training['learning_rate']:g}, {training['steps']:,} steps, "
             f"seed {settings.get('seed', 0)}"
         )
     except KeyError as missing:
-        return f"its settings do not say {missing}"
+        described = f"its settings do not say {missing}"
+    return {"anchor": anchor, "folder": str(folder), "described": described, "notes": notes, "figures": figures}
 
 
 def _loss(rows: Sequence[Row]) -> Figure:
@@ -102,11 +85,12 @@ def _loss(rows: Sequence[Row]) -> Figure:
 
 def _layers(rows: Sequence[Row]) -> list[Figure]:
     """A curve per layer of the norms of W^K, W^Q and W^V, of their gradients' norms, and of the rotation of W^V."""
+
+    def norms(name: str, part: str) -> list[Curve]:
+        return by_layer(rows, lambda row: (row.get(name) or {}).get(part))
+
     figures = [
-        *(
-            panel(f"Norm of {label} by layer", "Frobenius norm", by_layer(rows, _norm_of("norm", part)))
-            for part, label in PARTS.items()
-        ),
+        *(panel(f"Norm of {label} by layer", "Frobenius norm", norms("norm", part)) for part, label in PARTS.items()),
         panel(
             "Rotation of W^V by layer",
             "(1 − cosine) / 2",
@@ -117,23 +101,13 @@ def _layers(rows: Sequence[Row]) -> list[Figure]:
             panel(
                 f"Norm of the gradient of {label} by layer",
                 "Frobenius norm (logarithmic)",
-                by_layer(rows, _norm_of("gradient_norm", part)),
+                norms("gradient_norm", part),
                 logarithmic=True,
             )
             for part, label in PARTS.items()
         ),
     ]
     return [figure for figure in figures if figure["traces"]]
-
-
-def _norm_of(name: str, part: str) -> Callable[[Row], list[float] | None]:
-    return lambda row: (row.get(name) or {}).get(part)
-
-
-def _on_one_axis(figures: Sequence[Figure], last: int) -> None:
-    """All over the same steps, whenever they were measured."""
-    for figure in figures:
-        figure["layout"]["xaxis"]["range"] = [-0.03 * max(last, 1), 1.03 * max(last, 1)]
 
 
 # Log-ratios with intervals, and differences where there is no ratio.
@@ -185,16 +159,15 @@ def _of_layer(layer: int) -> Callable[[Row], Interval]:
 
 def log_ratio(contrast: dict[str, Any]) -> Interval:
     """The logarithm of a contrast's ratio and of its ends; None for what is not defined."""
-    value, low, high = (contrast.get(name) for name in ("ratio", "low", "high"))
-    return _logarithm(value), _logarithm(low), _logarithm(high)
+    value, low, high = (
+        math.log(ratio) if ratio is not None and ratio > 0 else None
+        for ratio in (contrast.get(name) for name in ("ratio", "low", "high"))
+    )
+    return value, low, high
 
 
 def _difference(contrast: dict[str, Any]) -> Interval:
     return contrast.get("difference"), contrast.get("difference_low"), contrast.get("difference_high")
-
-
-def _logarithm(ratio: float | None) -> float | None:
-    return math.log(ratio) if ratio is not None and ratio > 0 else None
 
 
 def _has_points(trace: Curve) -> bool:

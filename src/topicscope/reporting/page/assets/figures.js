@@ -92,7 +92,7 @@ function redrawAll() {
   for (const [panel, spec] of SPECS) if (panel.isConnected) Plotly.react(panel.querySelector(".plot"), spec.traces, layoutOf(spec, PRINT.matches));
 }
 
-// A figure's numbers: a line a point, with the ends of its interval and what is said of it where there are any.
+// A figure's numbers: a line a point, with the ends of its interval and its description where it has them.
 function tableOf(spec) {
   if (spec.table) return spec.table();
   const intervals = spec.traces.some((trace) => trace.error_x || trace.error_y), notes = spec.traces.some((trace) => trace.hovertext);

@@ -87,7 +87,7 @@ function mapPanels() {
 }
 
 function drawMaps() {
-  // Why there is no theory is the same for all layers: it is said once.
+  // Why there is no theory is the same for all layers: it is shown once.
   const said = new Set(), once = (text) => (said.has(text) ? "" : (said.add(text), text));
   for (const [place, matrix] of shownMatrices()) {
     const trained = trainedMatrix(matrix), theory = theoryOf(matrix);

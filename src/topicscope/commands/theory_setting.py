@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
-from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.landscape import InfiniteDocuments
 
 
@@ -56,16 +54,6 @@ class TheorySetting:
         return InfiniteDocuments(
             topics=self.topics, per_document=self.per_document, words=self.words, masking=self.masking
         )
-
-    @cached_property
-    def lda(self) -> TopicModel:
-        """Finite documents with Dirichlet proportions."""
-        return TopicModel.from_settings(self.data("dirichlet"))
-
-    @cached_property
-    def topic_sets(self) -> TopicModel:
-        """Finite documents of τ topics."""
-        return TopicModel.from_settings(self.data("topics"))
 
     def data(self, sampler: Sampler) -> Data:
         """The settings of finite documents of this sampler."""
