@@ -19,14 +19,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.probing.models import HuggingFaceModel, Loading, load_model
+from topicscope.probing.models import HuggingFaceModel, Loading, model_tokenizer
 from topicscope.probing.passes import attention_sums, places
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.study import CPU_BATCH, prepare_study
+from topicscope.probing.study import CPU_BATCH, Study
 from topicscope.text.corpora import open_corpus
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
@@ -66,7 +66,7 @@ def compare_attention(draw: np.random.Generator, passages: int = 20) -> None:
     loop = time.process_time() - began
     first = PairAccumulator((labelling,), LAYERS, HEADS)
     first.add(passage_pairs(list(attentions[0]), texts[0]), 0)
-    sums = first.result().articles.sums[0, 0]
+    sums = first.result().sums[0, 0]
     worst = max(abs(sums[kind, layer, head] / total - 1) for (layer, head, kind), (total, _) in slow.items())
     print(f"attention, a passage of {LENGTH} tokens, {LAYERS} x {HEADS} heads")
     print(
@@ -120,9 +120,11 @@ def compare_forward(passages: int = 64) -> None:
     torch.set_num_threads(1)
     machine = Machine(device="cpu", workers=1)
     settings = ProbeSettings(topics=TopicOptions(iterations=20))
-    model, tokenizer = load_model(find_model("minilm"), Loading("cpu", length=settings.text.length))
+    source = find_model("minilm")
+    tokenizer = model_tokenizer(source)
+    model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
-        study = prepare_study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
+        study = Study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
         chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()
         texts = [np.array(study.passages[place]) for place in chosen]
         words = [places(study.passages.whole_tokens(place), study.plan.tokens) for place in chosen]

@@ -13,7 +13,6 @@ from gensim.models import LdaModel
 
 from topicscope.probing.topics import (
     Bags,
-    LdaSettings,
     coherence,
     collect_bags,
     diversity,
@@ -81,8 +80,7 @@ def halves() -> tuple[Bags, Bags]:
 
 
 def gibbs(bags: Bags, iterations: int) -> Callable[[], np.ndarray]:
-    settings = LdaSettings(topics=TOPICS, iterations=iterations, coherence=False)
-    return lambda: fit_lda(bags, settings, 0).topic_word
+    return lambda: fit_lda(bags, TOPICS, iterations, 0).topic_word
 
 
 def variational(bags: Bags, passes: int) -> Callable[[], np.ndarray]:

@@ -16,8 +16,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from topicscope.commands.probe import probe
-from topicscope.probing import study
-from topicscope.probing.passes import Shard, measure_shard
+from topicscope.probing.passes import Shard
 from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 
@@ -28,14 +27,15 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     spent: list[tuple[int, float, int]] = []
+    measure = Shard.measure
 
     def timed(shard: Shard) -> bytes:
         began = time.process_time()
-        content = measure_shard(shard)
+        content = measure(shard)
         spent.append((len(shard.chosen), time.process_time() - began, len(content)))
         return content
 
-    study.measure_shard = timed  # type: ignore[attr-defined]
+    Shard.measure = timed  # type: ignore[assignment, method-assign]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "bert-base"
         BertModel(BertConfig()).save_pretrained(model)

@@ -80,4 +80,4 @@ def finished(probed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take most of the time of a small probe: they are drawn where they are looked at."""
-    monkeypatch.setattr("topicscope.commands.probe.draw", lambda *_: [])
+    monkeypatch.setattr("topicscope.reporting.figures.probe.draw", lambda *_: [])

@@ -19,7 +19,7 @@ from topicscope.commands.probe import ProbeFolder, probe
 from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.models import HuggingFaceModel
-from topicscope.probing.study import check_fitted_text, fitted_on
+from topicscope.probing.study import fitted_on
 from topicscope.probing.topics import FittedTopics
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import Passages
@@ -28,7 +28,7 @@ from topicscope.text.tokens import Passages
 def measured(folder: ProbeFolder, settings: dict[str, int]) -> None:
     """A study that has measured something."""
     with folder.opened(settings):
-        folder.write([])
+        folder.write("probe.json", [])
 
 
 def test_an_open_folder_is_closed_to_others_until_it_is_left(tmp_path: Path) -> None:
@@ -45,11 +45,11 @@ def test_an_odd_row_of_probe_json_costs_no_other_and_an_unreadable_file_is_set_a
     folder, path = ProbeFolder(tmp_path), tmp_path / "probe.json"
     sound, odd = {"model": "sound", "revision": ""}, {"model": "odd", "revision": "", "words": -1}
     path.write_text(json.dumps([sound, odd, 3]))
-    folder.write([{"model": "new", "revision": ""}])
+    folder.write("probe.json", [{"model": "new", "revision": ""}])
     assert [row["model"] for row in json.loads(path.read_text())] == ["sound", "odd", "new"]
     assert "odd" not in [row["model"] for row in folder.rows()]
     path.write_text("[{")
-    folder.write([sound])
+    folder.write("probe.json", [sound])
     assert json.loads(path.read_text()) == [sound]
     assert (tmp_path / "probe.json.damaged").read_text() == "[{"
 
@@ -68,10 +68,10 @@ def test_what_is_spoilt_in_corpus_json_stops_no_study(tmp_path: Path, spoilt: st
     folder, row = ProbeFolder(tmp_path), CORPUS_ROW | {"tokenizer": "a"}
     path = tmp_path / "corpus.json"
     path.write_text(spoilt)
-    folder.write_corpora([row])
+    folder.write("corpus.json", [row])
     assert row in json.loads(path.read_text())
     # The control: rows of another tokenizer stay.
-    folder.write_corpora([CORPUS_ROW | {"tokenizer": "b"}])
+    folder.write("corpus.json", [CORPUS_ROW | {"tokenizer": "b"}])
     assert row in json.loads(path.read_text())
 
 
@@ -373,5 +373,4 @@ def fitted_text(about: dict[str, Any], tiny: Path, folder: Path, *, halves: bool
     digest = open_corpus(str(tiny / "corpus.txt")).digest
     empty = np.zeros(0, dtype=np.int32)
     passages = Passages(empty, empty.astype(bool), np.zeros(1, dtype=np.int64), empty, "", {"corpus": digest})
-    check_fitted_text(fits, passages, halves=halves, folder=folder)
-    return fitted_on(fits, passages)
+    return fitted_on(fits, passages, halves=halves, folder=folder)

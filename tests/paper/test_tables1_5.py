@@ -27,6 +27,7 @@ from topicscope.paper.probe_experiment import FRACTIONS, Probed, Probing
 from topicscope.paper.table2 import TABLE_2
 from topicscope.paper.tables1_5 import MEASURES, PAPER_MODELS, TABLE_1, table_1
 from topicscope.probing import study, topics
+from topicscope.probing.passes import Shard
 from topicscope.probing.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.scale import map_items
@@ -354,7 +355,7 @@ def test_a_probe_that_was_stopped_goes_on_and_the_next_model_takes_its_topics(
     trained = tiny_probing(tmp_path / "model")
     untrained = replace(trained, model=f"random:{trained.model}")
     expected = json.loads(trained.compute((0,)))["rows"]
-    fits, measured = count(monkeypatch, topics, "fit_lda"), count(monkeypatch, study, "measure_shard")
+    fits, measured = count(monkeypatch, topics, "fit_lda"), count(monkeypatch, Shard, "measure")
     monkeypatch.setattr(study, "PASSAGES", 16)
 
     def stopped(*_: object) -> None:
@@ -383,7 +384,7 @@ def test_a_probe_that_was_stopped_goes_on_and_the_next_model_takes_its_topics(
     assert len(fits) == 2
 
 
-def count(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[int]:
+def count(monkeypatch: pytest.MonkeyPatch, module: ModuleType | type, name: str) -> list[int]:
     """A list that grows with every call of a function."""
     calls: list[int] = []
     function = getattr(module, name)

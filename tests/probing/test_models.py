@@ -163,7 +163,7 @@ def test_a_model_that_does_not_run_on_tokens_is_refused_in_one_sentence(
         raise error
 
     folder = save_tiny("bert", tmp_path)
-    monkeypatch.setattr("topicscope.probing.models._forward", fail)
+    monkeypatch.setattr("topicscope.probing.models._run", fail)
     with pytest.raises(InputError, match=f"does not run on tokens of text .{error}.: give"):
         HuggingFaceModel(find_model(str(folder)), ([2], [3]), Loading(device="cpu", length=20))
     # Memory is another matter: fewer tokens at once may do.

@@ -14,7 +14,7 @@ from support.planted_model import PlantedModel, planted_labelling
 from support.tiny_models import VOCABULARY, save_tiny
 from topicscope.errors import InputError
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, load_network
-from topicscope.probing.passes import Plan, attention_sums, places
+from topicscope.probing.passes import Plan, attention_sums, places, read_plan
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import ShardSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
@@ -86,7 +86,7 @@ def test_sums_are_those_of_a_loop_over_all_pairs(kind: str, special: bool, tmp_p
     before, after = ([2], [3]) if special else ([], [])
     model = HuggingFaceModel(find_model(str(save_tiny(kind, tmp_path))), (before, after), Loading(device="cpu"))
     plan = some_plan(some_labels())
-    found = measure(model, plan).articles
+    found = measure(model, plan)
     for place, labels in enumerate(some_labels()):
         causal, skip = kind == "gpt2", int(kind == "gpt2" and not special)
         sums, counts = by_hand(model, labels, before, after, causal=causal, skip=skip)
@@ -124,13 +124,13 @@ def test_batches_and_their_order_change_nothing(tmp_path: Path) -> None:
     together = measure(model, plan, batch=1_000)
     for batch in (1, 30, 41):
         apart = measure(model, plan, batch=batch)
-        np.testing.assert_allclose(apart.articles.sums, together.articles.sums, rtol=1e-5, atol=1e-7)
-        np.testing.assert_array_equal(apart.articles.counts, together.articles.counts)
+        np.testing.assert_allclose(apart.sums, together.sums, rtol=1e-5, atol=1e-7)
+        np.testing.assert_array_equal(apart.counts, together.counts)
         np.testing.assert_allclose(apart.permuted[1].sums, together.permuted[1].sums, rtol=1e-5, atol=1e-7)
     backwards = measure(model, plan, PASSAGES[::-1], articles=ARTICLES[::-1])
-    np.testing.assert_allclose(backwards.articles.sums, together.articles.sums, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(backwards.sums, together.sums, rtol=1e-5, atol=1e-7)
     other = measure(model, plan, PASSAGES[1:], articles=ARTICLES[1:])
-    assert not np.allclose(other.articles.sums, together.articles.sums)
+    assert not np.allclose(other.sums, together.sums)
 
 
 def test_a_shards_file_brings_back_every_number(tmp_path: Path) -> None:
@@ -138,11 +138,11 @@ def test_a_shards_file_brings_back_every_number(tmp_path: Path) -> None:
     plan = some_plan(some_labels(), permutations=3)
     result = measure(model, plan)
     restored = ShardSums.restore(result.to_bytes())
-    np.testing.assert_array_equal(restored.articles.sums, result.articles.sums)
+    np.testing.assert_array_equal(restored.sums, result.sums)
     np.testing.assert_array_equal(restored.permuted[0].sums, result.permuted[0].sums)
     np.testing.assert_array_equal(restored.sunk, result.sunk)
     assert restored.queries == result.queries > 0
-    again = Plan.restore(plan.to_bytes())
+    again = read_plan(plan.write(tmp_path))
     np.testing.assert_array_equal(again.orders(1, 3), plan.orders(1, 3))
     assert [each.name for each in again.labellings] == ["one", "several"]
 
@@ -170,9 +170,7 @@ def test_batches_halve_when_memory_runs_out_and_nothing_is_lost(error: Exception
     plan = some_plan([planted_labelling(np.arange(VOCABULARY) % 4)])
     small, large = Greedy(most=25), Greedy(most=10_000)
     small.error = error
-    np.testing.assert_array_equal(
-        measure(small, plan, batch=1_000).articles.sums, measure(large, plan, batch=1_000).articles.sums
-    )
+    np.testing.assert_array_equal(measure(small, plan, batch=1_000).sums, measure(large, plan, batch=1_000).sums)
     assert max(small.sizes) > 25 >= small.sizes[-1]
     assert len(large.sizes) == 2
 

@@ -1,5 +1,6 @@
 """A planted model gives the planted numbers, by threshold and assignment, averaged over LDA seeds."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,11 @@ from safetensors.numpy import save_file
 
 from support.planted_model import PlantedModel, planted_labelling
 from topicscope.probing.passes import Plan, attention_sums, places
-from topicscope.probing.rows import VARIANTS, AttentionTotals, EmbeddingTask, attention_summary, measure_embedding
+from topicscope.probing.rows import VARIANTS, EmbeddingTask, attention_summary
 from topicscope.probing.settings import MeasureSettings
+from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
-from topicscope.probing.study import word_vectors
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -41,13 +42,14 @@ def shuffled(seed: int = 0) -> Labelling:
 def attention(labels: list[Labelling], shards: int = 3) -> dict[str, Any]:
     """Through the same steps as a study: shards to files, files to totals, totals to a summary."""
     plan = make_plan(labels)
-    files = []
+    totals = AttentionTotals(MEASURES.replicates, plan.seed)
     for part in np.array_split(np.arange(len(PASSAGES)), shards):
         passages = [PASSAGES[place] for place in part]
         words = [places(passage, plan.tokens) for passage in passages]
         articles = [ARTICLES[place] for place in part]
-        files.append(attention_sums(MODEL, passages, words, articles, plan=plan, batch=100).to_bytes())
-    return attention_summary(AttentionTotals.of(files, plan, MEASURES), plan, MEASURES)["groups"][0]
+        content = attention_sums(MODEL, passages, words, articles, plan=plan, batch=100).to_bytes()
+        totals.add(ShardSums.restore(content))
+    return attention_summary(totals, plan, MEASURES)["groups"][0]
 
 
 def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
@@ -106,11 +108,15 @@ def test_matched_attention_averages_lda_seeds_too() -> None:
     assert both["high"] - both["low"] > 0.1
 
 
-def embeddings(labels: list[Labelling], folder: Path) -> list[dict[str, Any]]:
+def embeddings(labels: list[Labelling], folder: Path, permutations: int = 19) -> list[dict[str, Any]]:
     plan = make_plan(labels)
-    save_file(word_vectors(MODEL, plan), folder / "vectors.safetensors")
+    vectors = {"matrix": MODEL.embedding_matrix()[plan.tokens], "layer": MODEL.embedding_layer(plan.tokens)}
+    save_file(vectors, folder / "vectors.safetensors")
     places = tuple(range(len(labels)))
-    return measure_embedding(EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), places, 50, 19, seed=0))
+    measures = MeasureSettings(replicates=50, permutations=permutations)
+    task = EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), places, measures)
+    found: list[dict[str, Any]] = json.loads(task.measure())
+    return found
 
 
 def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_path: Path) -> None:
@@ -132,10 +138,7 @@ def test_similarity_its_auc_and_its_matched_comparison_average_lda_seeds(tmp_pat
 
 @pytest.fixture
 def planted_embeddings(tmp_path: Path) -> list[dict[str, dict[str, float]]]:
-    plan = make_plan([planted_labelling(TOPIC)])
-    save_file(word_vectors(MODEL, plan), tmp_path / "vectors.safetensors")
-    task = EmbeddingTask(tmp_path / "vectors.safetensors", plan.write(tmp_path), (0,), 50, 199, seed=0)
-    return measure_embedding(task)
+    return embeddings([planted_labelling(TOPIC)], tmp_path, permutations=199)
 
 
 def test_a_planted_model_gives_the_planted_similarities(planted_embeddings: list[dict[str, dict[str, float]]]) -> None:

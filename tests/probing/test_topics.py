@@ -13,17 +13,16 @@ from hypothesis import strategies as st
 from support.planted import planted_bags, planted_passages, word_tokenizer
 from topicscope.errors import InputError
 from topicscope.probing import topics
+from topicscope.probing.settings import TopicOptions
 from topicscope.probing.topics import (
     Bags,
     FittedTopics,
-    LdaSettings,
     coherence,
     collect_bags,
     diversity,
     fit_lda,
     fit_topics,
     label_words,
-    load_bags,
     load_topics,
     overlap,
     quality,
@@ -39,7 +38,9 @@ from topicscope.scale import versions
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
 
-PLANTED = LdaSettings(topics=4, iterations=60, coherence=False)
+# Topics and iterations.
+PLANTED = (4, 60)
+ONCE = TopicOptions(topics=4, iterations=1)
 
 
 def fabricated(topic_word: np.ndarray, tokens: np.ndarray | None = None) -> FittedTopics:
@@ -112,25 +113,26 @@ def test_an_empty_topic_and_fractions_without_pairs_are_refused() -> None:
 
 def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
     bags = planted_bags(topics=4, words=10, documents=150, length=30)
-    fitted = fit_lda(bags, PLANTED, 0)
+    fitted = fit_lda(bags, *PLANTED, 0)
     assert recovered(fitted, 10) == 1
     assert np.allclose(fitted.topic_word.sum(axis=1), 1, atol=1e-5)
-    again, other = fit_lda(bags, PLANTED, 0), fit_lda(bags, PLANTED, 1)
+    again, other = fit_lda(bags, *PLANTED, 0), fit_lda(bags, *PLANTED, 1)
     assert (again.topic_word == fitted.topic_word).all()
     assert (other.topic_word != fitted.topic_word).any()
     assert quality([fitted, other])["stability"] == 1
     # Without topics in the documents there is nothing to find.
     shuffled = planted_bags(topics=1, words=40, documents=150, length=30)
-    assert recovered(fit_lda(shuffled, PLANTED, 0), 10) == 0
+    assert recovered(fit_lda(shuffled, *PLANTED, 0), 10) == 0
 
 
 def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    [fitted] = fit_topics(passages, tokenizer, PLANTED, folder=tmp_path / "fits")
+    [fitted] = fit_topics(
+        passages, tokenizer, TopicOptions(topics=4, iterations=60), folder=tmp_path / "fits", judged=False
+    )
     assert recovered(fitted, 8) == 1
     for split, chosen in ((True, passages.for_topics), (False, np.arange(len(passages)))):
-        once = LdaSettings(topics=4, iterations=1, coherence=False, split=split)
-        [one] = fit_topics(passages, tokenizer, once, folder=tmp_path / "fits")
+        [one] = fit_topics(passages, tokenizer, ONCE, folder=tmp_path / "fits", halves=split, judged=False)
         whole = [passages.whole_tokens(passage) for passage in chosen.tolist()]
         assert one.description["words_fitted"] == np.isin(np.concatenate(whole), one.tokens).sum()
         assert (one.counts == [(np.concatenate(whole) == token).sum() for token in one.tokens]).all()
@@ -138,12 +140,12 @@ def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp
 
 def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    twice = LdaSettings(topics=4, iterations=20, seeds=(0, 5))
-    fits = fit_topics(passages, tokenizer, twice, folder=tmp_path / "fits")
+    options = TopicOptions(topics=4, iterations=20)
+    fits = fit_topics(passages, tokenizer, options, folder=tmp_path / "fits", seeds=(0, 5))
     assert [one.seed for one in fits] == [0, 5]
     assert set(quality(fits)) == {"c_npmi", "c_v", "diversity", "log_likelihood_per_word", "stability"}
     monkeypatch.setattr("topicscope.probing.topics.fit_lda", None)
-    again = fit_topics(passages, tokenizer, twice, folder=tmp_path / "fits")
+    again = fit_topics(passages, tokenizer, options, folder=tmp_path / "fits", seeds=(0, 5))
     save_topics(again, tmp_path)
     for loaded, one in zip(load_topics(tmp_path, tokenizer), fits, strict=True):
         assert (loaded.topic_word == one.topic_word).all()
@@ -158,17 +160,17 @@ def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeyp
 
 def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    once, fitted = LdaSettings(topics=4, iterations=1, coherence=False), []
+    fitted = []
 
-    def counted(bags: Bags, settings: LdaSettings, seed: int) -> FittedTopics:
+    def counted(bags: Bags, topics: int, iterations: int, seed: int) -> FittedTopics:
         fitted.append(seed)
-        return fit_lda(bags, settings, seed)
+        return fit_lda(bags, topics, iterations, seed)
 
     monkeypatch.setattr("topicscope.probing.topics.fit_lda", counted)
     known = versions()
     for tomotopy, fits in (("1", 1), ("1", 1), ("2", 2)):
         monkeypatch.setattr("topicscope.probing.topics.versions", lambda given=tomotopy: known | {"tomotopy": given})
-        [found] = fit_topics(passages, tokenizer, once, folder=tmp_path / "fits")
+        [found] = fit_topics(passages, tokenizer, ONCE, folder=tmp_path / "fits", judged=False)
         assert len(fitted) == fits
     assert found.description["corpus"] == passages.description["corpus"]
 
@@ -176,16 +178,25 @@ def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_fits_in_several_processes_equal_those_in_one(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
-    three = LdaSettings(topics=4, iterations=20, seeds=(0, 1, 2), coherence=False)
-    alone = fit_topics(passages, tokenizer, three, folder=tmp_path / "one")
-    together = fit_topics(passages, tokenizer, three, folder=tmp_path / "two", workers=2)
+    alone, together = (
+        fit_topics(
+            passages,
+            tokenizer,
+            TopicOptions(topics=4, iterations=20),
+            folder=tmp_path / str(workers),
+            seeds=(0, 1, 2),
+            judged=False,
+            workers=workers,
+        )
+        for workers in (1, 2)
+    )
     assert all((a.topic_word == b.topic_word).all() for a, b in zip(alone, together, strict=True))
 
 
 def test_fewer_words_than_topics_are_refused(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text", documents=20)
     with pytest.raises(InputError, match="topics = 40 is not allowed with 32 words"):
-        fit_topics(passages, tokenizer, LdaSettings(topics=40), folder=tmp_path)
+        fit_topics(passages, tokenizer, TopicOptions(topics=40), folder=tmp_path)
 
 
 def collected(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray, most: int = 10**9) -> Bags:
@@ -231,8 +242,6 @@ def test_bags_hold_whole_words_that_are_no_stop_words_in_order(tmp_path: Path, m
     assert np.isin(passages.tokens, bags.tokens).sum() > len(
         collected(passages, tokenizer, np.arange(len(passages))).words
     )
-    bags.save(tmp_path / "bags")
-    assert load_bags(tmp_path / "bags").digest == bags.digest
 
 
 def test_a_sample_has_at_most_the_stated_tokens_and_is_drawn_at_random() -> None:

@@ -14,7 +14,7 @@ def word_pieces() -> Tokenizer:
     # Saved tokenizers often cut and pad.
     engine.enable_truncation(3)
     engine.enable_padding(length=16)
-    return from_engine(engine, name="pieces", longest=16, special=2)
+    return from_engine(engine, name="pieces", longest=16)
 
 
 def byte_level(*words: str) -> Tokenizer:

@@ -18,7 +18,6 @@ class PlantedModel:
     squared topic part and a part of their own.
     """
 
-    name, revision = "planted", ""
     layers, heads, causal, first = 2, 3, False, 0
 
     def __init__(

@@ -7,6 +7,7 @@ import lzma
 import tracemalloc
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -198,7 +199,7 @@ def test_lines_that_lack_the_field_are_told_from_broken_ones_and_survived(tmp_pa
         '2 lines were left out, for they lack the field "text"; the first of them has body',
     ]
     # As a folder of passages keeps them.
-    assert Problems(**json.loads(json.dumps(corpus.problems.table()))) == corpus.problems
+    assert Problems(**json.loads(json.dumps(asdict(corpus.problems)))) == corpus.problems
 
 
 def test_names_of_fields_are_few_and_can_be_printed(tmp_path: Path) -> None:

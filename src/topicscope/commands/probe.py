@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 from rich.table import Table
 
 from topicscope import scale
@@ -33,21 +32,21 @@ from topicscope.probing.settings import (
     TopicOptions,
     check_names,
 )
-from topicscope.records import SIGNIFICANT, keepable_rows, probe_row, read_probe_settings, word_map
+from topicscope.records import keepable_rows, probe_row, read_probe_settings, word_map
 from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
 
 if TYPE_CHECKING:
     from topicscope.probing.study import Finished
-    from topicscope.reporting.figures.probe import RatioRow
 
 logger = logging.getLogger(__name__)
 
 DEFAULTS, MACHINE = ProbeSettings(), Machine()
+# By what a row of a file is told from those of others; rows with the same are replaced.
+KEYS = {"probe.json": ("model", "revision"), "corpus.json": ("tokenizer", "length"), "words.json": ("model",)}
 # Too large for a table, or nested: in probe.json alone.
 ONLY_JSON = ("attention_by_layer_head", "sink")
-TOPICS = {"one": "one topic a word", "several": "several topics a word"}
 STAR = (
     "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."
@@ -168,9 +167,16 @@ def probe(
     check_names(models, revisions)
     folder = ProbeFolder(out)
     folder.check()
-    _check_files(settings)
+    # Paths that are not there, and a table of something else, are refused before torch is loaded.
+    check_exists(settings.text.corpus)
+    settings.topics.check_files()
+    if settings.topics.word_topics:
+        from topicscope.probing.topics import read_pairs
+
+        read_pairs(settings.topics.word_topics)
     from topicscope.probing.study import measure_models
     from topicscope.probing.topics import save_topics
+    from topicscope.reporting.figures.probe import draw
     from topicscope.reporting.page import write_report
     from topicscope.reporting.page.probes import probe_notes
 
@@ -189,55 +195,26 @@ def probe(
         ):
             finished.append(each)
             # In the order given, not of completion: checkpoints are in the order of training.
-            finished.sort(key=lambda one: _place(one, models, revisions))
+            finished.sort(key=lambda one: (models.index(one.model.name), [*revisions, ""].index(one.model.revision)))
             rows = [row for one in finished for row in one.rows]
             # After every model: what is finished is kept if the next one fails.
-            folder.write(rows)
+            folder.write("probe.json", rows)
         studies = list(dict.fromkeys(each.study for each in finished))
         folder.write_topics([row for study in studies for row in study.topic_rows()])
         corpora = [study.corpus_row() for study in studies]
-        folder.write_corpora(corpora)
+        folder.write("corpus.json", corpora)
         for study in studies:
             if study.fits:
                 kept = out / f"topics-{study.name}"
                 kept.mkdir(exist_ok=True)
                 save_topics(study.fits, kept)
-        folder.write_words([_word_map(each) for each in finished])
+        folder.write("words.json", [each.shown for each in finished], indent=None)
         if report:
             report(0, 1, "figures and page")
         # Of all models that the folder has, whenever they were probed.
-        figures = draw(folder.rows(), folder.words(), folder.figures)
+        figures = draw(folder.rows(), folder.words(), out / "figures")
         write_report([out], out / "report.html")
         return Probed(rows, figures, probe_notes(corpora, rows), out)
-
-
-def _check_files(settings: ProbeSettings) -> None:
-    """Refuse paths that are not there, and a table of something else."""
-    check_exists(settings.text.corpus)
-    settings.topics.check_files()
-    if settings.topics.word_topics:
-        from topicscope.probing.topics import read_pairs
-
-        read_pairs(settings.topics.word_topics)
-
-
-def _place(finished: "Finished", models: Sequence[str], revisions: Sequence[str]) -> tuple[int, int]:
-    model = finished.model
-    return models.index(model.name), revisions.index(model.revision) if revisions else 0
-
-
-def _word_map(finished: "Finished") -> Row:
-    shown = finished.shown
-    return {"model": finished.model.title, "words": list(shown.words), "cosine": shown.cosines.tolist()}
-
-
-def _well_formed(rows: Sequence[Row], check: Callable[[Row, Path], Row], path: Path) -> list[Row]:
-    """Those that pass a reader's check."""
-    found = []
-    for row in rows:
-        with contextlib.suppress(UnreadableError):
-            found.append(check(row, path))
-    return found
 
 
 class ProbeFolder:
@@ -246,11 +223,10 @@ class ProbeFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.work = path / "work"
-        self.figures = path / "figures"
         self._settings = path / "probe-settings.json"
 
     @contextlib.contextmanager
-    def opened(self, settings: dict[str, Any]) -> Iterator[None]:
+    def opened(self, settings: Row) -> Iterator[None]:
         """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else.
 
         A study that was refused or stopped before anything was measured leaves the folder to another: passages and
@@ -259,7 +235,8 @@ class ProbeFolder:
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self.check()
         with locked(self.path):
-            if self.check() and self._is_measured():
+            measured = (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
+            if self.check() and measured:
                 self._refuse_other(settings)
             write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
             yield
@@ -268,81 +245,7 @@ class ProbeFolder:
         """Whether a study has begun here; refuse a file, and a folder of something else."""
         return is_begun(self.path, self._settings.name, what="study", command="probe")
 
-    def _is_measured(self) -> bool:
-        return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
-
-    def rows(self) -> Sequence[Row]:
-        """What probe.json holds; a row of another shape stays there, and is left out here."""
-        return _well_formed(self._kept("probe.json", "model", "revision"), probe_row, self.path / "probe.json")
-
-    def write(self, rows: Sequence[Row]) -> None:
-        """Write probe.json and probe.csv with these rows, and those of other models that are there."""
-        new = {(row["model"], row["revision"]) for row in rows}
-        before = self._kept("probe.json", "model", "revision")
-        kept = [row for row in before if (row["model"], row["revision"]) not in new]
-        self._write_rows("probe.json", kept, rows)
-        self._write_table("probe.csv", [_table_row(row) for row in [*kept, *rows]])
-
-    def write_topics(self, rows: Sequence[Row]) -> None:
-        """Write topics.csv with these rows, and those of other tokenizers and passage lengths that are there."""
-        new = {(row["tokenizer"], str(row["length"])) for row in rows}
-        found = [((row.get("tokenizer"), row.get("length")), row) for row in self._kept_topic_words()]
-        kept = [row for key, row in found if key not in new and None not in key]
-        self._write_table("topics.csv", [*kept, *rows])
-
-    def write_corpora(self, rows: Sequence[Row]) -> None:
-        """Write corpus.json with these rows, and those of other tokenizers and passage lengths that are there."""
-        new = {(row["tokenizer"], row["length"]) for row in rows}
-        found = self._kept("corpus.json", "tokenizer", "length")
-        kept = [row for row in found if (row["tokenizer"], row["length"]) not in new]
-        self._write_rows("corpus.json", kept, rows)
-
-    def words(self) -> Sequence[Row]:
-        """What words.json holds."""
-        return _well_formed(self._kept("words.json", "model", "words"), word_map, self.path / "words.json")
-
-    def write_words(self, maps: Sequence[Row]) -> None:
-        """Write words.json: cosines of a few words in each model (Figure 3), and those of other models there."""
-        new = {each["model"] for each in maps}
-        before = self._kept("words.json", "model", "words")
-        kept = [each for each in before if each["model"] not in new]
-        self._write_rows("words.json", kept, [each for each in maps if each["words"]], indent=None)
-
-    def _kept(self, name: str, *keys: str) -> Sequence[Row]:
-        """Rows that a file holds, to be kept beside new ones; nothing if there is none, or a broken one."""
-        try:
-            return keepable_rows(self.path / name, *keys)
-        except UnreadableError:
-            return []
-
-    def _write_rows(self, name: str, kept: Sequence[Row], rows: Sequence[Row], indent: int | None = 1) -> None:
-        """Write a JSON file of rows; one there that cannot be read is set aside, and said."""
-        path = self.path / name
-        try:
-            keepable_rows(path)
-        except UnreadableError as error:
-            if path.is_file():
-                path.replace(path.with_name(f"{name}.damaged"))
-                logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
-        text = json.dumps([*kept, *rows], indent=indent, ensure_ascii=False, allow_nan=False)
-        write_atomically(path, text + "\n")
-
-    def _kept_topic_words(self) -> Sequence[Row]:
-        """Whole rows of topics.csv."""
-        with contextlib.suppress(UnreadableError):
-            rows = csv.DictReader(io.StringIO(read_text(self.path / "topics.csv", "run the probe again"), newline=""))
-            return [row for row in rows if None not in row and None not in row.values()]
-        return []
-
-    def _write_table(self, name: str, rows: Sequence[Row]) -> None:
-        table = io.StringIO()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        writer = csv.DictWriter(table, fieldnames=names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomically(self.path / name, table.getvalue())
-
-    def _refuse_other(self, settings: dict[str, Any]) -> None:
+    def _refuse_other(self, settings: Row) -> None:
         stored = flat(read_probe_settings(self._settings))
         here = flat(json.loads(json.dumps(settings)))
         found = [
@@ -353,117 +256,62 @@ class ProbeFolder:
                 f"--out {self.path} holds a study of other settings ({'; '.join(found)}): give those, or another --out."
             )
 
+    def rows(self) -> list[Row]:
+        """What probe.json holds; a row of another shape stays there, and is left out here."""
+        return self._well_formed("probe.json", probe_row)
 
-def _table_row(row: Row) -> Row:
-    """A row of probe.json as a row of a table: nested numbers under names such as attention.ratio."""
-    return flat({name: value for name, value in row.items() if name not in ONLY_JSON})
+    def words(self) -> list[Row]:
+        """What words.json holds, likewise."""
+        return self._well_formed("words.json", word_map)
 
+    def _well_formed(self, name: str, check: Callable[[Row, Path], Row]) -> list[Row]:
+        found = []
+        with contextlib.suppress(UnreadableError):
+            for row in keepable_rows(self.path / name, *KEYS[name]):
+                with contextlib.suppress(UnreadableError):
+                    found.append(check(row, self.path / name))
+        return found
 
-def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
-    """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints."""
-    from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.probe import ratio_table, ratio_text
+    def write(self, name: str, rows: Sequence[Row], *, indent: int | None = 1) -> None:
+        """Write a JSON file with these rows, after those that are there and of something else; probe.csv too.
 
-    folder.mkdir(exist_ok=True)
-    written: list[Path] = []
-    for assignment in dict.fromkeys(row["assignment"] for row in rows):
-        for embedding in dict.fromkeys(row["embedding"] for row in rows):
-            table = [_ratios(row) for row in _chosen(rows, assignment=assignment, embedding=embedding)]
-            name = f"ratios-{assignment}-{embedding}"
-            write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
-            title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
-            written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
-    written += _heads(rows, folder)
-    written += _words(maps, folder)
-    for number, model in enumerate(_trained_on(rows)):
-        of_model = [row for row in rows if row["model"] == model]
-        written += _checkpoints(of_model, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
-    return written
+        A file there that cannot be read is set aside, and said.
+        """
+        path, keys = self.path / name, KEYS[name]
+        before: list[Row] = []
+        try:
+            before = keepable_rows(path, *keys)
+        except UnreadableError as error:
+            if path.is_file():
+                path.replace(path.with_name(f"{name}.damaged"))
+                logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
+        new = [[row[key] for key in keys] for row in rows]
+        # A model of which no word to be shown is whole has no map of words.
+        kept = [row for row in before if [row[key] for key in keys] not in new]
+        every = kept + [row for row in rows if row.get("words") != []]
+        write_atomically(path, json.dumps(every, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
+        if name == "probe.json":
+            # Nested numbers under names such as attention.ratio.
+            flat_rows = [flat({key: row[key] for key in row if key not in ONLY_JSON}) for row in every]
+            self._write_table("probe.csv", flat_rows)
 
+    def write_topics(self, rows: Sequence[Row]) -> None:
+        """Write topics.csv with these rows, and whole rows of other tokenizers and passage lengths that are there."""
+        new, before = {(row["tokenizer"], str(row["length"])) for row in rows}, list[Row]()
+        with contextlib.suppress(UnreadableError):
+            text = read_text(self.path / "topics.csv", "run the probe again")
+            before = [row for row in csv.DictReader(io.StringIO(text, newline="")) if None not in (*row, *row.values())]
+        keys = [(row.get("tokenizer"), row.get("length")) for row in before]
+        kept = [row for key, row in zip(keys, before, strict=True) if key not in new and None not in key]
+        self._write_table("topics.csv", [*kept, *rows])
 
-def _heads(rows: Sequence[Row], folder: Path) -> list[Path]:
-    from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.probe import head_maps
-
-    written = []
-    first = _chosen(rows, assignment=rows[0]["assignment"], embedding=rows[0]["embedding"])
-    for fraction in dict.fromkeys(row["fraction"] for row in first):
-        panels = {}
-        for row in first:
-            if row["fraction"] == fraction:
-                heads = row["attention_by_layer_head"]
-                ratio = np.array([[_number(head["ratio"]) for head in layer] for layer in heads])
-                p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
-                with np.errstate(divide="ignore", invalid="ignore"):
-                    panels[_model(row)] = (np.log2(ratio), p < SIGNIFICANT)
-        shown = "own topics" if fraction is None else f"threshold {fraction:g}"
-        title = f"Attention by head, same over different topic, {shown}, {TOPICS[first[0]['assignment']]}"
-        figure = head_maps(panels, title=title)
-        written += save_figure(figure, folder / f"heads-{'own' if fraction is None else f'{fraction:g}'}")
-    return written
-
-
-def _words(maps: Sequence[Row], folder: Path) -> list[Path]:
-    """One figure a list of words: tokenizers may keep different ones of the paper's nine."""
-    from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.probe import word_maps
-
-    written = []
-    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
-        panels = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
-        figure = word_maps(panels, words, title="Cosine similarity of word embeddings (Figure 3)")
-        written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
-    return written
-
-
-def _trained_on(rows: Sequence[Row]) -> list[str]:
-    """Models of which there are several checkpoints."""
-    pairs = dict.fromkeys((row["model"], row["revision"]) for row in rows)
-    models = [model for model, _ in pairs]
-    return [model for model in dict.fromkeys(models) if models.count(model) > 1]
-
-
-def _checkpoints(rows: Sequence[Row], path: Path) -> list[Path]:
-    """Of one model."""
-    from topicscope.reporting.figures import save_figure
-    from topicscope.reporting.figures.probe import over_checkpoints
-
-    revisions = list(dict.fromkeys(row["revision"] for row in rows))
-    chosen = _chosen(rows, assignment=rows[0]["assignment"], embedding="matrix")
-    fractions = dict.fromkeys(row["fraction"] for row in chosen)
-    lines = {
-        measure: {
-            "own" if fraction is None else f"{fraction:g}": [
-                _ratios(row).ratios[measure]
-                for revision in revisions
-                for row in chosen
-                if row["revision"] == revision and row["fraction"] == fraction
-            ]
-            for fraction in fractions
-        }
-        for measure in MEASURES
-    }
-    figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {rows[0]['model']}")
-    return save_figure(figure, path)
-
-
-def _chosen(rows: Sequence[Row], *, assignment: str, embedding: str) -> list[Row]:
-    wanted = {"assignment": assignment, "embedding": embedding, "centred": False}
-    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
-
-
-def _ratios(row: Row) -> "RatioRow":
-    from topicscope.reporting.figures.probe import RatioRow
-
-    return RatioRow(_model(row), row["fraction"], {name: row[name] for name in MEASURES})
-
-
-def _model(row: Row) -> str:
-    return f"{row['model']} {row['revision']}".strip()
-
-
-def _number(value: float | None) -> float:
-    return np.nan if value is None else value
+    def _write_table(self, name: str, rows: Sequence[Row]) -> None:
+        table = io.StringIO()
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        writer = csv.DictWriter(table, fieldnames=names, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        write_atomically(self.path / name, table.getvalue())
 
 
 def print_table(result: Probed, out: Path) -> None:
@@ -489,7 +337,8 @@ def _cells(row: Row, *, repeated: bool) -> list[str]:
     threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
     shown = [contrast_text(row[name]) for name in MEASURES]
     # Attention has no embedding: it stands once for all of them.
-    return [_model(row), threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
+    model = f"{row['model']} {row['revision']}".strip()
+    return [model, threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
 
 
 def _labelling(row: Row) -> list[Any]:
@@ -514,7 +363,8 @@ def _signs(rows: list[Row]) -> list[str]:
         found.append(f"Δ: same minus different [95 % interval], where there is no ratio ({why}).")
     if any(contrast_text(each) == "–" for each in contrasts):
         found.append("–: no pair to average over.")
-    no_interval = dict.fromkeys(each["ratio_note"] for each in contrasts if each["ratio"] is not None and _open(each))
+    open_ended = [each for each in contrasts if each["ratio"] is not None and None in (each["low"], each["high"])]
+    no_interval = dict.fromkeys(each["ratio_note"] for each in open_ended)
     found += [f"no interval, or none with an upper end: {note}." for note in no_interval if note]
     left = max(
         (each.get("replicates_left_out", 0) for each in contrasts if each["difference_low"] is not None), default=0
@@ -525,8 +375,3 @@ def _signs(rows: list[Row]) -> list[str]:
             "the intervals."
         )
     return found
-
-
-def _open(contrast: Row) -> bool:
-    """Whether an end of the ratio's interval is missing."""
-    return contrast["low"] is None or contrast["high"] is None

@@ -118,8 +118,8 @@ class Probing:
             [found] = measure_models([self.model], settings=settings, machine=machine, work=own, shared=shared)
         content = {
             "rows": found.rows,
-            "words": list(found.shown.words),
-            "cosines": found.shown.cosines.tolist(),
+            "words": found.shown["words"],
+            "cosines": found.shown["cosine"],
             "seconds": time.perf_counter() - began,
         }
         return json.dumps(content, allow_nan=False).encode()

@@ -15,11 +15,12 @@ from topicscope.errors import InputError
 from topicscope.probing.models import EncoderSubject
 from topicscope.probing.passes import places
 from topicscope.probing.rows import plain
-from topicscope.probing.statistics.attention import AttentionReplicates, PairAccumulator, passage_pairs
+from topicscope.probing.settings import TopicOptions
+from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.topics import LdaSettings, fit_topics, label_words
+from topicscope.probing.topics import fit_topics, label_words
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextTopics
 from topicscope.text.tokenizers import Tokenizer
@@ -68,9 +69,9 @@ class Emergence:
             for number, (words, article) in enumerate(zip(self.words[batch], self.articles[batch], strict=True)):
                 inside = [layer[number, :, : len(words), : len(words)] for layer in attention]
                 accumulator.add(passage_pairs(inside, words), int(article))
-        replicates = AttentionReplicates(self.replicates, self.seed)
-        replicates.add(accumulator.result().articles)
-        averages = replicates.averages(0)
+        totals = AttentionTotals(self.replicates, self.seed)
+        totals.add(accumulator.result())
+        averages = totals.averages(0)
         return {
             "attention": _contrast(averages.mean(axis=(2, 3))),
             "attention_by_layer": [_contrast(averages[:, :, layer].mean(axis=2)) for layer in range(subject.layers)],
@@ -87,8 +88,8 @@ def _contrast(averages: Float[np.ndarray, "replicate class"]) -> dict[str, Any]:
 
 def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTopics, folder: Path) -> Emergence:
     """Fit topics (found again in the folder) and choose the passages to measure on."""
-    fitting = LdaSettings(topics=settings.count, iterations=settings.iterations, coherence=False)
-    [fitted] = fit_topics(passages, tokenizer, fitting, folder=folder)
+    options = TopicOptions(topics=settings.count, iterations=settings.iterations)
+    [fitted] = fit_topics(passages, tokenizer, options, folder=folder, judged=False)
     # ⌊f V⌋ + 1 words are kept of V.
     fraction = min((settings.words - 0.5) / len(fitted.tokens), 0.99)
     chosen = label_words(fitted, fraction, "one")

@@ -14,10 +14,10 @@ that brings code of its own is refused.
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pickle import UnpicklingError
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -34,37 +34,23 @@ from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 WORDS_AT_ONCE = 2_048
 # Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
 SPARE_POSITIONS = 8
-# The tokens that a tokenizer puts before and after a text.
-Special = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 @runtime_checkable
 class Subject(Protocol):
     """A model that can be probed."""
 
-    @property
-    def name(self) -> str:
-        """What rows of results call it."""
+    layers: int
+    """Layers with attention."""
 
-    @property
-    def revision(self) -> str:
-        """Which checkpoint of it; empty if there is one only."""
+    heads: int
+    """Heads a layer."""
 
-    @property
-    def layers(self) -> int:
-        """Layers with attention."""
+    causal: bool
+    """Whether a position sees itself and earlier ones only."""
 
-    @property
-    def heads(self) -> int:
-        """Heads a layer."""
-
-    @property
-    def causal(self) -> bool:
-        """Whether a position sees itself and earlier ones only."""
-
-    @property
-    def first(self) -> int:
-        """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
+    first: int
+    """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """The word-embedding matrix, a row a token."""
@@ -96,10 +82,10 @@ class Loading:
     """Tokens a sequence, special ones included; less where the model takes fewer."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """What one run of a model shows of it."""
+class Network(NamedTuple):
+    """A network, and what one run of it shows."""
 
+    module: Any
     layers: int
     heads: int
     causal: bool
@@ -107,26 +93,15 @@ class Shape:
     """The longest sequence it took, at most the one asked for."""
 
 
-def load_model(source: Source, loading: Loading) -> tuple["HuggingFaceModel", Tokenizer]:
-    """Load a model and its tokenizer, so that whatever is wrong with them is said before anything is measured.
-
-    The tokenizer may allow less than the length asked for.
-    """
+def model_tokenizer(source: Source) -> Tokenizer:
+    """The tokenizer of a model; refused, before anything else is loaded, is a model that could not be."""
     check_architecture(source)
     if not has_tokenizer(source.tokenizer_folder):
         # transformers would make an empty one up.
         raise InputError(
             f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
         )
-    tokenizer = load_tokenizer(str(source.tokenizer_folder))
-    longest = min(loading.length, tokenizer.longest or loading.length)
-    return HuggingFaceModel(source, _special_tokens(tokenizer), replace(loading, length=longest)), tokenizer
-
-
-def _special_tokens(tokenizer: Tokenizer) -> Special:
-    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
-    content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
-    return tuple(encoding.ids[: content[0]]), tuple(encoding.ids[content[-1] + 1 :])
+    return load_tokenizer(str(source.tokenizer_folder))
 
 
 def check_architecture(source: Source) -> None:
@@ -164,9 +139,8 @@ class HuggingFaceModel:
         self.source, self.loading = source, loading
         self.name, self.revision = source.name, source.revision
         self._before, self._after = list(special[0]), list(special[1])
-        shape = self._loaded[1]
-        self.layers, self.heads, self.causal = shape.layers, shape.heads, shape.causal
-        self.length = shape.length - len(self._before) - len(self._after)
+        _, self.layers, self.heads, self.causal, longest = load_network(source, source.digest, loading)
+        self.length = longest - len(self._before) - len(self._after)
         """Content tokens that fit into a sequence."""
         self.first = int(self.causal and not self._before)
 
@@ -184,60 +158,53 @@ class HuggingFaceModel:
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """See :class:`Subject`. ALBERT and ELECTRA have a narrower matrix than their layers, projected afterwards."""
-        return _to_numpy(self._loaded[0].get_input_embeddings().weight)
+        return _to_numpy(self._network.get_input_embeddings().weight)
 
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         """See :class:`Subject`."""
         inputs = torch.split(torch.as_tensor(tokens, dtype=torch.int64)[:, None], WORDS_AT_ONCE)
-        outputs = [self._run(batch, torch.ones_like(batch), output_hidden_states=True) for batch in inputs]
+        outputs = [_run(self._network, batch, torch.ones_like(batch), output_hidden_states=True) for batch in inputs]
         return np.concatenate([_to_numpy(output.hidden_states[0][:, 0]) for output in outputs])
 
     def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
         """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
-        tokens, inside = _padded(sequences, _padding(self._loaded[0]))
-        output = self._run(torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
+        lengths = np.array([len(sequence) for sequence in sequences])
+        inside = np.arange(lengths.max()) < lengths[:, None]
+        tokens = np.full(inside.shape, _padding(self._network), dtype=np.int64)
+        tokens[inside] = np.concatenate(sequences)
+        output = _run(self._network, torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
         content = slice(len(self._before), len(self._before) + max(map(len, passages)))
         found = (layer[:, :, content, content] for layer in output.attentions)
         return [layer if layer.dtype == torch.float64 else layer.float() for layer in found]
 
-    def _run(
-        self, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
-    ) -> Any:
-        device = device_named(self.loading.device)
-        return _forward(self._loaded[0], tokens.to(device), inside.to(device), **wanted)
-
     @property
-    def _loaded(self) -> tuple[Any, Shape]:
-        return load_network(self.source, self.source.digest, self.loading)
+    def _network(self) -> Any:
+        return load_network(self.source, self.source.digest, self.loading).module
 
 
 @lru_cache(maxsize=1)
-def load_network(source: Source, digest: str, loading: Loading) -> tuple[Any, Shape]:
-    """The network and what a run of it shows, kept until another is asked for, or other weights in its folder."""
-    network = _load(source, loading)
-    # Results are kept under the digest, which may be older than the files: a worker loads them later.
-    if model_digest(source) != digest:
-        raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
-    shape = _try(network, source.name, loading.length)
-    return network.to(device_named(loading.device)), shape
+def load_network(source: Source, digest: str, loading: Loading) -> Network:
+    """The network and what a run of it shows, kept until another is asked for, or other weights in its folder.
 
-
-def _load(source: Source, loading: Loading) -> Any:
-    """The network in evaluation mode (no dropout), with attention that is returned (not fused), on the CPU."""
+    In evaluation mode (no dropout), with attention that is returned (not fused).
+    """
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
 
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     settings = {"attn_implementation": "eager", "dtype": getattr(torch, loading.dtype), "trust_remote_code": False}
-    report: dict[str, Any] = {"missing_keys": ()}
+    missing: list[str] = []
     try:
         with warnings.catch_warnings():
             # Some architectures' own code is behind torch's.
             warnings.simplefilter("ignore")
             if source.untrained:
-                network = _untrained(AutoConfig.from_pretrained(source.folder), settings, loading.seed)
+                # The weights' own stream: nothing else that draws from torch is moved.
+                with torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(loading.seed)
+                    network = AutoModel.from_config(AutoConfig.from_pretrained(source.folder), **settings)
             else:
                 network, report = AutoModel.from_pretrained(
                     source.folder,
@@ -247,6 +214,8 @@ def _load(source: Source, loading: Loading) -> Any:
                     local_files_only=True,
                     **settings,
                 )
+                # Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be.
+                missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     except UnpicklingError:
         # torch's own words advise to load it nevertheless, which would run what is in it.
         raise InputError(
@@ -256,10 +225,29 @@ def _load(source: Source, loading: Loading) -> Any:
     except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
         reason = _first_sentence(error)
         raise InputError(f"model {source.name} cannot be loaded ({reason}): give another, or fetch it again.") from None
-    _refuse_missing_weights(source.name, report)
+    if missing:
+        raise InputError(
+            f"model {source.name} lacks {len(missing)} of its weights ({missing[0]} …): its files are of another "
+            "architecture or incomplete; fetch it again."
+        )
+    # Results are kept under the digest, which may be older than the files: a worker loads them later.
+    if model_digest(source) != digest:
+        raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
     if network.config.is_encoder_decoder:
         network = network.get_encoder()
-    return network.eval().requires_grad_(False)
+    network = network.eval().requires_grad_(False)
+    try:
+        shape = _trial(network, source.name, loading.length)
+    except (InputError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # models of images or sound raise whatever they miss
+        if "memory" in str(error):
+            raise
+        reason = _first_sentence(error)
+        raise InputError(
+            f"model {source.name} does not run on tokens of text ({reason}): give a model of text."
+        ) from None
+    return Network(network.to(device_named(loading.device)), *shape)
 
 
 def _first_sentence(error: Exception) -> str:
@@ -268,40 +256,8 @@ def _first_sentence(error: Exception) -> str:
     return line.split(". ")[0].rstrip(".:") or type(error).__name__
 
 
-def _untrained(config: Any, settings: dict[str, Any], seed: int) -> Any:
-    from transformers import AutoModel
-
-    # The weights' own stream: nothing else that draws from torch is moved.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return AutoModel.from_config(config, **settings)
-
-
-def _refuse_missing_weights(name: str, report: dict[str, Any]) -> None:
-    """Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be."""
-    missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
-    if missing:
-        raise InputError(
-            f"model {name} lacks {len(missing)} of its weights ({missing[0]} …): its files are of another architecture "
-            "or incomplete; fetch it again."
-        )
-
-
-def _try(network: Any, name: str, length: int) -> Shape:
-    """What a run of the model shows; a model that cannot be run on tokens alone is refused."""
-    try:
-        return _trial(network, name, length)
-    except (InputError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # models of images or sound raise whatever they miss
-        if "memory" in str(error):
-            raise
-        reason = _first_sentence(error)
-        raise InputError(f"model {name} does not run on tokens of text ({reason}): give a model of text.") from None
-
-
-def _trial(network: Any, name: str, length: int) -> Shape:
-    """Run the model once on as many tokens as asked for, or as it takes, and look at what comes out."""
+def _trial(network: Any, name: str, length: int) -> tuple[int, int, bool, int]:
+    """Run the model once on as many tokens as asked for, or as it takes: layers, heads, if it is causal, tokens."""
     tokens = network.get_input_embeddings().num_embeddings
     limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)
     for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
@@ -309,7 +265,7 @@ def _trial(network: Any, name: str, length: int) -> Shape:
         trial = torch.arange(longest)[None] % (tokens - 1)
         trial += trial >= _padding(network)
         try:
-            output = _forward(network, trial, torch.ones_like(trial), output_attentions=True)
+            output = _run(network, trial, torch.ones_like(trial), output_attentions=True)
         except (IndexError, RuntimeError) as error:
             if "index" not in str(error):
                 raise
@@ -320,7 +276,7 @@ def _trial(network: Any, name: str, length: int) -> Shape:
         causal = all(not layer.triu(1).any() for layer in attentions)
         if len({layer.shape[1] for layer in attentions}) > 1:
             raise InputError(f"model {name} has layers of different numbers of heads: give one with as many in each.")
-        return Shape(len(attentions), attentions[0].shape[1], causal, longest)
+        return len(attentions), attentions[0].shape[1], causal, longest
     raise InputError(
         f"model {name} returned no attention between all positions even with attn_implementation='eager': "
         "give a transformer with full self-attention."
@@ -328,11 +284,13 @@ def _trial(network: Any, name: str, length: int) -> Shape:
 
 
 @torch.inference_mode()
-def _forward(network: Any, tokens: Tensor, inside: Tensor, **wanted: bool) -> Any:
+def _run(
+    network: Any, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
+) -> Any:
     with warnings.catch_warnings():
         # Each architecture's advice on its own options is not about the user's.
         warnings.simplefilter("ignore")
-        return network(input_ids=tokens, attention_mask=inside, **wanted)
+        return network(input_ids=tokens.to(network.device), attention_mask=inside.to(network.device), **wanted)
 
 
 def _padding(network: Any) -> int:
@@ -349,52 +307,20 @@ def device_named(name: Device) -> torch.device:
     return torch.device(name)
 
 
-def _padded(
-    rows: Sequence[Int[np.ndarray, " _"]], filler: int
-) -> tuple[Int[np.ndarray, "passage position"], np.ndarray]:
-    """Rows of different length as one matrix, and which of its entries are theirs."""
-    lengths = np.array([len(row) for row in rows])
-    inside = np.arange(lengths.max(initial=0)) < lengths[:, None]
-    padded = np.full(inside.shape, filler, dtype=np.int64)
-    padded[inside] = np.concatenate(rows) if len(rows) else []
-    return padded, inside
-
-
 def _to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
 
 
-@dataclass(frozen=True, eq=False)
 class EncoderSubject:
     """Our own encoder with its current weights, while it trains; any of its switches may be off."""
 
-    encoder: Encoder
-    before: int
-    after: int
-    """The special tokens around a passage."""
+    # It sees all positions, and all content positions are measured.
+    causal, first = False, 0
 
-    name: str = "encoder"
-    revision: str = ""
-
-    @property
-    def layers(self) -> int:
-        """Layers with attention."""
-        return self.encoder.settings.layers
-
-    @property
-    def heads(self) -> int:
-        """Heads a layer."""
-        return self.encoder.settings.heads
-
-    @property
-    def causal(self) -> bool:
-        """An encoder sees all positions."""
-        return False
-
-    @property
-    def first(self) -> int:
-        """All content positions are measured."""
-        return 0
+    def __init__(self, encoder: Encoder, before: int, after: int) -> None:
+        """``before``, ``after``: the special tokens around a passage."""
+        self.encoder, self.before, self.after = encoder, before, after
+        self.layers, self.heads = encoder.settings.layers, encoder.settings.heads
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
         """W^E⊤, a row a token."""

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors.numpy import load, save
+from safetensors import safe_open
+from safetensors.numpy import load_file, save
 from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
@@ -108,38 +109,34 @@ class Plan:
             for place in self.tested
         )
 
-    def to_bytes(self) -> bytes:
-        """As a safetensors file, what else there is to say of labellings among its metadata."""
+    def write(self, folder: Path) -> Path:
+        """Write it under the name of its content; what there is to say of labellings is among the metadata."""
         arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
         arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
         arrays["tokens"] = self.tokens
         names = [{name: getattr(each, name) for name in DESCRIBED} for each in self.labellings]
         about = {"labellings": names, "permutations": self.permutations, "seed": self.seed}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        return save(contiguous, metadata={"about": json.dumps(about)})
-
-    @classmethod
-    def restore(cls, content: bytes) -> "Plan":
-        """What ``to_bytes`` wrote."""
-        arrays = load(content)
-        length = int.from_bytes(content[:8], "little")
-        about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["about"])
-        labellings = tuple(
-            Labelling(arrays[f"membership.{place}"], tokens=arrays["tokens"], **each)
-            for place, each in enumerate(about["labellings"])
-        )
-        size = len(arrays["frequency"])
-        pairs = PairTable(size, arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
-        return cls(labellings, arrays["frequency"], pairs, about["permutations"], about["seed"])
-
-    def write(self, folder: Path) -> Path:
-        """Write it under the name of its content."""
-        content = self.to_bytes()
+        content = save(contiguous, metadata={"about": json.dumps(about)})
         path = folder / f"plan-{hashlib.sha256(content).hexdigest()[:20]}.safetensors"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
         return path
+
+
+@lru_cache(maxsize=1)
+def read_plan(path: Path) -> Plan:
+    """The plan of a file, kept until another is asked for."""
+    with safe_open(path, framework="np") as file:
+        about = json.loads(file.metadata()["about"])
+    arrays = load_file(path)
+    labellings = tuple(
+        Labelling(arrays[f"membership.{place}"], tokens=arrays["tokens"], **each)
+        for place, each in enumerate(about["labellings"])
+    )
+    pairs = PairTable(len(arrays["frequency"]), arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
+    return Plan(labellings, arrays["frequency"], pairs, about["permutations"], about["seed"])
 
 
 def places(tokens: Int[np.ndarray, " position"], words: Int[np.ndarray, " word"]) -> Int[np.ndarray, " position"]:
@@ -161,25 +158,17 @@ class Shard:
     batch: int
     """Tokens per batch."""
 
-
-def measure_shard(shard: Shard) -> bytes:
-    """Measure one shard, in whatever process; model, passages and plan stay loaded for the next."""
-    passages, plan = open_passages(shard.passages), read_plan(shard.plan)
-    sums = attention_sums(
-        shard.model,
-        [passages[place] for place in shard.chosen],
-        [places(passages.whole_tokens(place), plan.tokens) for place in shard.chosen],
-        [int(passages.articles[place]) for place in shard.chosen],
-        plan=plan,
-        batch=shard.batch,
-    )
-    return sums.to_bytes()
-
-
-@lru_cache(maxsize=1)
-def read_plan(path: Path) -> Plan:
-    """The plan of a file, kept until another is asked for."""
-    return Plan.restore(path.read_bytes())
+    def measure(self) -> bytes:
+        """Sums over these passages; model, passages and plan stay loaded for the next shard."""
+        passages, plan = open_passages(self.passages), read_plan(self.plan)
+        return attention_sums(
+            self.model,
+            [passages[place] for place in self.chosen],
+            [places(passages.whole_tokens(place), plan.tokens) for place in self.chosen],
+            [int(passages.articles[place]) for place in self.chosen],
+            plan=plan,
+            batch=self.batch,
+        ).to_bytes()
 
 
 def attention_sums(
@@ -195,61 +184,43 @@ def attention_sums(
 
     words: of each passage's tokens, the place in the plan's vocabulary, −1 for other tokens.
     articles: the document that each passage is of.
-    Passages go through the model shortest first, so that little is padding; the order of the sums is that one, whatever
-    the batch.
+    batch: tokens that go through the model at once, halved when memory runs out. Passages go shortest first, so that
+    little is padding; the order of the sums is that one, whatever the batch.
     """
     accumulator = PairAccumulator(
         plan.labellings, subject.layers, subject.heads, permuted=plan.permuted, strata=plan.attention_strata
     )
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
-    for place, attention in _attentions(subject, passages, order, batch):
-        pairs = passage_pairs(attention, words[place], causal=subject.causal, skip=subject.first)
-        accumulator.add(pairs, articles[place])
-        if subject.causal:
-            accumulator.sunk += sunk_attention(attention, subject.first)
-            accumulator.queries += len(passages[place]) - subject.first
-    return accumulator.result()
-
-
-def sunk_attention(
-    attention: Sequence[Float[np.ndarray, "head query key"]], first: int
-) -> Float[np.ndarray, "layer head"]:
-    """What the measured queries give to none of the measured keys, summed over queries.
-
-    Of a decoder that is its first token: a special one, or else the content token at position 0.
-    """
-    given = np.stack([layer[:, first:, first:].sum(axis=-1, dtype=np.float64) for layer in attention])
-    return (1 - given).sum(axis=-1)
-
-
-def _attentions(
-    subject: Subject, passages: Sequence[Int[np.ndarray, " _"]], order: Sequence[int], batch: int
-) -> Iterator[tuple[int, list[Float[np.ndarray, "head query key"]]]]:
-    """Place and attention (by layer) of each passage, in order; batches halve when memory runs out, and stay so."""
-    start = 0
-    while start < len(order):
-        stop = _batch_end([len(passages[place]) for place in order[start:]], batch) + start
+    while order:
+        # As many as, padded to the longest of them, are at most so many tokens.
+        lengths = np.array([len(passages[place]) for place in order])
+        fitting = np.arange(1, len(order) + 1) * np.maximum(lengths, 1) <= batch
+        chosen = order[: max(int(fitting.sum()), 1)]
         try:
             with memory_errors():
-                attention = subject.attention([passages[place] for place in order[start:stop]])
+                attention = subject.attention([passages[place] for place in chosen])
         except MemoryError:
-            if stop - start == 1:
+            if len(chosen) == 1:
                 raise InputError(
-                    f"memory ran out on a single passage of {len(passages[order[start]])} tokens: lower --length."
+                    f"memory ran out on a single passage of {len(passages[chosen[0]])} tokens: lower --length."
                 ) from None
+            # And so it stays.
             batch = max(batch // 2, 1)
             continue
         layers = [layer.cpu().numpy() for layer in attention]
-        for number, place in enumerate(order[start:stop]):
-            length = len(passages[place])
-            yield place, [layer[number, :, :length, :length] for layer in layers]
-        start = stop
-
-
-def _batch_end(lengths: Sequence[int], batch: int) -> int:
-    """How many passages, padded to the longest of them, are at most so many tokens; at least one."""
-    fitting = np.arange(1, len(lengths) + 1) * np.maximum.accumulate(np.maximum(lengths, 1)) <= batch
-    return max(int(fitting.sum()), 1)
+        for number, place in enumerate(chosen):
+            length, first = len(passages[place]), subject.first
+            own = [layer[number, :, :length, :length] for layer in layers]
+            pairs = passage_pairs(own, words[place], causal=subject.causal, skip=first)
+            accumulator.add(pairs, articles[place])
+            if subject.causal:
+                # What measured queries give to none of the measured keys. Of a decoder that is its first token: a
+                # special one, or else the content token at position 0.
+                given = np.stack([layer[:, first:, first:].sum(axis=-1, dtype=np.float64) for layer in own])
+                accumulator.sunk += (1 - given).sum(axis=-1)
+                accumulator.queries += length - first
+        order = order[len(chosen) :]
+    return accumulator.result()
 
 
 @contextmanager

@@ -7,22 +7,21 @@ and assignment.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from safetensors.numpy import load_file
 
+from topicscope.files import Row
 from topicscope.probing.passes import WORD_FREQUENCY_LEVELS, Plan, read_plan
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import (
-    AttentionReplicates,
-    PermutedSums,
-    ShardSums,
+    AttentionTotals,
     head_tests,
     model_test,
 )
@@ -33,7 +32,6 @@ from topicscope.probing.statistics.labelling import (
     SAME_WORD,
     Labelling,
     TopicDraws,
-    TopicWeights,
 )
 from topicscope.probing.statistics.matching import (
     Balance,
@@ -63,8 +61,18 @@ KINDS: tuple[Kind, ...] = ("cosine", "dot")
 PRODUCTS = 40_000_000
 # Groups of labellings summed up at once: permutations wait for memory more than for a processor.
 THREADS = 2
-# Shards' tables of pairs that are held before they are put together.
-MERGED = 8
+
+
+class Variant(NamedTuple):
+    """Which vectors are compared, and whether their mean is taken off first."""
+
+    embedding: str
+    centred: bool
+
+
+VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer") for centred in (False, True))
+# Every variant with every kind, in the order of every axis named ``measured``.
+MEASURED: tuple[tuple[Variant, Kind], ...] = tuple((variant, kind) for variant in VARIANTS for kind in KINDS)
 
 
 @dataclass(frozen=True)
@@ -78,151 +86,92 @@ class EmbeddingTask:
     labellings: tuple[int, ...]
     """Places in the plan, one for each LDA seed; the first is tested."""
 
-    replicates: int
-    permutations: int
-    seed: int
+    measures: MeasureSettings
+
+    def measure(self) -> bytes:
+        """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
+        plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
+        labellings = [plan.labellings[place] for place in self.labellings]
+        # The same draws for all seeds and variants: what differs between variants is the similarity alone.
+        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, first)
+        draws = TopicDraws.draw(labellings[0], self.measures.replicates, generator=draw)
+        of_seeds = [_measure_seed(vectors, plan, place, draws) for place in self.labellings]
+        seeds = _seed_draws(plan, self.labellings, self.measures)
+        same, different, auc = (
+            [seeds.average(values) for values in np.stack([getattr(each, name) for each in of_seeds], axis=1)]
+            for name in ("same", "different", "auc")
+        )
+        p = _p_values(vectors, plan, first, self.measures.permutations)
+        contrasts = [
+            asdict(contrast(*sides, auc=area, p=each))
+            for *sides, area, each in zip(same, different, auc, p, strict=True)
+        ]
+        balance = asdict(Balance.mean([each.balance for each in of_seeds]))
+        found = []
+        for place in range(len(VARIANTS)):
+            matched = matched_similarity([each.matched[place] for each in of_seeds], labellings)
+            kinds = dict(zip(KINDS, contrasts[len(KINDS) * place :], strict=False))
+            found.append(kinds | {"matched": asdict(matched) | {"co_occurrence": balance}})
+        return dump(found)
 
 
-@dataclass(frozen=True)
-class Variant:
-    """Which vectors are compared, and whether their mean is taken off first."""
-
-    embedding: str
-    centred: bool
-
-
-Measured = tuple[Variant, Kind]
-VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer") for centred in (False, True))
-MEASURED: tuple[Measured, ...] = tuple((variant, kind) for variant in VARIANTS for kind in KINDS)
-
-
-def measure_embedding(task: EmbeddingTask) -> list[dict[str, Any]]:
-    """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
-    plan, vectors = read_plan(task.plan), load_file(task.vectors)
-    labellings = [plan.labellings[place] for place in task.labellings]
-    # The same draws for all seeds and variants: what differs between variants is the similarity alone.
-    draw = generator(task.seed, Purpose.BOOTSTRAP, 0, task.labellings[0])
-    draws = TopicDraws.draw(labellings[0], task.replicates, generator=draw)
-    of_seeds = [
-        _measure_seed(vectors, plan, task, number, draws.weights(each)) for number, each in enumerate(labellings)
-    ]
-    seeds = _seed_draws(task.seed, task.labellings, task.replicates)
-    balance = {"co_occurrence": asdict(Balance.mean([each.balance for each in of_seeds]))}
-    found = []
-    for variant in VARIANTS:
-        row: dict[str, Any] = {kind: _contrast(of_seeds, (variant, kind), seeds) for kind in KINDS}
-        matched = matched_similarity([each.matched[variant] for each in of_seeds], labellings)
-        found.append(row | {"matched": asdict(matched) | balance})
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _SeedNumbers:
+class _SeedNumbers(NamedTuple):
     """What one LDA seed's labelling gives: numbers themselves first, then their bootstrap replicates."""
 
-    same: dict[Measured, Float[np.ndarray, " replicate"]]
-    different: dict[Measured, Float[np.ndarray, " replicate"]]
-    auc: dict[Measured, Float[np.ndarray, " replicate"]]
-    p: dict[Measured, float]
-    """Of the first seed alone."""
+    same: Float[np.ndarray, "measured replicate"]
+    different: Float[np.ndarray, "measured replicate"]
+    auc: Float[np.ndarray, "measured replicate"]
+    matched: list[Matched]
+    """Of each variant's cosines."""
 
-    matched: dict[Variant, Matched]
     balance: Balance
 
 
-def _contrast(seeds: Sequence[_SeedNumbers], measured: Measured, draws: SeedDraws) -> dict[str, Any]:
-    """The average over LDA seeds."""
-    same, different, auc = (
-        draws.average(np.stack([getattr(each, name)[measured] for each in seeds]))
-        for name in ("same", "different", "auc")
-    )
-    return asdict(contrast(same, different, auc=auc, p=seeds[0].p[measured]))
-
-
-def _measure_seed(
-    vectors: dict[str, np.ndarray], plan: Plan, task: EmbeddingTask, number: int, weights: TopicWeights
-) -> _SeedNumbers:
+def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws: TopicDraws) -> _SeedNumbers:
     """Exact averages over all pairs of the words that a labelling keeps, with a bootstrap over topics and words."""
-    labelling = plan.labellings[task.labellings[number]]
-    kept, ready = labelling.among_kept, {each: _ready(vectors, labelling, each) for each in MEASURED}
-    words = MatchedWords(labelling, plan.pair_strata(task.labellings[number], WORD_FREQUENCY_LEVELS))
-    same, placed, matched = [], [], {}
-    for measured in MEASURED:
+    labelling = plan.labellings[place]
+    kept, weights = labelling.among_kept, draws.weights(labelling)
+    ready = [_ready(vectors, labelling, *each) for each in MEASURED]
+    words = MatchedWords(labelling, plan.pair_strata(place, WORD_FREQUENCY_LEVELS))
+    same, placed, matched = [], [], []
+    for each, (_, kind) in zip(ready, MEASURED, strict=True):
         # A matrix of all pairs of words, which is not kept.
-        products = ready[measured] @ ready[measured].T
+        products = each @ each.T
         same.append(products[kept.same_topic_pairs])
         placed.append(placements(products, kept))
-        if measured[1] == "cosine":
-            matched[measured[0]] = words.averages(products)
-    averages = averages_of([ready[each] for each in MEASURED], same, kept, weights)
-    areas = auc_replicates(placed, kept, weights)
+        if kind == "cosine":
+            matched.append(words.averages(products))
+    averages = averages_of(ready, same, kept, weights)
     return _SeedNumbers(
-        same={each: average.same for each, average in zip(MEASURED, averages, strict=True)},
-        different={each: average.different for each, average in zip(MEASURED, averages, strict=True)},
-        auc=dict(zip(MEASURED, areas, strict=True)),
-        p={} if number else _p_values(ready, kept, plan.strata(task.labellings[0])[labelling.kept], task),
+        same=np.stack([each.same for each in averages]),
+        different=np.stack([each.different for each in averages]),
+        auc=np.stack(auc_replicates(placed, kept, weights)),
         matched=matched,
         balance=matched_word_co_occurrence(plan.co_occurrence, labelling, words),
     )
 
 
-def _ready(vectors: dict[str, np.ndarray], labelling: Labelling, measured: Measured) -> Float[np.ndarray, "word width"]:
+def _ready(
+    vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant, kind: Kind
+) -> Float[np.ndarray, "word width"]:
     """Centred on the mean of the words that the labelling keeps, if at all."""
-    variant, kind = measured
     return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
-def _p_values(
-    ready: dict[Measured, np.ndarray], kept: Labelling, stratum: Int[np.ndarray, " word"], task: EmbeddingTask
-) -> dict[Measured, float]:
+def _p_values(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations: int) -> list[float]:
     """Of the difference, under permutations of words of like frequency: the same ones for all similarities."""
-    found: list[float] = []
+    labelling, found = plan.labellings[place], list[float]()
+    stratum = plan.strata(place)[labelling.kept]
     # As many as memory allows: permutations look up all of them together.
     at_once = max(1, PRODUCTS // len(stratum) ** 2)
     for start in range(0, len(MEASURED), at_once):
-        products = [ready[each] @ ready[each].T for each in MEASURED[start : start + at_once]]
-        draw = generator(task.seed, Purpose.PERMUTATION, task.labellings[0])
-        found += similarity_p_values(products, kept, stratum, task.permutations, generator=draw)
-    return dict(zip(MEASURED, found, strict=True))
+        ready = [_ready(vectors, labelling, *each) for each in MEASURED[start : start + at_once]]
+        products, draw = [each @ each.T for each in ready], generator(plan.seed, Purpose.PERMUTATION, place)
+        found += similarity_p_values(products, labelling.among_kept, stratum, permutations, generator=draw)
+    return found
 
 
-@dataclass(eq=False)
-class AttentionTotals:
-    """All shards of a model added up, in one order; what is kept does not grow with the corpus."""
-
-    replicates: AttentionReplicates
-    pairs: PairTable
-    pairs_by_distance: PairTable
-    permuted: list[PermutedSums]
-    sunk: Float[np.ndarray, "layer head"]
-    queries: int
-
-    @classmethod
-    def of(cls, shards: Iterable[bytes], plan: Plan, settings: MeasureSettings) -> "AttentionTotals":
-        """From the shards' files, in their order."""
-        replicates = AttentionReplicates(settings.replicates, plan.seed)
-        tables, sunk, queries = [PairTable.empty(len(plan.tokens))], np.zeros(()), 0
-        permuted: list[PermutedSums] = []
-        for content in shards:
-            shard = ShardSums.restore(content)
-            replicates.add(shard.articles)
-            tables.append(shard.pairs)
-            if len(tables) > MERGED:
-                tables = [PairTable.merged(tables)]
-            permuted = [
-                PermutedSums(old.sums + new.sums, old.counts + new.counts)
-                for old, new in zip(permuted or _nothing(shard.permuted), shard.permuted, strict=True)
-            ]
-            sunk, queries = sunk + shard.sunk, queries + shard.queries
-        pairs = PairTable.merged(tables)
-        return cls(replicates, pairs.over_bins(), pairs, permuted, sunk, queries)
-
-
-def _nothing(like: Sequence[PermutedSums]) -> list[PermutedSums]:
-    return [PermutedSums(np.zeros_like(each.sums), np.zeros_like(each.counts)) for each in like]
-
-
-def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> dict[str, Any]:
+def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> Row:
     """Of each group of labellings, what rows of probe.json hold of attention; and what sinks into the first token."""
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
     # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
@@ -231,33 +180,40 @@ def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSett
     return plain({"sink": sink, "groups": found})
 
 
-def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> dict[str, Any]:
-    replicates, first = totals.replicates, places[0]
+def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> Row:
+    first = places[0]
     draw = generator(plan.seed, Purpose.PERMUTATION, first)
     p = model_test(totals.pairs, plan.labellings[first], plan.strata(first), settings.permutations, generator=draw)
-    seeds = _seed_draws(plan.seed, places, settings.replicates)
-    averages = np.stack([replicates.averages(place) for place in places])
+    seeds = _seed_draws(plan, places, settings)
+    averages = np.stack([totals.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
+    kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
+    heads = head_tests(totals.sums(first), totals.counts(first), totals.permuted[plan.tested.index(first)])
     attention = contrast(
-        seeds.average(model[:, :, SAME_TOPIC]),
-        seeds.average(model[:, :, DIFFERENT_TOPIC]),
-        auc=seeds.average(np.stack([replicates.auc(place) for place in places])),
+        *(seeds.average(model[:, :, kind]) for kind in kinds),
+        auc=seeds.average(np.stack([totals.auc(place) for place in places])),
         p=p,
     )
     return {
         "attention": {
             **asdict(attention),
             "same_word": float(model[:, 0, SAME_WORD].mean()),
-            "pairs": dict(zip(("same_word", "same", "different"), replicates.pairs(first).tolist(), strict=True)),
+            "pairs": dict(zip(("same_word", "same", "different"), totals.counts(first).tolist(), strict=True)),
         },
-        "attention_by_layer_head": _heads(totals, averages, seeds, first, plan.tested.index(first)),
+        "attention_by_layer_head": [
+            [
+                asdict(contrast(*(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(p)))
+                for head, p in enumerate(of_layer)
+            ]
+            for layer, of_layer in enumerate(heads)
+        ],
         "matched": _matched(totals, plan, places, seeds, settings),
     }
 
 
 def _matched(
     totals: AttentionTotals, plan: Plan, places: tuple[int, ...], seeds: SeedDraws, settings: MeasureSettings
-) -> dict[str, Any]:
+) -> Row:
     pairs, first = totals.pairs_by_distance, places[0]
     labellings, strata = (
         [plan.labellings[place] for place in places],
@@ -265,7 +221,7 @@ def _matched(
     )
     draw = generator(plan.seed, Purpose.PERMUTATION, first, 1)
     p = matched_test(pairs, labellings[0], plan.strata(first), strata[0], settings.permutations, generator=draw)
-    found = [totals.replicates.matched(place) for place in places]
+    found = [totals.matched(place) for place in places]
     same = seeds.average(np.stack([each.same for each in found]))
     different = seeds.average(np.stack([each.different for each in found]))
     without = [matched_without_topics(pairs, *each) for each in zip(labellings, strata, strict=True)]
@@ -280,42 +236,19 @@ def _matched(
     }
 
 
-def _heads(
-    totals: AttentionTotals,
-    averages: Float[np.ndarray, "seed replicate class layer head"],
-    seeds: SeedDraws,
-    first: int,
-    tested: int,
-) -> list[list[dict[str, Any]]]:
-    replicates = totals.replicates
-    p = head_tests(replicates.sums(first), replicates.pairs(first), totals.permuted[tested])
-    return [
-        [
-            asdict(
-                contrast(
-                    seeds.average(averages[:, :, SAME_TOPIC, layer, head]),
-                    seeds.average(averages[:, :, DIFFERENT_TOPIC, layer, head]),
-                    p=float(p[layer, head]),
-                )
-            )
-            for head in range(averages.shape[4])
-        ]
-        for layer in range(averages.shape[3])
-    ]
-
-
-def _seed_draws(seed: int, places: Sequence[int], replicates: int) -> SeedDraws:
+def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) -> SeedDraws:
     """The same draws of LDA seeds for every number of a group of labellings."""
-    return SeedDraws.draw(len(places), replicates, generator=generator(seed, Purpose.MEASURE, places[0]))
+    draw = generator(plan.seed, Purpose.MEASURE, places[0])
+    return SeedDraws.draw(len(places), settings.replicates, generator=draw)
 
 
-def top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[dict[str, Any]]:
+def top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
     """A row of Table 2 for each variant."""
     stored = load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
-    vectors = [[_ready(stored, each, (variant, "cosine")) for each in labellings] for variant in VARIANTS]
-    draw = generator(task.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
-    found = compare_top_pairs(pairs, labellings, vectors, replicates=task.replicates, generator=draw)
+    vectors = [[_ready(stored, each, variant, "cosine") for each in labellings] for variant in VARIANTS]
+    draw = generator(plan.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
+    found = compare_top_pairs(pairs, labellings, vectors, replicates=task.measures.replicates, generator=draw)
     return [asdict(each) for each in found]
 
 

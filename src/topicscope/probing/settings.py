@@ -16,24 +16,15 @@ from topicscope.settings.text import Layout
 from topicscope.text.corpora import Corpus, open_corpus
 
 Assignment = Literal["one", "several"]
-
-
 Device = Literal["auto", "cpu", "cuda", "mps"]
-
-
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
-
 
 # LDA's seeds of one ``seed`` are so many numbers from seed · MOST_FITS on: shared with no other.
 MOST_FITS = 1_000
 
-
 # Settings that say nothing where topics are fitted already, and further ones where words are given with their topics.
 OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
-
-
 OF_LABELS = ("fractions", "assignments")
-
 
 # What a row compares between same- and different-topic pairs, in the order of Table 1's columns.
 MEASURES = ("cosine", "dot", "attention")
@@ -44,7 +35,6 @@ PAPER_WORDS = {
     "musicians": ("mozart", "beethoven", "schubert"),
     "mathematics": ("algebra", "arithmetic", "calculus"),
 }
-
 
 # Code of this package that the same passages and topics may come to give other numbers with: part of the key of all
 # finished work. Here, since work is named without torch.
@@ -148,24 +138,16 @@ class TopicOptions:
 
     def check_files(self) -> None:
         """Refuse files that cannot be read."""
-        needed = {
-            "--topics-from": self.topics_from and self.topics_from / "topics.safetensors",
-            "--word-topics": self.word_topics,
-        }
         wanted = {
-            "--topics-from": "a folder topics-… that an earlier probe made",
-            "--word-topics": "a CSV file with the columns word and topic",
+            "--topics-from": (self.topics_from, "topics.safetensors", "a folder topics-… that an earlier probe made"),
+            "--word-topics": (self.word_topics, "", "a CSV file with the columns word and topic"),
         }
-        for option, path in needed.items():
-            if path is None:
-                continue
+        for option, (given, name, what) in wanted.items():
             try:
-                path.open("rb").close()
+                if given:
+                    (given / name).open("rb").close()
             except OSError as error:
-                given = path.parent if option == "--topics-from" else path
-                raise InputError(
-                    f"{option} {given} cannot be read ({error.strerror}): give {wanted[option]}."
-                ) from None
+                raise InputError(f"{option} {given} cannot be read ({error.strerror}): give {what}.") from None
 
     def _refuse_what_says_nothing(self) -> None:
         if not self.topics_from and not self.word_topics:
@@ -219,17 +201,16 @@ class ProbeSettings:
         self.topics.check_files()
         table = asdict(self)
         table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
-        files = {"word_topics": self.topics.word_topics, "stop_words": Path(self.topics.stop_words)}
+        files = {"word_topics": self.topics.word_topics}
         if self.topics.topics_from:
             files["topics_from"] = self.topics.topics_from / "topics.safetensors"
+        if Path(self.topics.stop_words).is_file():
+            files["stop_words"] = Path(self.topics.stop_words)
         for name, path in files.items():
-            given = path is not None and (path.is_file() or name != "stop_words")
-            table["topics"][name] = f"{path} ({_file_digest(path)})" if path and given else self._plain(name)
+            if path:
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()[:20]
+                table["topics"][name] = f"{path} ({digest})"
         return table
-
-    def _plain(self, name: str) -> str | None:
-        value = getattr(self.topics, name)
-        return None if value is None else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +242,3 @@ class Machine:
         if self.batch is not None:
             check_at_least("--batch", self.batch, 1)
         check_engine(self.engine, address=self.address, workers=self.workers, timeout=self.timeout)
-
-
-def _file_digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:20]

@@ -7,46 +7,43 @@ are there, its rows are made, while the others are still at work.
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import chain
+from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from safetensors.numpy import save
 
 from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
-from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, load_model
-from topicscope.probing.passes import PASSAGES, Plan, Shard, measure_shard, places
+from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
+from topicscope.probing.passes import PASSAGES, Plan, Shard, places
 from topicscope.probing.rows import (
     VARIANTS,
-    AttentionTotals,
     EmbeddingTask,
-    Variant,
     attention_summary,
     dump,
-    measure_embedding,
     top_pairs,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
 from topicscope.probing.sources import find_model
+from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.similarity import prepared
 from topicscope.probing.topics import (
     FittedTopics,
-    LdaSettings,
     fit_topics,
     label_words,
     load_topics,
     quality,
     read_own_topics,
 )
-from topicscope.scale.items import result_paths
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
 from topicscope.text.tokenizers import Tokenizer
@@ -59,26 +56,17 @@ CPU_BATCH, GPU_BATCH = 1_024, 8_192
 # Passages whose pairs are counted at once.
 COUNTED = 4_096
 
-# A piece of work of either kind: the map runs both.
-Work = Shard | EmbeddingTask
 
-
-@dataclass(frozen=True, eq=False)
-class WordMap:
-    """Cosines of a few words' embeddings (word-embedding matrix), as in Figure 3."""
-
-    words: tuple[str, ...]
-    cosines: Float[np.ndarray, "word word"]
-
-
-@dataclass(frozen=True, eq=False)
-class Finished:
+class Finished(NamedTuple):
     """A model that was measured."""
 
     model: HuggingFaceModel
     study: "Study"
     rows: list[Row]
-    shown: WordMap
+    """Of probe.json."""
+
+    shown: Row
+    """Of words.json."""
 
 
 def measure_models(
@@ -102,25 +90,28 @@ def measure_models(
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
     sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
-    loading = Loading(machine.device, settings.dtype, settings.seed, settings.text.length)
-    maps: dict[HuggingFaceModel, WordMap] = {}
+    maps: dict[HuggingFaceModel, Row] = {}
     together: dict[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]] = {}
     for source in sources:
         if report:
             report(len(maps), len(sources), f"loading {source.name}")
-        model, tokenizer = load_model(source, loading)
+        # So that whatever is wrong with a model is said before anything is measured.
+        tokenizer = model_tokenizer(source)
+        longest = min(settings.text.length, tokenizer.longest or settings.text.length)
+        loading = Loading(machine.device, settings.dtype, settings.seed, longest)
+        model = HuggingFaceModel(source, tokenizer.special, loading)
         # At once, while the model is loaded.
         maps[model] = word_map(model, tokenizer, show_words)
         together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
     corpus = corpus or settings.text.open()
     for (_, length), (tokenizer, alike) in together.items():
-        study = prepare_study(corpus, tokenizer, length, settings, machine, work=work, shared=shared, report=report)
+        study = Study(corpus, tokenizer, length, settings, machine, work=work, shared=shared, report=report)
         for model, rows in study.rows(alike, report=report):
             yield Finished(model, study, rows, maps[model])
 
 
-def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> WordMap:
-    """Cosines of the words asked for; one that the tokenizer splits is refused."""
+def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
+    """Cosines of a few words in the embedding matrix, as in Figure 3; a word asked for that is split is refused."""
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
     if show_words and split:
@@ -129,108 +120,20 @@ def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence
         )
     tokens = {word: token for word, token in found.items() if token is not None}
     vectors = prepared(model.embedding_matrix()[list(tokens.values())], "cosine")
-    return WordMap(tuple(tokens), vectors @ vectors.T)
+    return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
 
 
-def prepare_study(
-    corpus: Corpus,
-    tokenizer: Tokenizer,
-    length: int,
-    settings: ProbeSettings,
-    machine: Machine,
-    *,
-    work: Path,
-    shared: Path | None = None,
-    report: scale.Report | None = None,
-) -> "Study":
-    """Passages, topics and plan for models with one tokenizer and length.
-
-    What is in the folder is used: another process that prepares the same there is waited for.
-    """
-    folder = shared or work
-    every, word_topics = settings.text.every, settings.topics.word_topics
-    cut = folder / f"passages-{tokenizer.digest}-{length}-{every}"
-    progress = bytes_read(corpus, report)
-    with alone_in(folder):
-        passages = write_passages(corpus, tokenizer, length=length, folder=cut, every=every, progress=progress)
-        chosen = _measured(passages, corpus, settings)
-        fits: list[FittedTopics] = []
-        split_words: list[str] = []
-        if word_topics:
-            own, split_words = read_own_topics(word_topics, tokenizer)
-            labellings = [own]
-        else:
-            fits = _fits(passages, tokenizer, settings, folder, _workers(machine), report)
-            labellings = _labellings(fits, settings)
-        plan = make_plan(labellings, passages, chosen, settings)
-        if word_topics and not plan.frequency.any():
-            raise InputError(
-                f'none of the words of --word-topics {word_topics} is in a passage of corpus = "{corpus.source}": give '
-                "words that it has, or another corpus."
-            )
-        return Study(
-            settings=settings,
-            machine=machine,
-            work=work / "measured",
-            tokenizer=tokenizer,
-            length=length,
-            passages=passages,
-            folder=cut,
-            chosen=chosen,
-            fits=fits,
-            plan=plan,
-            plan_file=plan.write(folder),
-            split_words=tuple(split_words),
-        )
-
-
-def _measured(passages: Passages, corpus: Corpus, settings: ProbeSettings) -> Int[np.ndarray, " chosen"]:
-    """One half of the articles, if topics are fitted on the other; all of them for the user's own topics."""
-    if not settings.text.halves or settings.topics.word_topics:
-        return np.arange(len(passages))
-    if not len(passages.for_topics) or not len(passages.for_measures):
-        raise InputError(
-            f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the other: '
-            "give more text, or --no-halves."
-        )
-    return passages.for_measures
-
-
-def _fits(
-    passages: Passages,
-    tokenizer: Tokenizer,
-    settings: ProbeSettings,
-    folder: Path,
-    workers: int,
-    report: scale.Report | None,
-) -> list[FittedTopics]:
-    options = settings.topics
-    if options.topics_from:
-        fits = load_topics(options.topics_from, tokenizer)
-        check_fitted_text(fits, passages, halves=settings.text.halves, folder=options.topics_from)
-        return fits
-    first = settings.seed * MOST_FITS
-    how = LdaSettings(
-        topics=options.topics,
-        iterations=options.iterations,
-        seeds=tuple(range(first, first + options.fits)),
-        most_tokens=options.most_tokens,
-        stop_words=options.stop_words,
-        split=settings.text.halves,
-    )
-    return fit_topics(passages, tokenizer, how, folder=folder / "topics", workers=workers, report=report)
-
-
-def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path) -> None:
-    """Refuse topics of an earlier probe if what ``halves`` promises would not be so with them."""
+def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path | None) -> str:
+    """What LDA saw, as rows say it; topics of an earlier probe with which ``halves`` would not hold are refused."""
     about = [each.description for each in fits]
-    same_corpus = all(each.get("corpus") == passages.description["corpus"] for each in about)
-    if not same_corpus and halves:
-        raise InputError(
-            f"--topics-from {folder} was fitted on another corpus, so no half of this one is known to be new to it: "
-            "give the corpus that it was fitted on, or --no-halves to measure on all of this one."
-        )
-    if same_corpus and any(each["split"] != halves for each in about):
+    if any(each.get("corpus") != passages.description["corpus"] for each in about):
+        if halves:
+            raise InputError(
+                f"--topics-from {folder} was fitted on another corpus, so no half of this one is known to be new to "
+                "it: give the corpus that it was fitted on, or --no-halves to measure on all of this one."
+            )
+        return "another corpus"
+    if any(each["split"] != halves for each in about):
         raise InputError(
             f"--topics-from {folder} was fitted on all articles, so that none is left to measure on: add --no-halves, "
             "to measure on the same as the paper does, or fit anew."
@@ -238,30 +141,7 @@ def check_fitted_text(fits: Sequence[FittedTopics], passages: Passages, *, halve
             else f"--topics-from {folder} was fitted on one half of the articles, and --no-halves asks for all: leave "
             "--no-halves out, or fit anew."
         )
-
-
-def fitted_on(fits: Sequence[FittedTopics], passages: Passages) -> str | None:
-    """What LDA saw, as rows say it: ``check_fitted_text`` made sure that it goes with what is measured.
-
-    None if the user brought topics.
-    """
-    if not fits:
-        return None
-    about = fits[0].description
-    if about.get("corpus") != passages.description["corpus"]:
-        return "another corpus"
-    return "the other half of the articles" if about["split"] else "the same articles"
-
-
-def _labellings(fits: Sequence[FittedTopics], settings: ProbeSettings) -> list[Labelling]:
-    """Those of the first LDA seed first."""
-    options = settings.topics
-    return [
-        label_words(fitted, fraction, assignment)
-        for fitted in fits
-        for fraction in options.fractions
-        for assignment in options.assignments
-    ]
+    return "the other half of the articles" if halves else "the same articles"
 
 
 def make_plan(
@@ -280,31 +160,86 @@ def make_plan(
     return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Study:
     """What models with one tokenizer and length are measured on, and their measures, in a folder of finished work."""
 
-    settings: ProbeSettings
-    machine: Machine
-    work: Path
-    tokenizer: Tokenizer
-    length: int
-    """Content tokens of a passage."""
+    def __init__(
+        self,
+        corpus: Corpus,
+        tokenizer: Tokenizer,
+        length: int,
+        settings: ProbeSettings,
+        machine: Machine,
+        *,
+        work: Path,
+        shared: Path | None = None,
+        report: scale.Report | None = None,
+    ) -> None:
+        """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
 
-    passages: Passages
-    folder: Path
-    """Where the passages are."""
-
-    chosen: Int[np.ndarray, " chosen"]
-    """The passages that are measured: not those that topics are fitted on, unless the user wants it so."""
-
-    fits: Sequence[FittedTopics]
-    """LDA's; empty if the user brought topics."""
-
-    plan: Plan
-    plan_file: Path
-    split_words: tuple[str, ...] = ()
-    """Words of the user's topics that the tokenizer splits: left out."""
+        What is in the folder is used: another process that prepares the same there is waited for.
+        """
+        self.settings, self.machine, self.work = settings, machine, work / "measured"
+        self.tokenizer, self.length = tokenizer, length
+        folder = shared or work
+        text, options = settings.text, settings.topics
+        self.folder = folder / f"passages-{tokenizer.digest}-{length}-{text.every}"
+        with alone_in(folder):
+            self.passages = passages = write_passages(
+                corpus,
+                tokenizer,
+                length=length,
+                folder=self.folder,
+                every=text.every,
+                progress=bytes_read(corpus, report),
+            )
+            # One half of the articles is measured if topics are fitted on the other; all of them for the user's own
+            # topics, and if the user wants it so.
+            self.chosen = np.arange(len(passages))
+            if text.halves and not options.word_topics:
+                self.chosen = passages.for_measures
+                if not len(passages.for_topics) or not len(self.chosen):
+                    raise InputError(
+                        f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the '
+                        "other: give more text, or --no-halves."
+                    )
+            # None if the user brings topics; of those, words that the tokenizer splits are left out.
+            self.fits: list[FittedTopics] = []
+            self.split_words: list[str] = []
+            self.fitted_on: str | None = None
+            if options.word_topics:
+                own, self.split_words = read_own_topics(options.word_topics, tokenizer)
+                labellings = [own]
+            else:
+                if options.topics_from:
+                    self.fits = load_topics(options.topics_from, tokenizer)
+                else:
+                    first = settings.seed * MOST_FITS
+                    self.fits = fit_topics(
+                        passages,
+                        tokenizer,
+                        options,
+                        folder=folder / "topics",
+                        seeds=range(first, first + options.fits),
+                        halves=text.halves,
+                        workers=_workers(machine),
+                        report=report,
+                    )
+                self.fitted_on = fitted_on(self.fits, passages, halves=text.halves, folder=options.topics_from)
+                # Those of the first LDA seed first.
+                labellings = [
+                    label_words(fitted, fraction, assignment)
+                    for fitted in self.fits
+                    for fraction in options.fractions
+                    for assignment in options.assignments
+                ]
+            self.plan = make_plan(labellings, passages, self.chosen, settings)
+            if options.word_topics and not self.plan.frequency.any():
+                raise InputError(
+                    f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
+                    f'"{corpus.source}": give words that it has, or another corpus.'
+                )
+            self.plan_file = self.plan.write(folder)
 
     @property
     def name(self) -> str:
@@ -341,7 +276,7 @@ class Study:
             "measured": len(self.chosen),
             "problems": corpus_notes(about),
             "words": len(self.plan.tokens),
-            "words_left_out": list(self.split_words),
+            "words_left_out": self.split_words,
             # A user's words that the measured passages lack: they have embeddings, and no attention.
             "words_without_attention": [] if self.fits else list(self.tokenizer.words(absent)),
             "topic_quality": quality(self.fits) if self.fits else None,
@@ -351,17 +286,40 @@ class Study:
         self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
     ) -> Iterator[tuple[HuggingFaceModel, list[Row]]]:
         """Rows of each model as soon as all of its work is done."""
-        items = [[*self._shards(model), *self._embeddings(model)] for model in models]
-        # Of each model the longest first, so that no worker is left with a long one at the end.
-        order = [
-            (number, item)
-            for number, mine in enumerate(items)
-            for item in sorted(mine, key=lambda item: -self._size(item.argument))
-        ]
-        waiting = [len(mine) for mine in items]
-        machine = self.machine
+        plan, measures, machine = self.plan, self.settings.measures, self.machine
+        # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
+        on_cpu = device_named(machine.device).type == "cpu"
+        batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
+        work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
+        for model, items in work.items():
+            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
+                chosen = self.chosen[start : start + PASSAGES].tolist()
+                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch)
+                key = self._key(model, "attention", chosen=chosen)
+                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
+            # The embeddings of the plan's words are taken once and kept as a file.
+            item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
+            scale.map_items(
+                lambda model: save(
+                    {
+                        "matrix": model.embedding_matrix()[plan.tokens],
+                        "layer": model.embedding_layer(plan.tokens),
+                    }
+                ),
+                [item],
+                folder=self.work,
+            )
+            numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
+            # The longest first, so that no worker is left with a long piece at the end.
+            for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
+                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
+                key = self._key(model, "embeddings", labellings=list(group), **numbers)
+                name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
+                items.append(scale.Item(name, key, task, suffix=".json"))
+        order = [(model, item) for model, items in work.items() for item in items]
+        waiting = {model: len(items) for model, items in work.items()}
         done = scale.completed(
-            run_work,
+            methodcaller("measure"),
             [item for _, item in order],
             folder=self.work,
             workers=_workers(machine),
@@ -371,66 +329,43 @@ class Study:
         )
         # Contents stay on disk until they are summed up: their size grows with the corpus.
         for finished, (place, _) in enumerate(done, start=1):
-            number, item = order[place]
-            model = models[number]
-            waiting[number] -= 1
+            model, piece = order[place]
+            waiting[model] -= 1
             if report:
-                report(finished, len(order), item.name)
-            if not waiting[number]:
+                report(finished, len(order), piece.name)
+            if not waiting[model]:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
-                yield model, self._rows(model, items[number])
+                yield model, self._rows(model, work[model])
 
-    def _size(self, work: Work) -> float:
-        """Passages come first, then embeddings by their words."""
-        return np.inf if isinstance(work, Shard) else float(self.plan.labellings[work.labellings[0]].words)
-
-    def _shards(self, model: HuggingFaceModel) -> list[scale.Item[Work]]:
-        # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
-        on_cpu = device_named(self.machine.device).type == "cpu"
-        batch = self.machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
-        chosen = self.chosen.tolist()
-        return [
-            scale.Item(
-                f"{model.title} attention {number}",
-                self._key(model, "attention", chosen=chosen[start : start + PASSAGES]),
-                Shard(model, self.folder, self.plan_file, tuple(chosen[start : start + PASSAGES]), batch),
-            )
-            for number, start in enumerate(range(0, len(chosen), PASSAGES))
-        ]
-
-    def _embeddings(self, model: HuggingFaceModel) -> list[scale.Item[Work]]:
-        vectors, measures = self._vectors(model), self.settings.measures
-        numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
-        return [
-            scale.Item(
-                f"{model.title} embeddings {self.plan.labellings[labellings[0]].name}",
-                self._key(model, "embeddings", labellings=list(labellings), **numbers),
-                EmbeddingTask(vectors, self.plan_file, labellings, seed=self.settings.seed, **numbers),
-                suffix=".json",
-            )
-            for labellings in self.plan.groups
-        ]
-
-    def _vectors(self, model: HuggingFaceModel) -> Path:
-        """The embeddings of the plan's words, taken once and kept as a file."""
-
-        def take(model: HuggingFaceModel) -> bytes:
-            return save(word_vectors(model, self.plan))
-
-        item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-        scale.map_items(take, [item], folder=self.work)
-        return item.path(self.work)
-
-    def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Work]]) -> list[Row]:
-        done = [(item.argument, path) for item, path in zip(items, result_paths(items, self.work), strict=True)]
+    def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]) -> list[Row]:
+        measures, plan = self.settings.measures, self.plan
+        done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
         shards = [path for work, path in done if isinstance(work, Shard)]
-        embeddings = [(work, path) for work, path in done if isinstance(work, EmbeddingTask)]
-        attention = self._attention(model, shards, [task for task, _ in embeddings])
-        groups = zip(embeddings, attention["groups"], attention["top_pairs"], strict=True)
+        embeddings = {work.labellings: (work, path) for work, path in done if isinstance(work, EmbeddingTask)}
+
+        def summarise(shards: Sequence[Path]) -> bytes:
+            totals = AttentionTotals(measures.replicates, plan.seed)
+            for path in shards:
+                totals.add(ShardSums.restore(path.read_bytes()))
+            tops = [top_pairs(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
+            return dump(attention_summary(totals, plan, measures) | {"top_pairs": tops})
+
+        # The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while.
+        key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
+        item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
+        [content] = scale.map_items(summarise, [item], folder=self.work)
+        attention = json.loads(content)
         return [
             {
-                **self._about(model, self.plan.labellings[task.labellings[0]], variant),
+                "model": model.name,
+                "revision": model.revision,
+                "fraction": labelling.fraction,
+                "assignment": labelling.assignment,
+                "embedding": variant.embedding,
+                "centred": variant.centred,
+                "words": labelling.words,
+                "topics": labelling.topics,
                 "cosine": found["cosine"],
                 "dot": found["dot"],
                 "attention": group["attention"],
@@ -439,55 +374,21 @@ class Study:
                 "matched": {"attention": group["matched"], "cosine": found["matched"]},
                 "causal": model.causal,
                 "sink": attention["sink"],
-                "lda_seeds": len(task.labellings),
-                **self._text(),
+                "lda_seeds": len(places),
+                "articles": len(np.unique(self.passages.articles[self.chosen])),
+                "passages": len(self.chosen),
+                "corpus": self.settings.text.corpus,
+                "corpus_digest": str(self.passages.description["corpus"]),
+                "tokenizer": self.tokenizer.digest,
+                "length": self.length,
+                "fitted_on": self.fitted_on,
             }
-            for (task, path), group, tops in groups
-            for variant, found, top in zip(VARIANTS, json.loads(path.read_bytes()), tops, strict=True)
+            for places, group, tops in zip(plan.groups, attention["groups"], attention["top_pairs"], strict=True)
+            for labelling in [plan.labellings[places[0]]]
+            for variant, found, top in zip(VARIANTS, json.loads(embeddings[places][1].read_bytes()), tops, strict=True)
         ]
 
-    def _about(self, model: HuggingFaceModel, labelling: Labelling, variant: Variant) -> Row:
-        return {
-            "model": model.name,
-            "revision": model.revision,
-            "fraction": labelling.fraction,
-            "assignment": labelling.assignment,
-            "embedding": variant.embedding,
-            "centred": variant.centred,
-            "words": labelling.words,
-            "topics": labelling.topics,
-        }
-
-    def _text(self) -> Row:
-        return {
-            "articles": len(np.unique(self.passages.articles[self.chosen])),
-            "passages": len(self.chosen),
-            "corpus": self.settings.text.corpus,
-            "corpus_digest": str(self.passages.description["corpus"]),
-            "tokenizer": self.tokenizer.digest,
-            "length": self.length,
-            "fitted_on": fitted_on(self.fits, self.passages),
-        }
-
-    def _attention(
-        self, model: HuggingFaceModel, shards: Sequence[Path], tasks: Sequence[EmbeddingTask]
-    ) -> dict[str, Any]:
-        """The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while."""
-        measures, plan = self.settings.measures, self.plan
-
-        def summarise(shards: Sequence[Path]) -> bytes:
-            totals = AttentionTotals.of((path.read_bytes() for path in shards), plan, measures)
-            summary = attention_summary(totals, plan, measures)
-            summary["top_pairs"] = [top_pairs(totals.pairs, plan, task) for task in tasks]
-            return dump(summary)
-
-        key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
-        item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
-        [content] = scale.map_items(summarise, [item], folder=self.work)
-        found: dict[str, Any] = json.loads(content)
-        return found
-
-    def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> dict[str, Any]:
+    def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
         return {
             "code": scale.code_digest(SOURCES),
             "packages": {name: scale.versions()[name] for name in PACKAGES},
@@ -497,19 +398,6 @@ class Study:
             "plan": self.plan_file.stem,
             **more,
         }
-
-
-def run_work(work: Work) -> bytes:
-    """Do a piece of work, in whatever process."""
-    return measure_shard(work) if isinstance(work, Shard) else dump(measure_embedding(work))
-
-
-def word_vectors(subject: Subject, plan: Plan) -> dict[str, np.ndarray]:
-    """Both kinds of embedding of the plan's words."""
-    return {
-        "matrix": np.ascontiguousarray(subject.embedding_matrix()[plan.tokens]),
-        "layer": np.ascontiguousarray(subject.embedding_layer(plan.tokens)),
-    }
 
 
 def _workers(machine: Machine) -> int:

@@ -10,20 +10,20 @@ import json
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Float32, Int, Int32, Int64
+from jaxtyping import Float, Float32, Int, Int32, Int64
 from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
-from topicscope.errors import InputError, UnreadableError
+from topicscope.errors import InputError, UnreadableError, import_for_language
 from topicscope.files import write_atomically
-from topicscope.probing.settings import Assignment
+from topicscope.probing.settings import Assignment, TopicOptions
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
 from topicscope.records import FITTED, read_fitted_topics
@@ -33,6 +33,8 @@ from topicscope.text.tokens import Passages
 
 # Passages looked at together: memory does not grow with the corpus.
 BLOCK = 10_000
+# Letters; LDA does not see shorter words.
+SHORTEST_WORD = 3
 # Words of each topic that are judged, as is common, and by what coherences.
 TOP = 10
 COHERENCES = ("c_npmi", "c_v")
@@ -67,27 +69,14 @@ class Bags:
         """The words of each passage that has any."""
         return [bag for bag in np.split(self.words, self.offsets[1:-1]) if len(bag)]
 
-    def save(self, path: Path) -> None:
-        """Write the arrays to a file."""
-        arrays = {name: np.ascontiguousarray(array) for name, array in vars(self).items()}
-        write_atomically(path, save(arrays))
-
-
-def load_bags(path: Path) -> Bags:
-    """What ``Bags.save`` wrote."""
-    return Bags(**load_file(path))
-
 
 def stop_word_list(name: str) -> frozenset[str]:
     """``gensim``: the list in gensim's package; ``none``; else a file with one word a line."""
     if name == "none":
         return frozenset()
     if name == "gensim":
-        try:
-            from gensim.parsing.preprocessing import STOPWORDS
-        except ImportError:
-            raise InputError('The list of stop words is in gensim: pip install "topicscope[language]".') from None
-        return frozenset(STOPWORDS)
+        lists = import_for_language("gensim.parsing.preprocessing", "The list of stop words is in gensim")
+        return frozenset(lists.STOPWORDS)
     try:
         content = Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -109,27 +98,24 @@ def collect_bags(
 ) -> Bags:
     """The words of the chosen passages, or of as many of them, drawn at random, as have ``most_tokens`` tokens."""
     sampled = sample(chosen, passages.lengths[chosen], most_tokens, generator=generator)
+    blocks = np.split(sampled, range(BLOCK, len(sampled), BLOCK))
     seen = np.zeros(tokenizer.size, dtype=np.int64)
-    for block in _blocks(sampled):
+    for block in blocks:
         tokens, _ = _whole_tokens(passages, block)
         seen += np.bincount(tokens, minlength=tokenizer.size)
     tokens = np.flatnonzero(seen)
-    kept = tokens[are_words(tokenizer.words(tokens), stop_words, shortest)]
+    spelled = tokenizer.words(tokens)
+    kept = tokens[[len(word) >= shortest and word.lower() not in stop_words for word in spelled]]
     place = np.full(tokenizer.size, -1, dtype=np.int32)
     place[kept] = np.arange(len(kept), dtype=np.int32)
     words, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
-    for block in _blocks(sampled):
+    for block in blocks:
         tokens, passage = _whole_tokens(passages, block)
         inside = place[tokens] >= 0
         words.append(place[tokens[inside]])
         lengths.append(np.bincount(passage[inside], minlength=len(block)))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
     return Bags(np.concatenate(words), offsets, kept.astype(np.int32), seen[kept])
-
-
-def are_words(spelled: list[str], stop_words: frozenset[str], shortest: int) -> Bool[np.ndarray, " word"]:
-    """Which of these LDA is to see."""
-    return np.array([len(word) >= shortest and word.lower() not in stop_words for word in spelled], dtype=bool)
 
 
 def sample(
@@ -147,10 +133,6 @@ def sample(
     return np.sort(chosen[order[fits]])
 
 
-def _blocks(passages: Int64[np.ndarray, " sampled"]) -> list[Int64[np.ndarray, " block"]]:
-    return np.split(passages, range(BLOCK, len(passages), BLOCK))
-
-
 def _whole_tokens(
     passages: Passages, block: Int64[np.ndarray, " block"]
 ) -> tuple[Int[np.ndarray, " occurrence"], Int[np.ndarray, " occurrence"]]:
@@ -163,35 +145,6 @@ def _whole_tokens(
     places = np.repeat(starts, lengths) + ramp
     whole = passages.whole[places]
     return passages.tokens[places[whole]], passage[whole]
-
-
-@dataclass(frozen=True)
-class LdaSettings:
-    """How topics are fitted; ``TopicOptions`` and ``TextTopics`` check what a user gives of it."""
-
-    topics: int = 100
-    """Topics, T."""
-
-    iterations: int = 200
-    """Sweeps of Gibbs sampling."""
-
-    seeds: tuple[int, ...] = (0,)
-    """LDA's seeds: one fit each."""
-
-    most_tokens: int = 20_000_000
-    """Passages drawn have at most so many tokens; tomotopy keeps about 17.5 bytes a word in memory."""
-
-    stop_words: str = "gensim"
-    """Words left out: gensim (the list in its package), none, or a file with one word a line."""
-
-    shortest_word: int = 3
-    """Letters; shorter words are left out."""
-
-    split: bool = True
-    """Fit on one half of the articles, to measure on the other. The paper does not."""
-
-    coherence: bool = True
-    """Measure c_npmi and c_v of each fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,43 +173,41 @@ class FittedTopics:
         return self.tokens[top_words(self.topic_word, count)].tolist()
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """A fit to do, as it is sent to a worker."""
-
-    bags: Path
-    settings: LdaSettings
-    seed: int
-
-
 def fit_topics(
     passages: Passages,
     tokenizer: Tokenizer,
-    settings: LdaSettings,
+    options: TopicOptions,
     *,
     folder: Path,
+    seeds: Sequence[int] = (0,),
+    halves: bool = True,
+    judged: bool = True,
     workers: int = 1,
     report: Report | None = None,
 ) -> list[FittedTopics]:
-    """One fit for each seed, each in a process of its own and on one thread, so that it repeats exactly."""
+    """One fit for each seed, each in a process of its own and on one thread, so that it repeats exactly.
+
+    halves: fit on one half of the articles, to measure on the other. The paper does not.
+    judged: measure c_npmi and c_v of each fit.
+    """
     bags = collect_bags(
         passages,
         tokenizer,
-        chosen=passages.for_topics if settings.split else np.arange(len(passages)),
-        most_tokens=settings.most_tokens,
-        stop_words=stop_word_list(settings.stop_words),
-        shortest=settings.shortest_word,
+        chosen=passages.for_topics if halves else np.arange(len(passages)),
+        most_tokens=options.most_tokens,
+        stop_words=stop_word_list(options.stop_words),
+        shortest=SHORTEST_WORD,
         generator=generator(0, Purpose.DOCUMENTS),
     )
-    if len(bags.tokens) < settings.topics:
+    if len(bags.tokens) < options.topics:
         raise InputError(
-            f"topics = {settings.topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
+            f"topics = {options.topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
             f'"{tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
         )
     _tomotopy()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"bags-{bags.digest}.safetensors"
-    bags.save(path)
+    write_atomically(path, save({name: np.ascontiguousarray(array) for name, array in vars(bags).items()}))
     items = [
         Item(
             name=f"topics seed {seed}",
@@ -265,12 +216,12 @@ def fit_topics(
                 "code": code_digest(SOURCES),
                 "packages": {name: versions()[name] for name in PACKAGES},
                 "bags": bags.digest,
-                "settings": asdict(settings) | {"seeds": seed, "stop_words": None, "split": None},
+                "settings": [options.topics, options.iterations, seed, judged],
             },
-            argument=_Fit(path, settings, seed),
+            argument=(path, options.topics, options.iterations, seed, judged),
             suffix=".safetensors",
         )
-        for seed in settings.seeds
+        for seed in seeds
     ]
     fitted = [_restored(content) for content in map_items(_fit, items, folder=folder, workers=workers, report=report)]
     about = {
@@ -278,47 +229,47 @@ def fit_topics(
         "tokenizer_name": tokenizer.name,
         "corpus": passages.description["corpus"],
         "passages": passages.digest,
-        "stop_words": settings.stop_words,
-        "split": settings.split,
+        "stop_words": options.stop_words,
+        "split": halves,
     }
     return [replace(one, description=one.description | about) for one in fitted]
 
 
-def fit_lda(bags: Bags, settings: LdaSettings, seed: int) -> FittedTopics:
+def fit_lda(bags: Bags, topics: int, iterations: int, seed: int) -> FittedTopics:
     """LDA by collapsed Gibbs sampling, on counts of words.
 
     Dirichlet parameters start at tomotopy's 0.1 (topics of a document; fitted every ten sweeps) and 0.01 (words).
     """
     tomotopy = _tomotopy()
     documents = bags.documents()
-    model = tomotopy.LDAModel(k=settings.topics, seed=seed)
+    model = tomotopy.LDAModel(k=topics, seed=seed)
     for document in documents:
         model.add_doc([str(word) for word in document.tolist()])
-    model.train(settings.iterations, workers=1)
+    model.train(iterations, workers=1)
     # tomotopy numbers words as they come.
     order = np.argsort([int(word) for word in model.used_vocabs])
-    topic_word = np.array([model.get_topic_word_dist(topic) for topic in range(settings.topics)], dtype=np.float32)
+    topic_word = np.array([model.get_topic_word_dist(topic) for topic in range(topics)], dtype=np.float32)
     topic_word = np.ascontiguousarray(topic_word[:, order])
-    top = top_words(topic_word)
     description = {
         "seed": seed,
-        "topics": settings.topics,
-        "iterations": settings.iterations,
+        "topics": topics,
+        "iterations": iterations,
         "words": len(bags.tokens),
         "passages_fitted": len(documents),
         "words_fitted": len(bags.words),
         "log_likelihood_per_word": float(model.ll_per_word),
-        "diversity": diversity(top),
+        "diversity": diversity(top_words(topic_word)),
     }
-    if settings.coherence:
-        description |= coherence(top, documents, len(bags.tokens))
     return FittedTopics(bags.tokens, topic_word, bags.counts, description)
 
 
-def _fit(work: _Fit) -> bytes:
-    fitted = fit_lda(load_bags(work.bags), work.settings, work.seed)
+def _fit(work: tuple[Path, int, int, int, bool]) -> bytes:
+    path, topics, iterations, seed, judged = work
+    bags = Bags(**load_file(path))
+    fitted = fit_lda(bags, topics, iterations, seed)
+    found = coherence(top_words(fitted.topic_word), bags.documents(), len(bags.tokens)) if judged else {}
     arrays = {name: np.ascontiguousarray(getattr(fitted, name)) for name in FITTED}
-    return save(arrays, metadata={"description": json.dumps(fitted.description)})
+    return save(arrays, metadata={"description": json.dumps(fitted.description | found)})
 
 
 def _restored(content: bytes) -> FittedTopics:
@@ -329,14 +280,10 @@ def _restored(content: bytes) -> FittedTopics:
 
 
 def _tomotopy() -> Any:
-    try:
-        with warnings.catch_warnings():
-            # Where warnings are errors, its own while it loads would make it seem missing.
-            warnings.simplefilter("ignore")
-            import tomotopy
-    except ImportError:
-        raise InputError('Fitting topics needs tomotopy: pip install "topicscope[language]".') from None
-    return tomotopy
+    with warnings.catch_warnings():
+        # Where warnings are errors, its own while it loads would make it seem missing.
+        warnings.simplefilter("ignore")
+        return import_for_language("tomotopy", "Fitting topics needs tomotopy")
 
 
 def words_per_topic(fraction: float, vocabulary: int) -> int:
@@ -514,7 +461,8 @@ def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
     """
     if len(fits) < 2:
         return None
-    return float(np.mean([_matched(overlap(one, other)) for one, other in combinations(fits, 2)]))
+    overlaps = [overlap(one, other) for one, other in combinations(fits, 2)]
+    return float(np.mean([each[linear_sum_assignment(each, maximize=True)].mean() for each in overlaps]))
 
 
 def coherence(
@@ -524,13 +472,14 @@ def coherence(
 
     Without the measures that no topic has.
     """
-    models, dictionary_class = _gensim()
+    models = import_for_language("gensim.models", "Coherence is measured by gensim")
+    corpora = import_for_language("gensim.corpora", "Coherence is measured by gensim")
     texts = [[str(word) for word in document.tolist()] for document in documents]
-    dictionary = dictionary_class([[str(word) for word in range(words)]])
+    dictionary = corpora.Dictionary([[str(word) for word in range(words)]])
     topics = [[str(word) for word in row] for row in top.tolist()]
     found: dict[str, float] = {}
     for kind in COHERENCES:
-        model = models(
+        model = models.CoherenceModel(
             topics=topics, texts=texts, dictionary=dictionary, coherence=kind, topn=top.shape[1], processes=1
         )
         with np.errstate(all="ignore"):
@@ -540,16 +489,3 @@ def coherence(
         if len(measured):
             found[kind] = float(measured.mean())
     return found
-
-
-def _matched(overlaps: Float[np.ndarray, "topic topic"]) -> float:
-    return float(overlaps[linear_sum_assignment(overlaps, maximize=True)].mean())
-
-
-def _gensim() -> tuple[Any, Any]:
-    try:
-        from gensim.corpora import Dictionary
-        from gensim.models import CoherenceModel
-    except ImportError:
-        raise InputError('Coherence is measured by gensim: pip install "topicscope[language]".') from None
-    return CoherenceModel, Dictionary

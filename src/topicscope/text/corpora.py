@@ -98,14 +98,11 @@ class Corpus:
             yield Document(found, title, text)
             found += 1
         if not found:
-            raise self._no_document()
-
-    def _no_document(self) -> InputError:
-        because = "; ".join(self.problems.sentences())
-        remedy = f"give text, JSON lines with a field {self.text_field}, or a Wikipedia dump"
-        if self.problems.lines_without_field:
-            remedy = f"name the field that holds the text by {FIELD_OPTION}"
-        return InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
+            because = "; ".join(self.problems.sentences())
+            remedy = f"give text, JSON lines with a field {self.text_field}, or a Wikipedia dump"
+            if self.problems.lines_without_field:
+                remedy = f"name the field that holds the text by {FIELD_OPTION}"
+            raise InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
 
     def _texts(self, progress: Progress | None) -> Iterator[tuple[str, str]]:
         if self.dataset:

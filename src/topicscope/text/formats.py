@@ -12,10 +12,10 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
+from typing import Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from topicscope.errors import InputError, import_for_language
@@ -109,10 +109,6 @@ class Problems:
             for place in self.archives + self.broken_markup
         ]
 
-    def table(self) -> dict[str, object]:
-        """Plain values for JSON."""
-        return asdict(self)
-
 
 def corpus_notes(description: Mapping[str, Any]) -> list[str]:
     """Sentences on what could not be read of a corpus, from the description that is kept with its passages."""
@@ -132,16 +128,6 @@ def _files_left_out(names: list[str]) -> str:
 
 class NotTextError(InputError):
     """A file holds no text, or none in UTF-8."""
-
-
-@runtime_checkable
-class Decompressor(Protocol):
-    """What all four libraries offer."""
-
-    eof: bool
-    unused_data: bytes
-
-    def decompress(self, data: bytes, /) -> bytes: ...  # noqa: D102
 
 
 def read_chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
@@ -182,6 +168,7 @@ def _counted(chunks: Iterator[bytes], progress: Progress | None) -> Iterator[byt
 def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Problems) -> Iterator[bytes]:
     """Members of an archive one after the other (dumps of Wikipedia have thousands)."""
     engine, read, given, size = _decompressor(method), 0, 0, path.stat().st_size
+    bad = (_zstandard().ZstdError,) if method == "zstd" else (OSError, EOFError, zlib.error, lzma.LZMAError)
     try:
         for chunk in chunks:
             left = chunk
@@ -193,7 +180,7 @@ def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Pr
                 rest = engine.unused_data.lstrip(b"\0") if engine.eof else b""
                 read, given, left = read + len(left) - len(rest), given + len(content), rest
                 yield content
-    except _errors(method):
+    except bad:
         where = f"after {read:,} of {size:,} bytes" if given else FROM_THE_BEGINNING
         problems.archives.append(f"{path.name} is corrupt {where}")
         return
@@ -201,20 +188,13 @@ def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Pr
         problems.archives.append(f"{path.name} ends in the middle of its data after {read:,} bytes")
 
 
-def _decompressor(method: str) -> Decompressor:
+def _decompressor(method: str) -> Any:
+    """All four libraries offer the same."""
     if method == "zstd":
         return _zstandard().ZstdDecompressor().decompressobj()
-    makers: dict[str, Callable[[], Any]] = {
-        "gzip": lambda: zlib.decompressobj(wbits=zlib.MAX_WBITS | 16),
-        "bz2": bz2.BZ2Decompressor,
-        "xz": lzma.LZMADecompressor,
-    }
-    return makers[method]()
-
-
-def _errors(method: str) -> tuple[type[Exception], ...]:
-    """What decompressing bad data raises."""
-    return (_zstandard().ZstdError,) if method == "zstd" else (OSError, EOFError, zlib.error, lzma.LZMAError)
+    if method == "gzip":
+        return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+    return bz2.BZ2Decompressor() if method == "bz2" else lzma.LZMADecompressor()
 
 
 def _zstandard() -> Any:
@@ -242,18 +222,8 @@ def line_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
     return (decoded(line, problems) for line in lines(chunks, problems) if line.strip())
 
 
-def paragraph_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
+def paragraph_texts(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool = True) -> Iterator[str]:
     """One document per paragraph: paragraphs are set apart by blank lines."""
-    return _joined(chunks, problems, at_blank_lines=True)
-
-
-def whole_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
-    """One document: the whole file."""
-    return _joined(chunks, problems, at_blank_lines=False)
-
-
-def _joined(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool) -> Iterator[str]:
-    """Lines put together, up to a blank one or to the end of the file."""
     parts: list[bytes] = []
     size = 0
     for line in lines(chunks, problems):
@@ -267,6 +237,11 @@ def _joined(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool
             size += len(line)
     if any(part.strip() for part in parts):
         yield decoded(b"\n".join(parts), problems)
+
+
+def whole_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
+    """One document: the whole file."""
+    return paragraph_texts(chunks, problems, at_blank_lines=False)
 
 
 def json_texts(chunks: Iterable[bytes], problems: Problems, field: str) -> Iterator[tuple[str, str]]:
@@ -358,7 +333,7 @@ def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Pa
         for event, element in _events(chunks):
             if event == "start":
                 root = element if root is None else root
-            elif _tag(element) == "page":
+            elif element.tag.rpartition("}")[2] == "page":
                 yield _page(element)
                 # Children of the root would be kept to the end of the dump.
                 assert root is not None
@@ -384,13 +359,13 @@ def _events(chunks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
 
 
 def _page(element: Element) -> Page:
-    children = {_tag(child): child for child in element}
-    revision = {_tag(child): child for child in children.get("revision", ())}
+    """In whatever XML namespace, which changes with every version of the dumps' format."""
+    revisions = element.findall("{*}revision")
     return Page(
-        title=_text(children.get("title")) or "",
-        namespace=_text(children.get("ns")),
-        redirect="redirect" in children,
-        markup=_text(revision.get("text")) or "",
+        title=element.findtext("{*}title") or "",
+        namespace=element.findtext("{*}ns") or None,
+        redirect=element.find("{*}redirect") is not None,
+        markup=(revisions[-1].findtext("{*}text") or "") if revisions else "",
     )
 
 
@@ -400,12 +375,3 @@ def _is_article(page: Page, other_namespaces: Iterable[str]) -> bool:
     # Before <ns>, the title's prefix alone tells talk, templates and users apart from articles.
     prefix, colon, _ = page.title.partition(":")
     return not colon or (prefix not in other_namespaces and not prefix.lower().endswith("talk"))
-
-
-def _tag(element: Element) -> str:
-    """Without the XML namespace, which changes with every version of the dumps' format."""
-    return element.tag.rpartition("}")[2]
-
-
-def _text(element: Element | None) -> str | None:
-    return None if element is None else element.text

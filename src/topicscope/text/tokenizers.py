@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int, UInt32
+from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError, import_for_language, refuse
 from topicscope.text import hub
@@ -60,13 +60,17 @@ class Tokenizer:
     longest: int | None = None
     """The most tokens that its model takes, special ones included; None if it does not say."""
 
-    special: int = 0
-    """How many special tokens a passage gets."""
-
     @cached_property
     def digest(self) -> str:
         """Equal for tokenizers that do the same, whatever model they come with."""
         return hashlib.sha256(self.engine.to_str().encode()).hexdigest()[:20]
+
+    @cached_property
+    def special(self) -> tuple[list[int], list[int]]:
+        """The special tokens that it puts before and after a text."""
+        encoding = self.engine.encode("a", add_special_tokens=True)
+        content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
+        return encoding.ids[: content[0]], encoding.ids[content[-1] + 1 :]
 
     @property
     def size(self) -> int:
@@ -121,22 +125,17 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
     if not getattr(loaded, "is_fast", False):
         raise InputError(f'The tokenizer of "{name}" is not a fast one, which offsets need: {remedy}.')
     limit = loaded.model_max_length
-    return from_engine(
-        loaded.backend_tokenizer,
-        name=name,
-        longest=limit if limit < NO_LIMIT else None,
-        special=loaded.num_special_tokens_to_add(),
-    )
+    return from_engine(loaded.backend_tokenizer, name=name, longest=limit if limit < NO_LIMIT else None)
 
 
-def from_engine(engine: Any, *, name: str, longest: int | None = None, special: int = 0) -> Tokenizer:
+def from_engine(engine: Any, *, name: str, longest: int | None = None) -> Tokenizer:
     """A tokenizer of the library ``tokenizers``, such as one trained here; a copy that reads a text and all of it."""
     copy = type(engine).from_str(engine.to_str())
     copy.no_truncation()
     copy.no_padding()
     # An article on BERT writes "[SEP]", and means the word, not the end of a passage.
     copy.encode_special_tokens = True
-    return Tokenizer(name, copy, longest, special)
+    return Tokenizer(name, copy, longest)
 
 
 def model_source(name: str) -> str:
@@ -164,17 +163,12 @@ def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
     return Encoded(tokens, whole, starts)
 
 
-def code_points(text: str) -> UInt32[np.ndarray, " character"]:
-    """The text's characters as numbers."""
-    return np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
-
-
 def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarray, " token"]:
     """Which spans of the text are a word and all of it: letters only, with no letter or digit next to them.
 
     Spans count characters. Spaces at their beginning, which some tokenizers make part of a token, are looked over.
     """
-    characters = code_points(text)
+    characters = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
     # A space at both ends: so that every span has a character before and after it.
     kinds = np.concatenate([[0], _kinds()[characters], [0]]).astype(np.int8)
     spaces = np.concatenate([[True], _spaces()[characters], [True]])
@@ -224,11 +218,8 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase:
 
 def save_tokenizer(engine: Any, folder: Path, *, longest: int) -> None:
     """Write it as a folder that Hugging Face's ``AutoTokenizer`` loads."""
-    try:
-        from transformers import PreTrainedTokenizerFast
-    except ImportError:
-        raise InputError('saving a tokenizer needs transformers: pip install "topicscope[language]".') from None
-    whole = PreTrainedTokenizerFast(
+    transformers = import_for_language("transformers", "saving a tokenizer needs transformers")
+    whole = transformers.PreTrainedTokenizerFast(
         tokenizer_object=engine,
         model_max_length=longest,
         pad_token=PADDING,

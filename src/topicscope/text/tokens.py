@@ -1,11 +1,12 @@
 """Passages: documents cut to a model's length, as tokens in files that are mapped, not loaded."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64
@@ -117,22 +118,46 @@ def write_passages(
         "length": length,
         "every": every,
     }
-    there = _there(folder, asked)
-    if there is not None:
-        return there
+    with contextlib.suppress(InputError):
+        there = open_passages(folder)
+        same = all(there.description.get(name) == value for name, value in asked.items())
+        # Of the files as they are now: a disk or a copy may have changed what was written.
+        if same and there.description.get("checksums") == {
+            name: hashlib.sha256(getattr(there, name)).hexdigest() for name in FILES
+        }:
+            return there
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DESCRIPTION).unlink(missing_ok=True)
-    writer = _Writer(folder)
-    try:
+    digest, checksums = hashlib.sha256(), {name: hashlib.sha256() for name in FILES}
+    seen = passages = tokens = whole_words = documents = 0
+    with contextlib.ExitStack() as stack:
+        files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in FILES}
+
+        def write(name: str, values: np.ndarray) -> None:
+            content = values.astype(FILES[name]).tobytes()
+            digest.update(content)
+            checksums[name].update(content)
+            files[name].write(content)
+
+        write("offsets", np.zeros(1))
         for document, encoded in _encoded(corpus.documents(progress), tokenizer):
-            writer.add(document.index, encoded, length, every)
-    finally:
-        writer.close()
-    if not writer.passages:
+            cuts = cut(encoded.starts, length)
+            kept = cuts[(seen + np.arange(len(cuts))) % every == 0]
+            seen += len(cuts)
+            documents += 1
+            for first, last in kept.tolist():
+                tokens += last - first
+                passages += 1
+                whole_words += int(encoded.whole[first:last].sum())
+                write("tokens", encoded.tokens[first:last])
+                write("whole", encoded.whole[first:last])
+                write("offsets", np.array([tokens]))
+                write("articles", np.array([document.index]))
+    if not passages:
         raise InputError(
             f'corpus = "{corpus.source}" has no passage of {SHORTEST} tokens or more: give a corpus with longer texts.'
         )
-    if not writer.whole_words:
+    if not whole_words:
         raise InputError(
             f'The tokenizer of "{tokenizer.name}" keeps no word of corpus = "{corpus.source}" whole: '
             "give a model whose tokens are words, or a corpus in its language."
@@ -140,13 +165,13 @@ def write_passages(
     description = asked | {
         "source": corpus.source,
         "tokenizer_name": tokenizer.name,
-        "passages": writer.passages,
-        "tokens": writer.tokens,
-        "whole_words": writer.whole_words,
-        "documents": writer.documents,
-        "problems": corpus.problems.table(),
-        "digest": writer.digest.hexdigest()[:20],
-        "checksums": {name: checksum.hexdigest() for name, checksum in writer.checksums.items()},
+        "passages": passages,
+        "tokens": tokens,
+        "whole_words": whole_words,
+        "documents": documents,
+        "problems": asdict(corpus.problems),
+        "digest": digest.hexdigest()[:20],
+        "checksums": {name: checksum.hexdigest() for name, checksum in checksums.items()},
     }
     write_atomically(folder / DESCRIPTION, json.dumps(description, indent=1) + "\n")
     return open_passages(folder)
@@ -173,43 +198,6 @@ def open_passages(folder: Path) -> Passages:
     return Passages(digest=digest, description=description, **arrays)
 
 
-class _Writer:
-    """Appends to the files; holds no more than one document."""
-
-    def __init__(self, folder: Path) -> None:
-        self.files: dict[str, BinaryIO] = {name: (folder / f"{name}.bin").open("wb") for name in FILES}
-        self.digest = hashlib.sha256()
-        self.checksums = {name: hashlib.sha256() for name in FILES}
-        self.passages = self.tokens = self.whole_words = self.documents = self.seen = 0
-        self._write("offsets", np.zeros(1))
-
-    def add(self, article: int, encoded: Encoded, length: int, every: int) -> None:
-        """Append the document's passages that are kept."""
-        cuts = cut(encoded.starts, length)
-        number = self.seen + np.arange(len(cuts))
-        self.seen += len(cuts)
-        self.documents += 1
-        for first, last in cuts[number % every == 0].tolist():
-            self.tokens += last - first
-            self.passages += 1
-            self.whole_words += int(encoded.whole[first:last].sum())
-            self._write("tokens", encoded.tokens[first:last])
-            self._write("whole", encoded.whole[first:last])
-            self._write("offsets", np.array([self.tokens]))
-            self._write("articles", np.array([article]))
-
-    def close(self) -> None:
-        """Bring all to disk."""
-        for file in self.files.values():
-            file.close()
-
-    def _write(self, name: str, values: np.ndarray) -> None:
-        content = values.astype(FILES[name]).tobytes()
-        self.digest.update(content)
-        self.checksums[name].update(content)
-        self.files[name].write(content)
-
-
 def cut(starts: Bool[np.ndarray, " token"], length: int) -> Int64[np.ndarray, "passage two"]:
     """First and behind-last place of each passage; a word is cut only if it is longer than a passage."""
     allowed = np.append(np.flatnonzero(starts), len(starts))
@@ -232,21 +220,3 @@ def _encoded(documents: Iterator[Document], tokenizer: Tokenizer) -> Iterator[tu
             yield from zip(batch, tokenizer.encode([one.text for one in batch]), strict=True)
             batch = []
     yield from zip(batch, tokenizer.encode([one.text for one in batch]), strict=True)
-
-
-def _there(folder: Path, asked: dict[str, Any]) -> Passages | None:
-    try:
-        there = open_passages(folder)
-    except InputError:
-        return None
-    same = all(there.description.get(name) == value for name, value in asked.items())
-    return there if same and _checksums(folder) == there.description.get("checksums") else None
-
-
-def _checksums(folder: Path) -> dict[str, str]:
-    """Of the files as they are now: a disk or a copy may have changed what was written."""
-    found = {}
-    for name in FILES:
-        with (folder / f"{name}.bin").open("rb") as file:
-            found[name] = hashlib.file_digest(file, "sha256").hexdigest()
-    return found

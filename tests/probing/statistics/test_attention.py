@@ -98,7 +98,7 @@ def accumulated(
 def check_equals_loop(seed: int, causal: bool, skip: int) -> None:
     draw = np.random.default_rng(seed)
     passages, labellings = random_passages(draw, causal=causal), random_labellings(draw)
-    found = accumulated(passages, labellings, causal=causal, skip=skip).articles
+    found = accumulated(passages, labellings, causal=causal, skip=skip)
     assert found.article.tolist() == sorted({passage.article for passage in passages})
     for place, labelling in enumerate(labellings):
         sums, counts = sums_by_loop(passages, labelling, causal=causal, skip=skip)
@@ -133,7 +133,7 @@ def test_uniform_attention_is_one_hundredth_in_every_class_whatever_the_lengths(
             seen = np.arange(1, length + 1)[:, None] if causal else np.full((length, 1), length)
             flat = np.broadcast_to(1 / seen, (LAYERS, HEADS, length, length)).astype(np.float64)
             uniform.append(Passage(np.tril(flat) if causal else flat, passage.words, passage.article))
-        found = accumulated(uniform, random_labellings(draw), causal=causal).articles
+        found = accumulated(uniform, random_labellings(draw), causal=causal)
         present = found.counts > 0
         assert present.sum() > 10
         averages = found.sums[present] / found.counts[present][:, None, None]
@@ -165,10 +165,10 @@ def test_pairs_of_words_hold_the_same_sums_as_the_classes() -> None:
         classes = labelling.classes(shard.pairs.first, shard.pairs.second)
         for kind in range(3):
             chosen = classes == kind
-            expected = shard.articles.sums[:, place, kind].mean(axis=(1, 2)).sum()
+            expected = shard.sums[:, place, kind].mean(axis=(1, 2)).sum()
             assert shard.pairs.sums[chosen].sum() == pytest.approx(expected, rel=1e-12)
-            assert shard.pairs.counts[chosen].sum() == shard.articles.counts[:, place, kind].sum()
-    other = shard.articles.sums[:, 0, SAME_TOPIC].sum()
+            assert shard.pairs.counts[chosen].sum() == shard.counts[:, place, kind].sum()
+    other = shard.sums[:, 0, SAME_TOPIC].sum()
     assert shard.pairs.sums.sum() != pytest.approx(other, rel=1e-3)
 
 
@@ -185,12 +185,12 @@ def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
     shard = accumulated(passages, labellings, permuted=permuted)
     for place, (labelling, order) in enumerate(zip(labellings, orders, strict=True)):
         relabelled = tuple(Labelling(labelling.membership[each]) for each in order)
-        expected = accumulated(passages, relabelled).articles
+        expected = accumulated(passages, relabelled)
         found = shard.permuted[place]
         assert found.sums == pytest.approx(expected.sums[:, :, SAME_TOPIC].sum(axis=0), rel=1e-12)
         assert found.counts == pytest.approx(expected.counts[:, :, SAME_TOPIC].sum(axis=0))
         # The first permutation moves nothing, and the others do.
-        assert found.counts[0] == shard.articles.counts[:, place, SAME_TOPIC].sum()
+        assert found.counts[0] == shard.counts[:, place, SAME_TOPIC].sum()
         assert np.abs(found.sums[1:] - found.sums[0]).max() > 1e-3
 
 
@@ -216,17 +216,17 @@ def test_many_words_are_compared_by_their_topics_and_not_in_a_table_that_overflo
 def test_the_order_of_passages_and_the_shards_change_nothing() -> None:
     draw = np.random.default_rng(4)
     passages, plan = random_passages(draw, count=15), random_labellings(draw)
-    whole = accumulated(passages, plan).articles
-    backwards = accumulated(passages[::-1], plan).articles
+    whole = accumulated(passages, plan)
+    backwards = accumulated(passages[::-1], plan)
     assert backwards.sums == pytest.approx(whole.sums, rel=1e-12)
-    halves = [accumulated(part, plan).articles.sums.sum(axis=0) for part in (passages[:7], passages[7:])]
+    halves = [accumulated(part, plan).sums.sum(axis=0) for part in (passages[:7], passages[7:])]
     assert sum(halves) == pytest.approx(whole.sums.sum(axis=0), rel=1e-12)
-    assert accumulated(passages[1:], plan).articles.sums.sum() != pytest.approx(whole.sums.sum(), rel=1e-6)
+    assert accumulated(passages[1:], plan).sums.sum() != pytest.approx(whole.sums.sum(), rel=1e-6)
 
 
 def test_histograms_count_every_direction_of_every_pair_in_increasing_bins() -> None:
     draw = np.random.default_rng(5)
-    shard = accumulated(random_passages(draw, count=10), random_labellings(draw)).articles
+    shard = accumulated(random_passages(draw, count=10), random_labellings(draw))
     assert shard.histograms.sum(axis=-1) == pytest.approx(shard.counts)
     values = UNIFORM * np.geomspace(1 / 200, 50, 500)
     bins = histogram_bin(values)
@@ -243,7 +243,7 @@ def test_matched_sums_are_by_stratum_and_distance() -> None:
     passages, labellings = random_passages(draw, count=10), random_labellings(draw)
     stratum = draw.integers(2, size=(WORDS, WORDS))
     strata = Strata(np.maximum(stratum, stratum.T), 2, distances=(1, 3))
-    shard = accumulated(passages, labellings, strata=(strata, strata)).articles
+    shard = accumulated(passages, labellings, strata=(strata, strata))
     expected = np.zeros((3, strata.size))
     for passage in passages:
         for query, first in enumerate(passage.words):
@@ -267,5 +267,5 @@ def test_a_shard_is_the_same_after_a_file_and_may_be_empty() -> None:
         shard = accumulated(passages, labellings, permuted=permuted, strata=strata)
         restored = ShardSums.restore(shard.to_bytes())
         assert restored.to_bytes() == shard.to_bytes()
-        assert restored.articles.sums.shape == shard.articles.sums.shape
-        assert restored.articles.sums.shape[1:] == (2, 3, LAYERS, HEADS)
+        assert restored.sums.shape == shard.sums.shape
+        assert restored.sums.shape[1:] == (2, 3, LAYERS, HEADS)

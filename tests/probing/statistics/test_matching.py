@@ -7,7 +7,7 @@ import pytest
 
 from support.random_pairs import WORDS, check_uniform, random_words, width
 from topicscope.probing.statistics.attention import (
-    AttentionReplicates,
+    AttentionTotals,
     PairAccumulator,
     PassagePairs,
     ShardSums,
@@ -42,7 +42,7 @@ def test_bins_double_in_four_steps_and_strata_hold_like_pairs() -> None:
     words, offsets = random_words(draw)
     table, frequency = count_pairs(words, offsets, WORDS), draw.random(WORDS)
     strata = co_occurrence_strata(table).by_frequency(frequency, np.ones(len(frequency), dtype=bool), 3)
-    matrix = strata.matrix
+    matrix = strata.of(*np.indices((WORDS, WORDS)))
     assert (matrix == matrix.T).all()
     assert matrix.max() < strata.strata == (len(np.unique(quarter_doubling_bins(table.counts / 2))) + 1) * 6
     first, second = np.triu_indices(WORDS)
@@ -75,7 +75,9 @@ def test_levels_of_frequency_are_those_of_the_kept_words() -> None:
     for each, cells in zip((strata, every), several, strict=True):
         assert (cells == each.cells(*np.triu_indices(30, k=1), np.full(435, 4))).all()
     small = strata.among(kept)
-    assert (small.matrix == strata.matrix[np.ix_(kept, kept)]).all()
+    places = np.flatnonzero(kept)
+    first, second = np.triu_indices(len(places))
+    assert (small.of(first, second) == strata.of(places[first], places[second])).all()
 
 
 def topical_passages(draw: np.random.Generator, articles: int) -> tuple[np.ndarray, Labelling]:
@@ -98,8 +100,8 @@ def matched_ratio(
     for article, (passage, directed) in enumerate(zip(words, attention, strict=True)):
         both = directed.sum(axis=0)[:, None, None]
         adding.add(PassagePairs(passage[early], passage[late], late - early, both, directed), article)
-    replicates = AttentionReplicates(200, seed=0)
-    replicates.add(adding.result().articles)
+    replicates = AttentionTotals(200, seed=0)
+    replicates.add(adding.result())
     found = contrast(replicates.matched(0).same, replicates.matched(0).different)
     return found.low, found.high
 
@@ -299,9 +301,9 @@ class World:
         return self.labelling(self.topic[order])
 
 
-def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionReplicates:
-    found = AttentionReplicates(replicates, seed=0)
-    found.add(shard.articles)
+def replicates_of(shard: ShardSums, replicates: int = 1) -> AttentionTotals:
+    found = AttentionTotals(replicates, seed=0)
+    found.add(shard)
     return found
 
 

@@ -203,7 +203,7 @@ def test_planted_attention_is_found_in_its_head_and_shuffled_labels_are_not() ->
     labels = draw.permutation(np.repeat(np.arange(TOPICS), WORDS // TOPICS))
     for effect, found in ((0.5, True), (0.0, False)):
         shard = attention_shard(draw, labels, effect=effect, permuted=199)
-        sums, counts = shard.articles.sums.sum(axis=0)[0], shard.articles.counts.sum(axis=0)[0]
+        sums, counts = shard.sums.sum(axis=0)[0], shard.counts.sum(axis=0)[0]
         heads = head_tests(sums, counts, shard.permuted[0])[0]
         model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, generator=draw)
         assert (heads[0] < 0.05) == found
@@ -216,7 +216,7 @@ def test_the_models_test_uses_the_permutations_that_the_heads_test_streams() -> 
     labels = draw.permutation(np.repeat(np.arange(TOPICS), WORDS // TOPICS))
     shard = attention_shard(draw, labels, effect=0.2, permuted=400)
     # The same statistic of one head only, over many permutations, has the same null: p agrees within its own error.
-    sums, counts = shard.articles.sums.sum(axis=0)[0], shard.articles.counts.sum(axis=0)[0]
+    sums, counts = shard.sums.sum(axis=0)[0], shard.counts.sum(axis=0)[0]
     mean = shard.permuted[0].sums.mean(axis=(1, 2))
     streamed = head_tests(
         sums.mean(axis=(1, 2))[:, None, None],

@@ -1,9 +1,12 @@
 """Bootstrap over articles, intervals of ratios and differences, AUC, and LDA seeds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from topicscope.probing.statistics.attention import ArticleSums, AttentionReplicates
+from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
+from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.resampling import (
     SeedDraws,
     auc_of_histograms,
@@ -15,23 +18,24 @@ from topicscope.probing.statistics.resampling import (
 SHAPE = (1, 3, 2, 2)
 
 
-def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> ArticleSums:
+def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> ShardSums:
     """Articles of different length and attention scale, the same in all classes; same topic ``ratio`` as much."""
     counts = draw.integers(20, 200, size=(count, 1, 3)).astype(np.float64)
     level = 0.01 * draw.lognormal(0, 0.4, size=(count, 1, 1)) * np.array([3.0, ratio, 1.0])
     sums = (counts * level)[..., None, None] * draw.lognormal(0, 0.1, size=(count, *SHAPE))
     empty = np.zeros((count, 0, 3, 0))
     histograms = draw.integers(1, 9, size=(count, 1, 3, 5)).astype(np.float64)
-    return ArticleSums(np.arange(count), sums, counts, histograms, empty, empty)
+    rest = (PairTable.empty(1), (), np.zeros(SHAPE[2:]), 0)
+    return ShardSums(np.arange(count), sums, counts, histograms, empty, empty, *rest)
 
 
-def part(sums: ArticleSums, places: slice) -> ArticleSums:
+def part(sums: ShardSums, places: slice) -> ShardSums:
     names = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
-    return ArticleSums(*(getattr(sums, name)[places] for name in names))
+    return replace(sums, **{name: getattr(sums, name)[places] for name in names})
 
 
-def replicates_of(*shards: ArticleSums, replicates: int = 200, seed: int = 0) -> AttentionReplicates:
-    found = AttentionReplicates(replicates, seed)
+def replicates_of(*shards: ShardSums, replicates: int = 200, seed: int = 0) -> AttentionTotals:
+    found = AttentionTotals(replicates, seed)
     for shard in shards:
         found.add(shard)
     return found

@@ -14,6 +14,7 @@ and on the articles of one shard, not on the corpus.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32, Integer
@@ -35,6 +36,8 @@ BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
 SUMS = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
 # Pairs of positions that are held before they are summed under permutations, and that are compared at once.
 WAITING, PERMUTED_BLOCK = 4096, 2048
+# Shards' tables of pairs that are held before they are put together.
+MERGED = 8
 # Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
 # number it would be larger than all else.
 LOOKED_UP = 20_000
@@ -143,43 +146,19 @@ class PermutedLabels:
         return self._related[self._permuted[first] * np.int32(words) + self._permuted[second]]
 
 
-@dataclass(frozen=True, eq=False)
-class PermutedSums:
+class PermutedSums(NamedTuple):
     """Same-topic sums under each permutation."""
 
     sums: Float[np.ndarray, "permutation layer head"]
     counts: Float[np.ndarray, " permutation"]
 
-    @classmethod
-    def empty(cls, labels: PermutedLabels, layers: int, heads: int) -> "PermutedSums":
-        """Nothing summed."""
-        return cls(np.zeros((len(labels.order), layers, heads)), np.zeros(len(labels.order)))
-
-    def add(
-        self,
-        labels: PermutedLabels,
-        first: Int[np.ndarray, " pair"],
-        second: Int[np.ndarray, " pair"],
-        attention: Float[np.ndarray, "pair place"],
-        directions: int,
-    ) -> None:
-        """Add pairs of positions, with the attention of every layer and head."""
-        kept = labels.labelling.kept
-        usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
-        for start in range(0, len(usable), PERMUTED_BLOCK):
-            chosen = usable[start : start + PERMUTED_BLOCK]
-            same = labels.same_topic(first[chosen], second[chosen])
-            # Few pairs share a topic: all that follows is done on those alone.
-            pair, permutation = np.divmod(np.flatnonzero(same), same.shape[1])
-            self.counts[:] += directions * np.bincount(permutation, minlength=same.shape[1])
-            ends = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(chosen)))])
-            matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=same.shape)
-            self.sums[:] += (matrix.T @ attention[chosen]).reshape(self.sums.shape)
-
 
 @dataclass(frozen=True, eq=False)
-class ArticleSums:
-    """Sums over the pairs of positions of each article; divide sums by counts for averages."""
+class ShardSums:
+    """All that one shard of passages gives: by article, by pair of words, by permutation, and what sinks.
+
+    By article there are sums over pairs of positions; divide sums by counts for averages.
+    """
 
     article: Int[np.ndarray, " article"]
     sums: Float[np.ndarray, "article labelling class layer head"]
@@ -191,13 +170,6 @@ class ArticleSums:
     """By cell of the strata, of same- and then of different-topic pairs; for each labelling, or none."""
 
     matched_counts: Float[np.ndarray, "article matched kind cell"]
-
-
-@dataclass(frozen=True, eq=False)
-class ShardSums:
-    """All that one shard of passages gives: by article, by pair of words, by permutation, and what sinks."""
-
-    articles: ArticleSums
     pairs: PairTable
     """By bin of distance, if there are strata."""
 
@@ -210,11 +182,11 @@ class ShardSums:
 
     def to_bytes(self) -> bytes:
         """As a safetensors file, which brings back every bit."""
-        arrays = {f"article.{name}": getattr(self.articles, name) for name in ("article", *SUMS)}
+        arrays = {name: getattr(self, name) for name in ("article", *SUMS, "sunk")}
         arrays |= {f"pair.{name}": getattr(self.pairs, name) for name in ("codes", "counts", "sums")}
         for place, each in enumerate(self.permuted):
             arrays |= {f"permuted.{place}.sums": each.sums, f"permuted.{place}.counts": each.counts}
-        arrays |= {"numbers": np.array([self.pairs.vocabulary, len(self.permuted), self.queries]), "sunk": self.sunk}
+        arrays["numbers"] = np.array([self.pairs.vocabulary, len(self.permuted), self.queries])
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
     @classmethod
@@ -223,13 +195,12 @@ class ShardSums:
         arrays = load(content)
         vocabulary, tested, queries = arrays["numbers"].tolist()
         return cls(
-            articles=ArticleSums(*(arrays[f"article.{name}"] for name in ("article", *SUMS))),
+            **{name: arrays[name] for name in ("article", *SUMS, "sunk")},
             pairs=PairTable(vocabulary, *(arrays[f"pair.{name}"] for name in ("codes", "counts", "sums"))),
             permuted=tuple(
                 PermutedSums(arrays[f"permuted.{place}.sums"], arrays[f"permuted.{place}.counts"])
                 for place in range(tested)
             ),
-            sunk=arrays["sunk"],
             queries=queries,
         )
 
@@ -265,7 +236,9 @@ class PairAccumulator:
         self._articles: dict[int, dict[str, np.ndarray]] = {}
         self._tables: list[PairTable] = []
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
-        self._permuted = [PermutedSums.empty(each, layers, heads) for each in permuted]
+        self._permuted = tuple(
+            PermutedSums(np.zeros((len(each.order), layers, heads)), np.zeros(len(each.order))) for each in permuted
+        )
 
     def add(self, pairs: PassagePairs, article: int) -> None:
         """Add one passage of an article."""
@@ -303,17 +276,28 @@ class PairAccumulator:
             for name, shape in self._shapes.items()
         }
         table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self._vocabulary)
-        articles = ArticleSums(np.array(order, dtype=np.int64), **stacked)
-        return ShardSums(articles, table, tuple(self._permuted), self.sunk, self.queries)
+        article = np.array(order, dtype=np.int64)
+        return ShardSums(article, **stacked, pairs=table, permuted=self._permuted, sunk=self.sunk, queries=self.queries)
 
     def _add_permuted(self) -> None:
         """Add the waiting passages' pairs, many at once, to what the permutations give."""
         if not self._waiting:
             return
-        earlier, later, flat, directions = zip(*self._waiting, strict=True)
+        directions = self._waiting[0][3]
+        first, second, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(3))
         self._waiting = []
-        for sums, labels in zip(self._permuted, self.permuted, strict=True):
-            sums.add(labels, np.concatenate(earlier), np.concatenate(later), np.concatenate(flat), directions[0])
+        for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
+            kept = labels.labelling.kept
+            usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
+            for start in range(0, len(usable), PERMUTED_BLOCK):
+                chosen = usable[start : start + PERMUTED_BLOCK]
+                same = labels.same_topic(first[chosen], second[chosen])
+                # Few pairs share a topic: all that follows is done on those alone.
+                pair, permutation = np.divmod(np.flatnonzero(same), same.shape[1])
+                counts[:] += directions * np.bincount(permutation, minlength=same.shape[1])
+                ends = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(chosen)))])
+                matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=same.shape)
+                sums[:] += (matrix.T @ attention[chosen]).reshape(sums.shape)
 
     def _add_matched(
         self, found: dict[str, np.ndarray], pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]
@@ -344,27 +328,45 @@ def _histograms(
     return counted.astype(np.float64).reshape(len(classes), len(CLASSES), size)
 
 
-@dataclass(eq=False)
-class AttentionReplicates:
-    """Sums over all articles, and over each replicate's; memory does not depend on the number of articles."""
+class AttentionTotals:
+    """All shards of a model added up, over all articles and over each replicate's; does not grow with the corpus."""
 
-    replicates: int
-    seed: int
-
-    def __post_init__(self) -> None:
+    def __init__(self, replicates: int, seed: int) -> None:
+        self.replicates, self.seed = replicates, seed
+        self.permuted: list[PermutedSums] = []
+        self.sunk, self.queries = np.zeros(()), 0
         self._totals: dict[str, np.ndarray] = {}
+        self._tables: list[PairTable] = []
 
-    def add(self, sums: ArticleSums) -> None:
-        """Add the articles of a shard; add shards in one order, so that rounding repeats too."""
-        weights = poisson_weights(sums.article, self.replicates, self.seed)
+    def add(self, shard: ShardSums) -> None:
+        """Add a shard; always in one order, so that rounding repeats too."""
+        weights = poisson_weights(shard.article, self.replicates, self.seed)
         for name in SUMS:
-            array = getattr(sums, name)
-            total = np.tensordot(weights, array, axes=1)
+            total = np.tensordot(weights, getattr(shard, name), axes=1)
             if name in self._totals:
                 # In place: with many labellings and cells, these are the largest arrays of a probe.
                 self._totals[name] += total
             else:
                 self._totals[name] = total
+        self._tables.append(shard.pairs)
+        if len(self._tables) > MERGED:
+            self._tables = [PairTable.merged(self._tables)]
+        before = self.permuted or [PermutedSums(*map(np.zeros_like, each)) for each in shard.permuted]
+        self.permuted = [
+            PermutedSums(old.sums + new.sums, old.counts + new.counts)
+            for old, new in zip(before, shard.permuted, strict=True)
+        ]
+        self.sunk, self.queries = self.sunk + shard.sunk, self.queries + shard.queries
+
+    @cached_property
+    def pairs_by_distance(self) -> PairTable:
+        """Sums by pair of words and bin of distance; asked for when all shards are added."""
+        return PairTable.merged(self._tables)
+
+    @cached_property
+    def pairs(self) -> PairTable:
+        """Sums by pair of words."""
+        return self.pairs_by_distance.over_bins()
 
     def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
         """Average attention by class, NaN where a replicate has no pair of the class."""
@@ -372,7 +374,7 @@ class AttentionReplicates:
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._totals["sums"][:, labelling] / counts[..., None, None]
 
-    def pairs(self, labelling: int) -> Float[np.ndarray, " class"]:
+    def counts(self, labelling: int) -> Float[np.ndarray, " class"]:
         """How many pairs of positions each class has."""
         return self._totals["counts"][0, labelling]
 
@@ -411,18 +413,16 @@ def model_test(
     generator: np.random.Generator,
 ) -> float:
     """The p-value of the log-ratio of attention averaged over layers and heads; one test a labelling, uncorrected."""
-    different = table.without_same_word()
-    usable = labelling.kept[different.first] & labelling.kept[different.second]
-    first, second = different.first[usable], different.second[usable]
-    kept = np.flatnonzero(labelling.kept)
+    different = table.without_same_word().among(labelling.kept)
     number = np.cumsum(labelling.kept) - 1
+    first, second = number[different.first], number[different.second]
     matrices = []
-    for values in (different.sums[usable], different.counts[usable]):
-        matrix = np.zeros((len(kept), len(kept)))
-        matrix[number[first], number[second]] = matrix[number[second], number[first]] = values
+    for values in (different.sums, different.counts):
+        matrix = np.zeros((labelling.words, labelling.words))
+        matrix[first, second] = matrix[second, first] = values
         matrices.append(matrix)
-    small = Labelling(labelling.membership[kept])
-    sums, counts = permuted_same_topic_sums(matrices, small, stratum[kept], permutations, generator=generator)
+    small, stratum = labelling.among_kept, stratum[labelling.kept]
+    sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
     place = small.same_topic_pairs
     observed = [float(matrix[place].sum()) for matrix in matrices]
     every = [float(matrix.sum() / 2) for matrix in matrices]

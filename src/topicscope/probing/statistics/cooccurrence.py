@@ -73,59 +73,36 @@ def compare_top_pairs(
     drawn = generator.poisson(1.0, (replicates, table.vocabulary)).astype(np.float64)
     words = np.concatenate([np.ones((1, table.vocabulary)), drawn])
     seeds = SeedDraws.draw(len(labellings), replicates, generator=generator)
-    of_seeds = [
-        _TopPairsOfSeed.measure(table, labelling, [variant[place] for variant in vectors], words)
-        for place, labelling in enumerate(labellings)
-    ]
-
-    def compared(column: int) -> Contrast:
-        sides = ([each.same[column] for each in of_seeds], [each.top[column] for each in of_seeds])
-        return contrast(*(seeds.average(np.stack(side)) for side in sides))
-
-    attention = compared(0)
-    return [TopPairs(of_seeds[0].pairs, attention, compared(1 + variant)) for variant in range(len(vectors))]
-
-
-@dataclass(frozen=True, eq=False)
-class _TopPairsOfSeed:
-    """Averages by replicate: of attention first, then of each variant's similarity."""
-
-    pairs: int
-    same: Float[np.ndarray, "column replicate"]
-    top: Float[np.ndarray, "column replicate"]
-
-    @classmethod
-    def measure(
-        cls,
-        table: PairTable,
-        labelling: Labelling,
-        vectors: Sequence[Float[np.ndarray, "word _"]],
-        words: Float[np.ndarray, "replicate vocabulary"],
-    ) -> "_TopPairsOfSeed":
+    top, same, frequent = [], [], []
+    for place, labelling in enumerate(labellings):
         size = int(labelling.membership.sum(axis=0).max())
-        top = top_pairs(table, size * (size - 1) // 2, labelling.kept)
-        number = np.cumsum(labelling.kept) - 1
-        first, second = labelling.same_topic_pairs
-        return cls(
-            pairs=len(top),
-            same=_averages(table, first, second, number, vectors, words),
-            top=_averages(table, table.first[top], table.second[top], number, vectors, words),
-        )
+        top.append(top_pairs(table, size * (size - 1) // 2, labelling.kept))
+        mine = [variant[place] for variant in vectors]
+        same.append(_averages(table, labelling.same_topic_pairs, labelling, mine, words))
+        frequent.append(_averages(table, (table.first[top[-1]], table.second[top[-1]]), labelling, mine, words))
+    # A column each: attention first, then each variant's similarity.
+    attention, *similar = (
+        contrast(*(seeds.average(np.stack([each[column] for each in side])) for side in (same, frequent)))
+        for column in range(1 + len(vectors))
+    )
+    return [TopPairs(len(top[0]), attention, each) for each in similar]
 
 
 def _averages(
     table: PairTable,
-    first: Int[np.ndarray, " pair"],
-    second: Int[np.ndarray, " pair"],
-    number: Int[np.ndarray, " vocabulary"],
+    pairs: tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"]],
+    labelling: Labelling,
     vectors: Sequence[Float[np.ndarray, "word _"]],
     words: Float[np.ndarray, "replicate vocabulary"],
 ) -> Float[np.ndarray, "column replicate"]:
+    """Of attention first, then of each variant's similarity."""
+    first, second = pairs
     places = table.places(first, second)
     # A pair that is in no passage has place −1: it adds nothing to attention, and does count for similarity.
     attention = [np.append(values, 0.0)[places] for values in (table.sums, table.counts)]
-    rows = (number[first], number[second])
-    similar = [np.einsum("pw,pw->p", each[rows[0]], each[rows[1]]).astype(np.float64) for each in vectors]
+    # Vectors are of the kept words alone.
+    number = np.cumsum(labelling.kept) - 1
+    similar = [np.einsum("pw,pw->p", each[number[first]], each[number[second]]).astype(np.float64) for each in vectors]
     columns = np.stack([attention[0], *similar, attention[1], np.ones(len(first))], axis=1)
     sums = pair_forms(words, first, second, columns)
     counts = np.concatenate([sums[:, -2:-1], np.repeat(sums[:, -1:], len(similar), axis=1)], axis=1)

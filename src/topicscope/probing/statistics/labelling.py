@@ -119,17 +119,16 @@ class Labelling:
         """The same of the kept words alone, in their order."""
         return Labelling(self.membership[self.kept])
 
-    def over(self, tokens: Int[np.ndarray, " other"]) -> "Labelling":
-        """The same over another vocabulary, which has all of these words; its other words have no topic."""
-        membership = np.zeros((len(tokens), self.membership.shape[1]), dtype=bool)
-        membership[np.searchsorted(tokens, self.tokens)] = self.membership
-        return replace(self, membership=membership, tokens=tokens)
-
 
 def over_one_vocabulary(labellings: Sequence[Labelling]) -> tuple[Labelling, ...]:
-    """All over the vocabulary of every word that is in one of them, ascending."""
-    tokens = np.unique(np.concatenate([each.tokens for each in labellings]))
-    return tuple(each.over(tokens.astype(np.int64)) for each in labellings)
+    """All over the vocabulary of every word that is in one of them, ascending; words new to one have no topic in it."""
+    tokens = np.unique(np.concatenate([each.tokens for each in labellings])).astype(np.int64)
+    found = []
+    for each in labellings:
+        membership = np.zeros((len(tokens), each.membership.shape[1]), dtype=bool)
+        membership[np.searchsorted(tokens, each.tokens)] = each.membership
+        found.append(replace(each, membership=membership, tokens=tokens))
+    return tuple(found)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int32, Integer
+from jaxtyping import Bool, Float, Int, Integer
 from scipy import sparse, special
 
 from topicscope.measure.uncertainty import CONFIDENCE
@@ -70,13 +70,7 @@ class Strata:
         level = None if self.level is None else self.level[kept]
         return replace(self, pair_bins=self.pair_bins[np.ix_(kept, kept)], level=level)
 
-    @property
-    def matrix(self) -> Int[np.ndarray, "word word"]:
-        """The stratum of every pair of words."""
-        found = self.pair_bins.astype(np.int64) * self._level_pairs
-        return found if self.level is None else found + _pair_of_levels(self.level[:, None], self.level[None])
-
-    def of(self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
+    def of(self, first: Int[np.ndarray, "*#pairs"], second: Int[np.ndarray, "*#pairs"]) -> Int[np.ndarray, "*pairs"]:
         """The stratum of each pair of words."""
         found = self.pair_bins[first, second].astype(np.int64) * self._level_pairs
         return found if self.level is None else found + _pair_of_levels(self.level[first], self.level[second])
@@ -175,24 +169,10 @@ def matched_averages(
         )
 
 
-@dataclass(frozen=True, eq=False)
 class _Cells:
     """Of all pairs of different words that occur, sums and counts by the cells that have any of them."""
 
-    number: Int32[np.ndarray, " word_pair"]
-    """The row of each pair of words by first · words + second; one row more than there are if it does not occur."""
-
-    words: int
-
-    sums: sparse.csr_array
-    """A row a pair of words, a column a cell."""
-
-    counts: sparse.csr_array
-    every: Float[np.ndarray, "kind cell"]
-    """Sums and counts over all pairs."""
-
-    @classmethod
-    def of(cls, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> "_Cells":
+    def __init__(self, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> None:
         """Of the words in ``order``, numbered by their place in it."""
         place = np.full(table.vocabulary, -1)
         place[order] = np.arange(len(order))
@@ -202,15 +182,17 @@ class _Cells:
         one, other = place[different.first], place[different.second]
         codes = np.minimum(one, other) * len(order) + np.maximum(one, other)
         pairs, row = np.unique(codes, return_inverse=True)
+        # The row of each pair of words by first · words + second; one row more than there are if it does not occur.
         number = np.full((len(order), len(order)), len(pairs), dtype=np.int32)
         one, other = pairs // len(order), pairs % len(order)
         number[one, other] = number[other, one] = np.arange(len(pairs))
+        self.number, self.words = number.ravel(), len(order)
+        # A row a pair of words, a column a cell; then over all pairs.
         shape = (len(pairs), int(cell.max(initial=-1)) + 1)
         values = (different.sums, different.counts)
-        sums, counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
+        self.sums, self.counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
         # NumPy counts nothing in whole numbers.
-        every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
-        return cls(number.ravel(), len(order), sums, counts, every)
+        self.every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
 
     def log_ratios(
         self,
@@ -261,7 +243,7 @@ def matched_test(
     first, second = exchanged.same_topic_pairs
     by_strata = np.lexsort((stratum[second], stratum[first]))
     first, second = first[by_strata], second[by_strata]
-    cells = _Cells.of(table, strata, kept)
+    cells = _Cells(table, strata, kept)
     observed = cells.log_ratios(np.arange(len(kept))[None], first, second)
     drawn = []
     for start, stop in pairwise([*range(0, permutations, DRAWN), permutations]):
@@ -277,21 +259,27 @@ def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strat
     """
     pairs = table.without_same_word().among(labelling.kept)
     _, cell = np.unique(strata.cells_of_bins(pairs.first, pairs.second, pairs.bin), return_inverse=True)
-    topics, cells = labelling.membership.shape[1], int(cell.max(initial=-1)) + 1
-    one, other = labelling.topic[pairs.first], labelling.topic[pairs.second]
-    apart, same = one != other, labelling.shares(pairs.first, pairs.second)
-
-    def without(chosen: Bool[np.ndarray, " pair"], values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row cell"]:
-        values = np.where(chosen, values, 0.0)
-        touched = np.bincount(one * cells + cell, values, topics * cells)
-        touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
-        whole = np.bincount(cell, values, cells)
-        # NumPy counts nothing in whole numbers.
-        return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
-
+    same, cells = labelling.shares(pairs.first, pairs.second), int(cell.max(initial=-1)) + 1
     # Counts are whole numbers: what nothing is left of is exactly 0, and has no part in the averages.
-    sides = [(chosen, values) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
-    return matched_averages(*(without(*each) for each in sides))
+    sides = [np.where(chosen, values, 0.0) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
+    return matched_averages(*(_leaving_out(labelling, pairs.first, pairs.second, cell, cells, each) for each in sides))
+
+
+def _leaving_out(
+    labelling: Labelling,
+    first: Int[np.ndarray, " pair"],
+    second: Int[np.ndarray, " pair"],
+    cell: Int[np.ndarray, " pair"],
+    cells: int,
+    values: Float[np.ndarray, " pair"],
+) -> Float[np.ndarray, "row cell"]:
+    """Sums over pairs by cell: of all of them, then of those that have no word in a topic, for each in turn."""
+    one, other, topics = labelling.topic[first], labelling.topic[second], labelling.membership.shape[1]
+    apart, whole = one != other, np.bincount(cell, values, cells)
+    touched = np.bincount(one * cells + cell, values, topics * cells)
+    touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
+    # NumPy counts nothing in whole numbers.
+    return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
 
 
 def with_topics(
@@ -369,15 +357,14 @@ class MatchedWords:
         """Over one vocabulary."""
         self._kept = labelling.among_kept
         strata = strata.among(labelling.kept)
-        words, self._strata = len(self._kept.membership), strata.strata
+        words, self._strata = np.arange(len(self._kept.membership)), strata.strata
         self._topics = self._kept.membership.shape[1]
-        self._topic = self._kept.topic
         self._pairs = self._kept.same_topic_pairs
         self._same_stratum = strata.of(*self._pairs)
         # Topic of the row's word and stratum of the pair; same-topic pairs and the diagonal are put aside.
-        stratum, diagonal = strata.matrix + self._topic[:, None] * self._strata, np.arange(words)
+        stratum = strata.of(*np.ix_(words, words)) + self._kept.topic[:, None] * self._strata
         aside = self._topics * self._strata
-        stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[diagonal, diagonal] = aside
+        stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[words, words] = aside
         self._codes = stratum.ravel()
         ones = np.bincount(self._codes, minlength=aside + 1).astype(np.float64)
         self._different_counts = self._without(ones[:-1].reshape(self._topics, -1))
@@ -395,17 +382,10 @@ class MatchedWords:
         )
 
     def _same(self, values: Float[np.ndarray, " pair"]) -> Float[np.ndarray, "row stratum"]:
-        """Sums over same-topic pairs by stratum, of which those with a word in a topic are taken off in turn."""
-        whole = np.bincount(self._same_stratum, values, self._strata)
-        first, second = (self._topic[each] for each in self._pairs)
-        apart = first != second
-        size = self._topics * self._strata
-        touched = np.bincount(first * self._strata + self._same_stratum, values, size)
-        touched += np.bincount((second * self._strata + self._same_stratum)[apart], values[apart], size)
-        return np.concatenate([whole[None], whole - touched.reshape(self._topics, -1)])
+        return _leaving_out(self._kept, *self._pairs, self._same_stratum, self._strata, values)
 
     def _without(self, touched: Float[np.ndarray, "topic stratum"]) -> Float[np.ndarray, "row stratum"]:
-        """The same of different-topic pairs, each of which touches two topics."""
+        """As ``_leaving_out``, of different-topic pairs, each of which touches two topics."""
         whole = touched.sum(axis=0) / 2
         return np.concatenate([whole[None], whole - touched])
 

@@ -114,16 +114,15 @@ def _ratio(
         note += " and are left out of the interval"
     if not np.isinf(there).any():
         return ratio, *percentile_interval(replicates), note
-    low, high = np.quantile(there, (1 - CONFIDENCE) / 2, method="lower"), there[-_beyond(len(there)) - 1]
+    # At most 2.5 % of the replicates are beyond each end.
+    low, high = (
+        np.quantile(there, (1 - CONFIDENCE) / 2, method="lower"),
+        there[-int((1 - CONFIDENCE) / 2 * len(there)) - 1],
+    )
     if np.isfinite(high):
         return ratio, float(low), float(high), note
     without_end = "the interval has no upper end, as the denominator of some replicates is not above 0"
     return ratio, float(low), None, without_end if note is None else f"{note}; {without_end}"
-
-
-def _beyond(replicates: int) -> int:
-    """How many replicates are beyond the upper end, at most."""
-    return int((1 - CONFIDENCE) / 2 * replicates)
 
 
 def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:

@@ -4,6 +4,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +13,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from topicscope.files import Row
+from topicscope.files import Row, write_atomically
 from topicscope.records import SIGNIFICANT
-from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn, save_figure
 from topicscope.reporting.rounding import comparison_text
 
 # Comparisons of a row of probe.json, and what a table calls them; figures have room for more.
 MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 LABELS = {**MEASURES, "cosine": "cosine similarity"}
+TOPICS = {"one": "one topic a word", "several": "several topics a word"}
 
 # A comparison's ratio and difference, each before the ends of its interval.
 NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
@@ -47,6 +49,75 @@ class RatioRow:
     fraction: float | None
     ratios: Mapping[str, Mapping[str, Any]]
     """By "cosine", "dot", "attention": comparisons as in probe.json; the paper's have a ratio alone."""
+
+
+def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
+    """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints.
+
+    rows, maps: of probe.json and words.json.
+    """
+    folder.mkdir(exist_ok=True)
+    written: list[Path] = []
+    for assignment in dict.fromkeys(row["assignment"] for row in rows):
+        for embedding in dict.fromkeys(row["embedding"] for row in rows):
+            table = [_ratios(row) for row in _chosen(rows, assignment, embedding)]
+            name = f"ratios-{assignment}-{embedding}"
+            write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
+            title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
+            written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
+    assignment = rows[0]["assignment"]
+    first = _chosen(rows, assignment, rows[0]["embedding"])
+    for fraction in dict.fromkeys(row["fraction"] for row in first):
+        panels = {}
+        for row in first:
+            if row["fraction"] == fraction:
+                heads = row["attention_by_layer_head"]
+                ratio = np.array([_numbers(layer, "ratio") for layer in heads])
+                p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
+                with np.errstate(divide="ignore", invalid="ignore"):
+                    panels[_model(row)] = (np.log2(ratio), p < SIGNIFICANT)
+        shown = "own topics" if fraction is None else f"threshold {fraction:g}"
+        title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
+        written += save_figure(head_maps(panels, title=title), folder / f"heads-{_threshold(fraction)}")
+    # A figure for each list of words: tokenizers may keep different ones of the paper's nine.
+    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
+        cosines = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
+        figure = word_maps(cosines, words, title="Cosine similarity of word embeddings (Figure 3)")
+        written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
+    models = [model for model, _ in dict.fromkeys((row["model"], row["revision"]) for row in rows)]
+    several = [model for model in dict.fromkeys(models) if models.count(model) > 1]
+    for number, model in enumerate(several):
+        chosen = _chosen([row for row in rows if row["model"] == model], assignment, "matrix")
+        revisions = list(dict.fromkeys(row["revision"] for row in chosen))
+        fractions = dict.fromkeys(row["fraction"] for row in chosen)
+        lines = {
+            measure: {
+                _threshold(fraction): [
+                    row[measure]
+                    for revision in revisions
+                    for row in chosen
+                    if row["revision"] == revision and row["fraction"] == fraction
+                ]
+                for fraction in fractions
+            }
+            for measure in MEASURES
+        }
+        figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {model}")
+        written += save_figure(figure, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
+    return written
+
+
+def _chosen(rows: Sequence[Row], assignment: str, embedding: str) -> list[Row]:
+    wanted = {"assignment": assignment, "embedding": embedding, "centred": False}
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def _ratios(row: Row) -> RatioRow:
+    return RatioRow(_model(row), row["fraction"], {name: row[name] for name in MEASURES})
+
+
+def _model(row: Row) -> str:
+    return f"{row['model']} {row['revision']}".strip()
 
 
 def ratio_text(rows: Sequence[RatioRow]) -> str:
