@@ -190,7 +190,7 @@ def test_finished_work_is_known_by_the_code_that_trains_and_measures_not_by_that
     root = tmp_path / "topicscope"
     shutil.copytree(Path(topicscope.__file__).parent, root, ignore=shutil.ignore_patterns("__pycache__", "assets"))
     monkeypatch.setattr(sys.modules[code_digest.__module__], "ROOT", root)
-    monkeypatch.setattr("topicscope.training.runs.code_digest", code_digest.__wrapped__)
+    monkeypatch.setattr(sys.modules[code_digest.__module__], "code_digest", code_digest.__wrapped__)
     digests = []
     for changed in ("cli.py", "commands/sweep.py", "training/sweep.py"):
         with (root / changed).open("a") as file:
