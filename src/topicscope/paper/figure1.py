@@ -106,8 +106,8 @@ def _combination(experiment: Experiment) -> list[Claim]:
             experiment,
             clause_3,
             id=f"{experiment.name}/embedding",
-            # The caption takes a diagonal for a special case of the blocks, and it is one: a word's own entry is part of
-            # its topic's sum. But any W^E⊤W^E has a diagonal, untrained too, so that its size is held against that.
+            # The caption takes a diagonal for a special case of the blocks, and it is one: a word's own entry is part
+            # of its topic's sum. But any W^E⊤W^E has a diagonal, untrained too: its size is held against that.
             statement=f"With {words}, W^E⊤W^E has what clause 3 of Theorem 1 asks for: a word's products with its own "
             "topic, itself included, sum to more than with another topic, by at least twice what the untrained "
             "embedding has.",
@@ -133,8 +133,8 @@ def _combination(experiment: Experiment) -> list[Claim]:
             kind="ours",
             diagnosis=Diagnosis(
                 "wording",
-                "Theorem 1 allows a diagonal in place of blocks, and W^E⊤W^E is not determined when W^V is trained too: "
-                "W^V can carry the blocks, and W^E⊤W^V W^E, which is determined, has them.",
+                "Theorem 1 allows a diagonal in place of blocks, and W^E⊤W^E is not determined when W^V is trained "
+                "too: W^V can carry the blocks, and W^E⊤W^V W^E, which is determined, has them.",
                 holds="for W^E⊤W^V W^E of the same runs, and for W^E⊤W^E with cross-entropy",
                 see=(f"{experiment.name}/value",),
             ),

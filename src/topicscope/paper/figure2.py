@@ -99,7 +99,7 @@ def convex_optimum(ridge: float) -> CrossEntropyOptimum:
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """All four combinations: blocks, uniform ones, the optimum's objective, and for the squared loss theory's numbers."""
+    """All four combinations: blocks, uniform ones, the optimum's objective; for the squared loss theory's numbers."""
     chosen = {combination: experiment(preset, *combination) for combination in COMBINATIONS}
     adam, sgd = chosen["squared", "adam"], chosen["squared", "sgd"]
     optimum = finite_optimum(paper_moments(), MILD_L2)

@@ -50,9 +50,9 @@ STEPS = 1_000
 # With W^V frozen nothing limits the rate but attention itself, whose gradients are small.
 SGD: dict[Loss, Budget] = {"squared": Budget(3_000.0, 1_500), "cross_entropy": Budget(300.0, 1_500)}
 TOO_SLOW = (
-    "With SGD at 0.01 it cannot be tested: under the squared loss attention to topics grows by a factor of e in some ten "
-    "million steps, and at the largest rate at which W^V is stable (44) still in thousands; with W^V frozen larger rates "
-    "are possible (table3/value-frozen/squared-sgd)."
+    "With SGD at 0.01 it cannot be tested: under the squared loss attention to topics grows by a factor of e in some "
+    "ten million steps, and at the largest rate at which W^V is stable (44) still in thousands; with W^V frozen larger "
+    "rates are possible (table3/value-frozen/squared-sgd)."
 )
 # Why α̂ can be below 1 while Theorem 3's average is not.
 ALPHA_ALONE = Diagnosis(
@@ -83,7 +83,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
     for combination in COMBINATIONS:
         for value, kind, words in (("trained", figure10.joint, "trained"), ("frozen", frozen, "frozen at Theorem 2's")):
             experiment = kind(preset, *combination)
-            claims = attention_claims(
+            claims: tuple[Claim, ...] = attention_claims(
                 experiment,
                 f"table3/value-{value}/{combination_id(*combination)}",
                 source="Table 3",
