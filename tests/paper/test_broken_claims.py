@@ -1,5 +1,6 @@
 """Every claim on trained models is given results of models that were not trained: none may hold."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -65,7 +66,10 @@ def test_no_claim_on_training_of_the_paper_preset_holds_for_an_untrained_model(c
 
 
 ABOUT_TOPICS = {
-    name: claim for name, claim in QUICK.items() if name.endswith(("contrast", "/blocks", "/value", "/embedding"))
+    name: claim
+    for name, claim in QUICK.items()
+    # A word's own entry stays in its own topic however topics are shuffled, and clause 3 counts it.
+    if name.endswith(("/blocks", "/value", "/embedding")) and not re.fullmatch("figure1/.*/embedding", name)
 }
 
 
@@ -78,9 +82,7 @@ def test_claims_about_topics_hold_for_blocks_and_not_with_shuffled_topics(claim:
 
 
 ABOUT_ATTENTION = {
-    name: claim
-    for name, claim in QUICK.items()
-    if name.endswith(("/attention", "/same-topic")) and not name.startswith("figure2/")
+    name: claim for name, claim in QUICK.items() if name.endswith(("/attention", "/topic-average", "/other-words"))
 }
 
 

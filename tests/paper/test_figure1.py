@@ -19,8 +19,15 @@ def test_figure_1_holds_for_blocks_and_turns_with_shuffled_topics_or_without_tra
     experiment = figure1.experiment(QUICK, "squared", "adam")
     good = fabricate(experiment, embedding=table, noise=NOISE)
     untrained = fabricate(experiment, embedding=np.zeros((101, 101)), noise=0.02)
-    for name in ("embedding-contrast", "blocks"):
+    for name in ("embedding", "blocks"):
         claim = quick_claim(f"figure1/squared-adam/{name}")
         assert decide(claim, good) == "holds"
-        assert decide(claim, shuffled(good)) != "holds"
         assert decide(claim, untrained) != "holds"
+    assert decide(quick_claim("figure1/squared-adam/blocks"), shuffled(good)) != "holds"
+    # A diagonal is a special case of the blocks, if it is larger than that of an untrained embedding.
+    claim = quick_claim("figure1/squared-adam/embedding")
+    diagonal = np.diag(np.r_[0.0, np.ones(100)])
+    assert decide(claim, fabricate(experiment, embedding=0.5 * diagonal, noise=0.001)) == "holds"
+    assert decide(claim, fabricate(experiment, embedding=0.2 * diagonal, noise=0.001)) == "fails"
+    alone = fabricate(experiment, embedding=diagonal, noise=0.001)
+    assert decide(quick_claim("figure1/squared-adam/blocks"), alone) != "holds"

@@ -31,7 +31,7 @@ def test_overlap_gives_a_share_of_each_topic_to_all_words(degree: float) -> None
 
 def test_robustness_claims_turn_with_shuffled_topics_and_uniform_attention() -> None:
     claims = {claim.id: claim for claim in robustness.claims(QUICK)}
-    value, attention = claims["robustness/long/value"], claims["robustness/long/attention"]
+    value, attention = claims["robustness/long/value"], claims["robustness/long/topic-average"]
     jitter = 1 + 0.001 * np.arange(SEEDS)[:, None]
     good = fabricate(
         experiments_of(value)[0],

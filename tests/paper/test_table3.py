@@ -17,12 +17,18 @@ def test_table_3_turns_with_uniform_attention_and_with_attention_beyond_the_opti
     good = np.array([5.0, 6.0, 1.0, 1.0, 5.0]) * jitter
     uniform = np.ones(5) * jitter
     far = np.array([900.0, 900.0, 1.0, 1.0, 5.0]) * jitter
-    order = quick_claim("table3/value-frozen/squared-adam/same-topic")
+    order = quick_claim("table3/value-frozen/squared-adam/topic-average")
+    alone = quick_claim("table3/value-frozen/squared-adam/other-words")
+    same_word = np.array([30.0, 0.8, 1.0, 1.0, 5.0]) * jitter
     optimum = quick_claim("table3/topic-sets/value-frozen/exact-optimum")
     interval = quick_claim("table3/topic-sets/value-frozen/interval")
     experiment = table3.frozen(QUICK, "squared", "adam")
     assert decide(order, fabricate(experiment, attention=good)) == "holds"
     assert decide(order, fabricate(experiment, attention=uniform)) == "fails"
+    # Attention to the same word counts for the average, which is the theorem's, and not for α̂.
+    assert decide(order, fabricate(experiment, attention=same_word)) == "holds"
+    assert decide(alone, fabricate(experiment, attention=same_word)) == "fails"
+    assert decide(alone, fabricate(experiment, attention=good)) == "holds"
     assert decide(optimum, fabricate(experiment, attention=good)) == "holds"
     assert decide(optimum, fabricate(experiment, attention=uniform)) == "fails"
     assert decide(optimum, fabricate(experiment, attention=far)) == "fails"

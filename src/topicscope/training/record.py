@@ -147,6 +147,8 @@ class StageRecorder:
         plain = model.layers == 1 and model.heads == 1 and model.positions == "none"
         return plain and not model.uniform and vocabulary <= LARGEST_VOCABULARY
 
+    # Of a seed that has diverged no number is one, and its row says so.
+    @np.errstate(all="ignore")
     def rows(self, weights: Weights) -> list[Row]:
         """For each seed: a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t) if defined."""
         found = {name: weight.detach().double().cpu().numpy() for name, weight in weights.items()}
