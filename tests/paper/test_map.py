@@ -52,7 +52,7 @@ def test_the_example_is_the_setting_that_reproduce_trains() -> None:
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_a_claim_is_one_sentence_with_a_singular_source_and_a_plain_id(claim: Claim) -> None:
     assert re.fullmatch(r"[a-z0-9.\-]+(/[a-z0-9.\-]+)+", claim.id)
-    assert re.fullmatch(r"(Figure|Table|Theorem|Lemma|Remark) \d+|§[\d.]+|D\.\d", claim.source)
+    assert re.fullmatch(r"(Figure|Table|Theorem|Lemma|Remark|Assumption) \d+|§[\d.]+|D\.\d", claim.source)
     assert claim.statement.endswith(".")
 
 

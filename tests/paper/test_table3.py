@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from support.fabricated import SEEDS, decide, experiments_of, fabricate, quick_claim, untrained
+from topicscope.measure.blocks import class_masks
 from topicscope.paper import table3
 from topicscope.paper.claim import PRESETS
+from topicscope.paper.experiment import Trained
 
 QUICK = PRESETS["quick"]
 
@@ -44,3 +46,34 @@ def test_theorem_3s_interval_is_left_by_attention_that_shuns_its_topic(value: st
         untrained(experiment), attention=np.array([0.1, 0.1, 1.0, 1.0, 5.0]) * (1 + 0.001 * np.arange(SEEDS)[:, None])
     )
     assert decide(claim, shunning) == "fails"
+
+
+def test_logits_by_class_meet_assumption_2_and_others_do_not() -> None:
+    claim = quick_claim("assumption2/table3-value-frozen-squared-adam")
+    (experiment,) = experiments_of(claim)
+    trained = untrained(experiment)
+    topics, draw = trained.word_topics, np.random.default_rng(0)
+    classes = class_masks(topics)
+    logits = 3.0 * classes["same_word"] + 2.0 * classes["same_topic"]
+
+    def with_logits(matrix: np.ndarray) -> Trained:
+        # Keys are the identity, so that queries are the logits; a constant per query is no part of them.
+        shift = draw.normal(size=(1, matrix.shape[1]))
+        query = np.stack([matrix + shift + 0.1 * draw.normal(size=matrix.shape) for _ in range(SEEDS)])[:, None]
+        key = np.broadcast_to(np.eye(len(topics)), query.shape)
+        return replace(trained, weights={**trained.weights, "key": key, "query": query})
+
+    assert decide(claim, with_logits(logits)) == "holds"
+    assert table3.explained_by_classes(with_logits(logits)).value == pytest.approx(
+        1 / (1 + 0.01 / _spread(logits)), rel=0.02
+    )
+    # Control: the same numbers in other places, by query and by key alone.
+    mixed = draw.permutation(logits.ravel()).reshape(logits.shape)
+    assert decide(claim, with_logits(mixed)) == "fails"
+    assert decide(claim, with_logits(np.outer(draw.normal(size=len(topics)), np.ones(len(topics))))) == "fails"
+
+
+def _spread(logits: np.ndarray) -> float:
+    """Variance over word pairs after each query's mean is taken away."""
+    words = logits[1:, 1:]
+    return float(((words - words.mean(axis=0)) ** 2).mean())

@@ -85,7 +85,7 @@ class Options:
     """Where claims, figures and finished work go."""
 
     preset: Literal["quick", "paper"] = "quick"
-    """"quick": 5 seeds, minutes. "paper": 20 seeds, fuller grids, about an hour."""
+    """"quick": 10 seeds, minutes. "paper": 20 seeds, fuller grids, about an hour."""
 
     only: tuple[str, ...] = ()
     """Run only these claims: ids, beginnings of ids, or sources such as figure2."""

@@ -86,7 +86,7 @@ class Preset:
         return self.name == "paper"
 
 
-PRESETS = {"quick": Preset("quick", 5), "paper": Preset("paper", 20)}
+PRESETS = {"quick": Preset("quick", 10), "paper": Preset("paper", 20)}
 
 
 @dataclass(frozen=True)

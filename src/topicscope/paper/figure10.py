@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from topicscope.measure.blocks import centred_columns
 from topicscope.paper.claim import Claim, Drawing, Preset, Results
 from topicscope.paper.experiment import Experiment
-from topicscope.paper.figure2 import SGD, block_claims, theorem2_claim
+from topicscope.paper.figure2 import FEW_SEEDS, SGD, block_claims, theorem2_claim
 from topicscope.paper.setups import (
+    BIASED,
     COMBINATIONS,
     FRAMES,
     ONE_HOT,
@@ -39,6 +40,12 @@ def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     return set_up(name, preset, ONE_HOT, loss, optimizer, how_long, snapshots=FRAMES)
 
 
+def with_biases(preset: Preset, loss: Loss) -> Experiment:
+    """Joint training with the biases of §6.1, which leave W^V's columns undetermined but not attention."""
+    name = f"figure10/biases/{combination_id(loss, 'adam')}"
+    return set_up(name, preset, BIASED, loss, "adam", STEPS, most_seeds=FEW_SEEDS)
+
+
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """W^V's blocks in all eight settings; with attention trained too, for the squared loss, Theorem 2's numbers."""
     found = []
@@ -46,6 +53,8 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         for combination in COMBINATIONS:
             for claim in block_claims(kind(preset, *combination), "figure10"):
                 found.append(replace(claim, statement=claim.statement.replace("trained with", f"trained {words} with")))
+    for loss in SGD:
+        found.append(block_claims(with_biases(preset, loss), "figure10")[0])
     found += [theorem2_claim(joint(preset, "squared", optimizer), "figure10") for optimizer in ("sgd", "adam")]
     return tuple(found)
 

@@ -55,6 +55,9 @@ ONE_HOT = Model(
     value_bias=FROZEN_ZERO,
     prediction_bias=FROZEN_ZERO,
 )
+# The same with the biases of §6.1, trained.
+ZERO = Part(start="zero")
+BIASED = replace(ONE_HOT, key_bias=ZERO, query_bias=ZERO, value_bias=ZERO, prediction_bias=ZERO)
 # Stage 1: attention uniform, W^V alone trained (Theorem 2).
 UNIFORM = replace(ONE_HOT, key=FROZEN_ZERO, query=FROZEN_ZERO)
 # Stage 2: W^V frozen at Theorem 2's (Theorem 3).
@@ -151,6 +154,7 @@ def set_up(
     how_long: "int | Budget",
     *,
     topic_words: tuple[tuple[float, ...], ...] = (),
+    most_seeds: int = 0,
     **changes: Any,
 ) -> Experiment:
     """An experiment of so many steps, or a budget of SGD; twice as many in the paper preset."""
@@ -158,7 +162,7 @@ def set_up(
         changes["learning_rate"] = how_long.rate
     steps = how_long.steps if isinstance(how_long, Budget) else how_long
     chosen = settings(model, loss, optimizer, steps=2 * steps if preset.full else steps, **changes)
-    return Experiment(name=name, settings=chosen, topic_words=topic_words)
+    return Experiment(name=name, settings=chosen, topic_words=topic_words, most_seeds=most_seeds)
 
 
 def infinite_documents(per_document: int = TAU) -> Moments:

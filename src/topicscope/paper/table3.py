@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topicscope.measure.attention import ImpliedWeights, implied_weights
+from topicscope.measure.blocks import class_masks
 from topicscope.paper import figure10
 from topicscope.paper.claim import (
     Before,
@@ -19,6 +20,7 @@ from topicscope.paper.claim import (
     Measurement,
     Preset,
     Results,
+    above,
     claim_on,
     over_seeds,
     within,
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
+LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
 # With W^V frozen nothing limits the rate but attention itself, whose gradients are small.
 SGD: dict[Loss, Budget] = {"squared": Budget(3_000.0, 1_500), "cross_entropy": Budget(300.0, 1_500)}
 TOO_SLOW = (
@@ -68,6 +71,38 @@ def frozen(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^K and W^Q trained, W^V frozen at Theorem 2's, on the paper's LDA documents."""
     name = f"table3/value-frozen/{combination_id(loss, optimizer)}"
     return set_up(name, preset, VALUE_FROZEN, loss, optimizer, SGD[loss] if optimizer == "sgd" else STEPS)
+
+
+def _assumption_2(experiment: Experiment, words: str) -> Claim:
+    return claim_on(
+        experiment,
+        explained_by_classes,
+        id=f"assumption2/{experiment.name.replace('/', '-')}",
+        source="Assumption 2",
+        statement="Trained attention is as Assumption 2 has it: whether two words are the same, of one topic or of "
+        f"different ones explains more than half of the variance of its logits (W^V {words}, "
+        f"{how(experiment.settings)}).",
+        unit="of the logits' variance",
+        rule=above(0.5, origin=0),
+        figure="table3",
+    )
+
+
+def explained_by_classes(trained: Trained) -> Measurement:
+    """Which share of the variance of logits between words the three classes of Assumption 2 explain.
+
+    A constant added to all logits of a query changes no attention, so each query's mean is taken away first.
+    """
+    shares = []
+    classes = class_masks(trained.word_topics)
+    of_words = np.stack([classes[name] for name in ("same_word", "same_topic", "different_topic")])[:, 1:, 1:]
+    sizes = of_words.sum(axis=(1, 2))
+    for key, query in zip(trained.weights["key"][:, 0], trained.weights["query"][:, 0], strict=True):
+        logits = (key.T.astype(np.float64) @ query.astype(np.float64))[1:, 1:]
+        centred = logits - logits.mean(axis=0)
+        means = (of_words * centred).sum(axis=(1, 2)) / sizes
+        shares.append((sizes @ means**2) / (centred**2).sum())
+    return over_seeds(shares)
 
 
 def topic_sets(preset: Preset, *, value_trained: bool) -> Experiment:
@@ -94,6 +129,17 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 # Not to be drawn as fails: nothing happens in a time that anybody would wait.
                 claims = tuple(replace(claim, unavailable=TOO_SLOW, needs=(), before=None) for claim in claims)
             found += claims
+    found += [_assumption_2(figure10.joint(preset, loss, "adam"), "trained") for loss in LOSSES]
+    found += [_assumption_2(frozen(preset, "squared", "adam"), "frozen at Theorem 2's")]
+    for loss in LOSSES:
+        experiment = figure10.with_biases(preset, loss)
+        found += attention_claims(
+            experiment,
+            f"table3/biases/{combination_id(loss, 'adam')}",
+            source="Table 3",
+            figure="table3",
+            words=f"W^V and the biases of §6.1 trained, {how(experiment.settings)}",
+        )
     for value_trained in (False, True):
         found += _theorem_3_claims(topic_sets(preset, value_trained=value_trained), value_trained=value_trained)
     return tuple(found)

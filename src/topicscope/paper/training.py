@@ -15,11 +15,23 @@ from jaxtyping import Float
 
 from topicscope.paper import experiment as experiments
 from topicscope.paper import figure1, figure10, theorem1
-from topicscope.paper.claim import Claim, Drawing, Measurement, Preset, Results, above, claim_on, near, over_seeds
+from topicscope.paper.claim import (
+    Claim,
+    Diagnosis,
+    Drawing,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    claim_on,
+    near,
+    over_seeds,
+)
 from topicscope.paper.experiment import Experiment, Trained, held_out_documents, start_weights
-from topicscope.paper.figure2 import centred_contrast
+from topicscope.paper.figure2 import centred_contrast, uniformity
 from topicscope.paper.figure4 import LOSSES, MORE_SCALES, SCALES, Cell
 from topicscope.paper.setups import (
+    EMBEDDING_ALONE,
     LDA,
     LOSS_WORDS,
     MASKING,
@@ -27,13 +39,16 @@ from topicscope.paper.setups import (
     ONE_HOT,
     SETTLED,
     SLIGHTLY,
+    THEOREM_1,
+    combination_id,
     extra_loss,
     gain,
+    how,
     set_up,
 )
 from topicscope.paper.table3 import topic_average
 from topicscope.settings import Settings
-from topicscope.settings.training import Loss, Schedule
+from topicscope.settings.training import Loss, Optimizer, Schedule
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import gradient_ratio, key_gradient
@@ -44,6 +59,7 @@ if TYPE_CHECKING:
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
 # Below it single precision leaves nothing of W^K's gradient, which goes as the square of the scale.
 SMALLEST_SCALE = 1e-4
+OPTIMIZERS: tuple[Optimizer, ...] = ("sgd", "adam")
 # The gradients' formula is to leading order in the scale.
 FORMULA_WITHIN = 0.1
 
@@ -60,6 +76,7 @@ def part_claims(preset: Preset) -> tuple[Claim, ...]:
         whole, embedding = models["all parts"], models["embedding alone"]
         words, uniform = models["attention, one-hot words"], models["W^V, uniform attention"]
         found += [
+            *(_alone_claim(preset, loss, optimizer) for optimizer in OPTIMIZERS),
             _cost_claim("4/embedding-alone", loss, embedding, whole, "the embedding alone", "all parts"),
             _cost_claim("2/attention-for-embedding", loss, words, whole, "attention on one-hot words", "all parts"),
             _cost_claim("5.2/uniform-attention", loss, uniform, words, "W^V under uniform attention", "attention too"),
@@ -89,6 +106,30 @@ def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
     }
 
 
+def embedding_alone(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
+    """The embedding trained alone: Theorem 1's own with Adam, and with SGD for as long as all parts."""
+    if optimizer == "adam":
+        return theorem1.squared(preset) if loss == "squared" else theorem1.cross_entropy(preset)
+    model = THEOREM_1 if loss == "squared" else EMBEDDING_ALONE
+    return set_up(f"theorem1/{combination_id(loss, optimizer)}", preset, model, loss, optimizer, figure1.SGD)
+
+
+def _alone_claim(preset: Preset, loss: Loss, optimizer: Optimizer) -> Claim:
+    """§4: the pattern is there "regardless of whether we (i) train all layers or (ii) only train the embedding"."""
+    experiment = embedding_alone(preset, loss, optimizer)
+    return claim_on(
+        experiment,
+        figure1.clause_3,
+        id=f"section4/embedding-pattern/{combination_id(loss, optimizer)}",
+        statement="Also if the embedding alone is trained W^E⊤W^E has what clause 3 of Theorem 1 asks for: a word's "
+        "products with its own topic, itself included, sum to more than with another topic, by at least twice what the "
+        f"untrained embedding has ({how(experiment.settings)}).",
+        unit="times the untrained contrast",
+        rule=above(figure1.LEAST_CHANGE, origin=1),
+        figure="theorem1",
+    )
+
+
 def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experiment, part: str, other: str) -> Claim:
     return Claim(
         id=f"section{name}/{loss.replace('_', '-')}",
@@ -101,6 +142,14 @@ def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experimen
         needs=(handicapped, whole),
         measure=lambda trained: extra_loss(trained[handicapped.name], trained[whole.name]),
         figure="losses",
+        diagnosis=Diagnosis(
+            "wording",
+            "“Slightly” has no scale. As a share of the loss itself the difference is small (share_of_the_loss), as a "
+            "share of what a model can gain over a constant prediction it is not: attention can look a kept word up, "
+            "which neither embeddings nor W^V can do without it, and only the squared loss rewards that much.",
+            holds="with cross-entropy, and on the scale of the loss",
+            see=(f"section{name}/cross-entropy",),
+        ),
     )
 
 
@@ -144,6 +193,13 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
                 measure=lambda trained, name=run.name: extra_loss(trained[name], trained[joint.name]),  # type: ignore[misc]
                 figure="schedules-loss",
                 kind="ours",
+                diagnosis=Diagnosis(
+                    "settings",
+                    "What joint training gains beyond it is the diagonal of W^V with attention to the same word, which "
+                    "W^V frozen at a block cannot have.",
+                    holds="the better, the more often W^V and attention alternate",
+                    see=(f"{run.name}/pattern",),
+                ),
             ),
             claim_on(
                 run,
@@ -152,6 +208,27 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
                 statement=f"After {words} training W^V is on average larger within topics than between them.",
                 rule=above(0.0),
                 figure="schedules",
+            ),
+            Claim(
+                id=f"{run.name}/pattern",
+                statement=f"Joint training has no qualitative aspect that {words} training lacks: the blocks of its "
+                "W^V are at least half as uniform.",
+                unit="ratio of same topic over same word",
+                rule=above(0.5, origin=0),
+                needs=(joint, run),
+                measure=lambda trained, name=run.name: over_seeds(  # type: ignore[misc]
+                    np.array(uniformity(trained[joint.name]).values) / np.array(uniformity(trained[name]).values),
+                    joint=uniformity(trained[joint.name]).value,
+                    staged=uniformity(trained[name]).value,
+                ),
+                figure="schedules",
+                diagnosis=Diagnosis(
+                    "error",
+                    "Joint training under the squared loss leaves Theorem 2's block for a diagonal, with attention to "
+                    "the same word to match: the block of stage 1 is frozen before attention could reward a diagonal.",
+                    holds="with alternating training, which goes back to W^V, or with masked keys hidden",
+                    see=("figure10/joint/squared-adam/uniform", "section8.1/alternating/pattern"),
+                ),
             ),
             claim_on(
                 run,
@@ -249,6 +326,13 @@ def _first_gradient_claims(cell: Cell) -> list[Claim]:
             rule=near(1.0, FORMULA_WITHIN),
             figure="first-gradients",
             kind="ours",
+            diagnosis=Diagnosis(
+                "settings",
+                "The formula is to leading order in the scale. Under the squared loss the prediction that the initial "
+                "W^V makes is not small beside the targets at 0.02, and the next order counts.",
+                holds="at smaller scales, and with cross-entropy",
+                see=("figure4/first-gradients/squared/scale-0.001/formula",),
+            ),
         ),
     ]
 

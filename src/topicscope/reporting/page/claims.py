@@ -40,6 +40,7 @@ SECTIONS = {
     "Theorem 1": "4",
     "Theorem 2": "5.2",
     "Theorem 3": "5.3",
+    "Assumption 2": "5.3",
     "Remark 1": "3.2",
     "Remark 2": "4",
     "Remark 3": "4",
