@@ -73,9 +73,9 @@ def test_remark_2_fails_if_words_of_other_topics_are_similar_too(loss: str) -> N
 def test_theorem_1_in_training_holds_at_the_semidefinite_optimum_only() -> None:
     experiment = theorem1.squared(QUICK)
     table = theorem1.optimum().embedding().T
-    for name in ("own-topic-sum", "difference-of-sums", "excess-loss"):
+    for name in ("difference-of-sums", "excess-loss"):
         claim = quick_claim(f"theorem1/training/{name}")
         assert decide(claim, fabricate(experiment, embedding=table, noise=0.001)) == "holds", name
-    own = quick_claim("theorem1/training/own-topic-sum")
+    own = quick_claim("theorem1/training/difference-of-sums")
     assert decide(own, fabricate(experiment, embedding=1.3 * table, noise=0.001)) == "fails"
     assert decide(own, shuffled(fabricate(experiment, embedding=table, noise=0.001))) == "fails"
