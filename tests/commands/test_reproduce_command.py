@@ -29,15 +29,15 @@ def test_reproduce_prints_claims_as_json_alone_and_keeps_them(
     assert json.loads((out / "claims.json").read_text()) == rows
     # One line a claim on standard error.
     assert len(output.err.splitlines()) == len(rows)
-    assert "theorem2/same-topic" in output.err
+    assert "theorem2/finite-ratio" in output.err
 
 
 def test_reproduce_prints_a_table_with_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--out", str(tmp_path / "results"), "--only", "remark8", "--quiet"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    assert "remark8/rank-corrected (ours)" in output.out
-    assert "the paper's: 2 holds, 1 fails." in output.out
+    assert "remark8/rank-corrected (check)" in output.out
+    assert "the paper's: 1 holds, 1 fails." in output.out
     assert "remark8/rank fails (" in " ".join(output.out.split())
 
 
@@ -108,7 +108,7 @@ def test_bad_options_are_one_sentence_and_exit_code_2(
 
 def test_theory_is_decided_and_drawn_without_torch(tmp_path: Path) -> None:
     code = "import sys; from topicscope.cli import main; main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
-    words = ["reproduce", "--out", str(tmp_path / "results"), "--only", "theorem3/interval-10-2", "--quiet"]
+    words = ["reproduce", "--out", str(tmp_path / "results"), "--only", "figure6", "--quiet"]
     environment = os.environ | {"PYTHONPATH": str(Path(topicscope.__file__).parents[1])}
     assert subprocess.run([sys.executable, "-c", code, *words], env=environment, check=False).returncode == 0
     assert (tmp_path / "results" / "figures" / "figure6-10-2.png").exists()

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.fabricated import quick_claim
 from topicscope.paper import figures6_9, theorem3
-from topicscope.paper.claim import PRESETS
+from topicscope.paper.claim import PRESETS, exact, verdict
 from topicscope.paper.figures6_9 import landscape_grid, write_landscapes
 from topicscope.paper.theorem3 import TINY, enumerated_loss
 from topicscope.theory.theorem2 import theorem2_classes
@@ -23,6 +24,23 @@ def test_every_figure_that_a_claim_names_is_drawn_and_shows_its_optimum() -> Non
     figure = figures6_9.draw_landscape(theorem3.SMALL, "block", {}).figure
     texts = [text.get_text() for text in figure.legends[0].get_texts()]
     assert any("α = 6.292, β = 1" in text for text in texts)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside", "outside"),
+    [
+        # Above 1, and below λ₂T.
+        ("figure6/block-10-2", 1.1, (0.9, 6e4)),
+        # By Remark 4 above λ₁(τ − 1) = 5.196, which is more.
+        ("figure7/block-100-10", 5.3, (1.1, 5.1, 6e5)),
+        # Of which Theorem 3 says nothing.
+        ("figure8/diagonal-10-2", 1e6, (0.9,)),
+    ],
+)
+def test_rules_are_theorem_3s_for_the_block_alone(name: str, inside: float, outside: tuple[float, ...]) -> None:
+    rule = quick_claim(name).rule
+    assert verdict(rule, exact(inside)) == "holds"
+    assert {verdict(rule, exact(number)) for number in outside} == {"fails"}
 
 
 def test_a_grid_is_the_loss_by_brute_force_with_alpha_along_rows() -> None:

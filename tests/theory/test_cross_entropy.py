@@ -6,10 +6,11 @@ from scipy.optimize import minimize
 
 from topicscope.errors import InputError
 from topicscope.settings import Data, Masking
-from topicscope.synthetic.documents import Bags, MaskedDocuments
+from topicscope.synthetic.documents import Bags, Documents, MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.cross_entropy import cross_entropy_optimum, uniform_cross_entropy
+from topicscope.theory.cross_entropy import cross_entropy_optimum, infinite_bag, uniform_cross_entropy
+from topicscope.theory.finite_documents import infinite_topic_moments
 
 TOPICS, WORDS, RIDGE = 2, 2, 1e-3
 VOCABULARY = TOPICS * WORDS + 1
@@ -69,3 +70,31 @@ def test_the_loss_is_the_mean_over_masked_positions_of_log_softmax() -> None:
 def test_without_l2_the_optimum_is_at_infinity_and_is_refused() -> None:
     with pytest.raises(InputError, match="ridge"):
         cross_entropy_optimum(Bags.of(_documents(5), VOCABULARY), TOPICS, WORDS, 0.0)
+
+
+def test_an_infinite_document_has_the_moments_of_all_of_them() -> None:
+    """Averaged over renamed topics, one document's frequencies and targets give S, R, s and r."""
+    masking = Masking(mask=0.3, keep=0.2, random=0.1)
+    bag, moments = infinite_bag(3, 2, 2, masking), infinite_topic_moments(3, 2, 2, masking)
+    renamings = [[0, 1, 2, 3, 4, 5, 6], [0, 3, 4, 5, 6, 1, 2], [0, 5, 6, 1, 2, 3, 4]]
+    seen = np.stack([bag.frequencies[0][each] for each in renamings])
+    words = np.stack([bag.targets[0][each] for each in renamings])
+    np.testing.assert_allclose(seen.T @ seen / 3, moments.second, atol=1e-14)
+    np.testing.assert_allclose(words.T @ seen / 3, moments.cross, atol=1e-14)
+    np.testing.assert_allclose(seen.mean(axis=0), moments.mean, atol=1e-14)
+    np.testing.assert_allclose(words.mean(axis=0), moments.label, atol=1e-14)
+    other = infinite_topic_moments(3, 2, 2, Masking(mask=0.3, keep=0.1, random=0.2))
+    assert abs(seen.T @ seen / 3 - other.second).max() > 1e-4
+
+
+def test_an_infinite_document_is_the_limit_of_long_ones() -> None:
+    masking, length = Masking(mask=0.3, keep=0.2, random=0.1), 200_000
+    bag, draw = infinite_bag(3, 2, 2, masking), np.random.default_rng(0)
+    words = Documents(np.array([length], dtype=np.int32), draw.integers(1, 5, size=length).astype(np.int32))
+    long = Bags.of(mask_documents(words, masking, 7, generator=draw), 7)
+    # A share of n positions has a standard error of at most 1/(2√n), n the masked ones or all.
+    for name, positions in (("frequencies", 1.0), ("targets", 0.3), ("queries", 0.3)):
+        difference = abs(getattr(long, name) - getattr(bag, name)).max()
+        assert difference < 5 * 0.5 / np.sqrt(positions * length), name
+    assert abs(long.pairs - bag.pairs).max() < 5 * 0.5 / np.sqrt(0.3 * length)
+    assert abs(long.frequencies - bag.targets).max() > 5 * 0.5 / np.sqrt(length)

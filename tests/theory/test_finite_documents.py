@@ -24,8 +24,10 @@ from topicscope.theory.finite_documents import (
     class_optimum,
     embedding_loss,
     finite_optimum,
+    flat_directions,
     gradient_descent,
     infinite_moments,
+    infinite_topic_moments,
     moments,
     optimum_with_bias,
     population_loss,
@@ -417,6 +419,19 @@ def test_mixing_the_two_averages_moves_the_mask_column_by_a_factor_of_six() -> N
 def test_the_finite_losses_of_the_papers_setting() -> None:
     assert population_loss(finite_optimum(PAPER), PAPER) == pytest.approx(0.94532184, abs=5e-9)
     assert population_loss(theorem2(10, 10, Masking()), PAPER) == pytest.approx(0.94562537, abs=5e-9)
+
+
+def test_flat_directions_are_all_that_leave_the_loss_as_it_is() -> None:
+    documents, draw = infinite_topic_moments(4, 3, 2, Masking()), np.random.default_rng(0)
+    flat, matrix = flat_directions(documents), draw.normal(size=(13, 13))
+    np.testing.assert_allclose(flat @ flat.T, np.eye(13 - 4), atol=1e-12)
+    moved = matrix + draw.normal(size=(13, len(flat))) @ flat
+    assert population_loss(moved, documents) == pytest.approx(population_loss(matrix, documents), abs=1e-10)
+    # Whatever is orthogonal to them bends the loss: there are no more.
+    rest = np.linalg.svd(flat)[2][len(flat) :]
+    assert (np.einsum("ri,ij,rj->r", rest, documents.second, rest) > 1e-4).all()
+    finite = moments(TopicModel.from_settings(Data(topics=4, words=3)), Masking())
+    assert len(flat_directions(finite)) == 0
 
 
 def test_a_small_ridge_already_moves_the_finite_optimum_far() -> None:

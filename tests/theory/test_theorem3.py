@@ -8,7 +8,7 @@ import pytest
 from topicscope.settings.data import Masking
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
 from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
-from topicscope.theory.theorem3 import theorem3
+from topicscope.theory.theorem3 import fewest_words, theorem3
 
 THEORY_PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 # (T, τ): on the way of Assumption 3, τ = o(T); then with τ held fixed; then with τ a share of T.
@@ -43,6 +43,14 @@ def test_the_constants_of_the_papers_setting() -> None:
     assert (found.low, found.high) == pytest.approx((0.5773410, 58666.67), abs=5e-3)
     assert found.limit == pytest.approx(2 / 0.135)
     assert found.violated == ()
+
+
+def test_the_bound_on_words_is_that_of_assumption_3() -> None:
+    # (1/(1 − 0.9 · 0.15) + 1)² + 1, and its limit at Assumption 4's corner, (2 + 1)² + 1.
+    assert fewest_words(Masking()) == pytest.approx((1 / 0.865 + 1) ** 2 + 1)
+    corner = Masking(mask=0.5, keep=0.0, random=0.0)
+    assert fewest_words(corner) == pytest.approx(10)
+    assert fewest_words(Masking(mask=0.5, keep=0.1, random=0.1)) < 9
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.files import write_atomically
-from topicscope.paper.claim import Claim, Drawing, Preset, Results, above
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, within
 from topicscope.paper.theorem3 import LARGE, SMALL, landscape, optimum, setting_words, weighted_average
 from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.theorem3 import theorem3
@@ -41,17 +41,24 @@ PAGE_LEAST_WEIGHT, PAGE_POINTS = 0.05, 41
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """At one setting per figure, or at all."""
-    return tuple(
-        Claim(
-            id=f"{name}/{value}-{documents.topics}-{documents.per_document}",
-            statement=f"With a {value} W^V, {setting_words(documents)}, the loss is least with more attention within a "
-            "topic.",
-            unit="((v−1)α + β)/v",
-            rule=above(1),
-            measure=lambda results, value=value, documents=documents: weighted_average(documents, value),  # type: ignore[misc]
-            figure=_figure_name(name, documents),
-        )
-        for name, value, documents in _shown(preset)
+    return tuple(_claim(name, value, documents) for name, value, documents in _shown(preset))
+
+
+def _claim(name: str, value: str, documents: InfiniteDocuments) -> Claim:
+    """More attention within topics; for the block, of which Theorem 3 speaks, inside its interval too."""
+    bounds = theorem3(documents)
+    inside = value == "block" and bounds.high is not None
+    also = f", and between Theorem 3's bounds, λ₁(τ − 1) = {bounds.low:.4g} and λ₂T" if inside else ""
+    if inside and bounds.low > 1:
+        also += ", the lower of which says so too (Remark 4)"
+    return Claim(
+        id=f"{name}/{value}-{documents.topics}-{documents.per_document}",
+        statement=f"With a {value} W^V, {setting_words(documents)}, the loss is least with more attention within a "
+        f"topic{also}.",
+        unit="((v−1)α + β)/v",
+        rule=within(max(1.0, bounds.low), bounds.high) if inside and bounds.high else above(1),
+        measure=lambda results: weighted_average(documents, value),
+        figure=_figure_name(name, documents),
     )
 
 

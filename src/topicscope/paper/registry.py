@@ -53,6 +53,7 @@ def registry(preset: Preset) -> Registry:
         figures6_9,
         masking,
         robustness,
+        section3,
         table2,
         table3,
         tables1_5,
@@ -63,6 +64,7 @@ def registry(preset: Preset) -> Registry:
     )
 
     claims = (
+        section3.claims,
         theorem2.lemma1_claims,
         theorem1.exact_claims,
         theorem2.claims,

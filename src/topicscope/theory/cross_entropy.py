@@ -9,9 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy import sparse
 from scipy.special import logsumexp, softmax
 
-from topicscope.errors import check_positive
+from topicscope.errors import check_at_least, check_positive
+from topicscope.settings.data import Masking
 from topicscope.synthetic.documents import Bags
 from topicscope.theory.theorem2 import ClassMatrix
 
@@ -37,6 +39,23 @@ class CrossEntropyOptimum(ClassMatrix):
         matrix = super().matrix(topics, words)
         matrix[0, 1:], matrix[0, 0] = self.mask_row, self.mask_mask
         return matrix
+
+
+def infinite_bag(topics: int, words: int, per_document: int, masking: Masking) -> Bags:
+    """One of Assumption 1's infinite documents, that of the first τ topics.
+
+    It stands for all: a W^V of six entries, as the optimum is, has the same loss on each.
+    """
+    vocabulary = topics * words + 1
+    check_at_least("per_document", per_document, 1)
+    original = np.zeros(vocabulary)
+    original[1 : per_document * words + 1] = 1 / (per_document * words)
+    filled = np.full(vocabulary, masking.random / (vocabulary - 1))
+    filled[0] = masking.replaced
+    queries = filled + masking.keep * original
+    pairs = np.outer(original, filled) + masking.keep * np.diag(original)
+    seen = (1 - masking.mask) * original + masking.mask * queries
+    return Bags(seen[None], original[None], queries[None], sparse.csr_array(pairs.reshape(1, -1)))
 
 
 def uniform_cross_entropy(matrix: Float[np.ndarray, "token token"], bags: Bags) -> float:

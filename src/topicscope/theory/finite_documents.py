@@ -221,6 +221,15 @@ def finite_optimum(
     return (moments.target(bias) @ vectors * _inverse(values + ridge)) @ vectors.T
 
 
+def flat_directions(moments: Moments) -> Float[np.ndarray, "direction token"]:
+    """Rows n of length one with n S = 0, orthogonal to each other: added to any row of W, they leave the loss as it is.
+
+    They span all such rows: the minimisers of the loss are one of them plus any combination of these in each row.
+    """
+    values, vectors = _spectrum(moments.second)
+    return vectors[:, values == 0.0].T
+
+
 def optimum_with_bias(
     moments: Moments, ridge: float = 0.0, bias_ridge: float = 0.0
 ) -> tuple[Float[np.ndarray, "token token"], Float[np.ndarray, " token"]]:

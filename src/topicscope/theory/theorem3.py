@@ -8,6 +8,7 @@ docs/theory.md has the proofs. Neither needs Assumption 4 or another bound on v.
 
 from dataclasses import dataclass
 
+from topicscope.settings.data import Masking
 from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.lemma1 import topic_gain
 
@@ -58,7 +59,7 @@ def violated_assumptions(documents: InfiniteDocuments) -> tuple[str, ...]:
     cannot be on the way there: fewer than two topics a document, or all topics in every document.
     """
     masking, v = documents.masking, documents.words
-    fewest = (topic_gain(masking) + 1) ** 2 + 1
+    fewest = fewest_words(masking)
     checks = {
         f"Assumption 3: v = {v} must be above (1/(1−(1−p_c)p_m) + 1)² + 1 = {fewest:.4g}": v > fewest,
         f"Assumption 3: τ → ∞, but τ = {documents.per_document}": documents.per_document > 1,
@@ -69,3 +70,8 @@ def violated_assumptions(documents: InfiniteDocuments) -> tuple[str, ...]:
         f"Assumption 4: p_r = {masking.random} must be between 0 and 1/2": 0 < masking.random < 0.5,
     }
     return tuple(text for text, met in checks.items() if not met)
+
+
+def fewest_words(masking: Masking) -> float:
+    """Assumption 3: v must be above (1/(1 − (1 − p_c)p_m) + 1)² + 1."""
+    return (topic_gain(masking) + 1) ** 2 + 1
