@@ -136,6 +136,7 @@ def untrained(experiment: Experiment) -> Trained:
         norms=dict.fromkeys(("key", "query", "value"), constant),
         rotation=0 * constant,
         gradients=dict.fromkeys(("key", "query", "value"), jitter),
+        attention_distance=dict.fromkeys(("words", "mask"), 0 * constant),
     )
     return with_weights(trained, {name: np.stack([start[name] for start in starts]) for name in starts[0]})
 
