@@ -25,6 +25,8 @@ FULL: dict[str, Any] = {
     "head_transform": True,
     "tied": False,
     "positions": "learned",
+    "token_types": True,
+    "embedding_norm": True,
 }
 RANDOM_PARTS = {
     name: {"start": "normal", "scale": 0.7}
@@ -203,8 +205,8 @@ def gelu(x: float) -> float:
     return x * 0.5 * (1 + math.erf(x / math.sqrt(2)))
 
 
-def normalised(column: np.ndarray, gain: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    return (column - column.mean()) / math.sqrt(column.var() + 1e-5) * gain + bias
+def normalised(column: np.ndarray, gain: np.ndarray, bias: np.ndarray, epsilon: float = 1e-5) -> np.ndarray:
+    return (column - column.mean()) / math.sqrt(column.var() + epsilon) * gain + bias
 
 
 def written_out(weights: dict[str, np.ndarray], settings: Model, tokens: list[int]) -> np.ndarray:
@@ -220,6 +222,12 @@ def written_out(weights: dict[str, np.ndarray], settings: Model, tokens: list[in
             for k in range(width):
                 angle = place * 10_000.0 ** (-(k % half) / half)
                 state[k, place] += math.sin(angle) if k < half else math.cos(angle)
+    if settings.token_types:
+        for place in range(len(tokens)):
+            state[:, place] += weights["token_types"]
+    if settings.embedding_norm:
+        gain, bias = weights["embedding_norm"], weights["embedding_norm_bias"]
+        state = np.stack([normalised(state[:, j], gain, bias, 1e-12) for j in range(len(tokens))], axis=1)
     for layer in range(settings.layers):
         keys = weights["key"][layer] @ state + weights["key_bias"][layer][:, None]
         queries = weights["query"][layer] @ state + weights["query_bias"][layer][:, None]
@@ -272,6 +280,10 @@ SWITCHES: list[dict[str, Any]] = [
     {"tied": False},
     {"positions": "sinusoidal"},
     {"positions": "learned"},
+    {"token_types": True},
+    {"embedding_norm": True},
+    {"token_types": True, "embedding_norm": True},
+    {"tied": False, "prediction": {"start": "uniform"}},
     FULL,
 ]
 
@@ -318,3 +330,27 @@ def test_without_positions_order_does_not_matter_and_with_them_it_does() -> None
 def test_model_settings_have_the_papers_defaults() -> None:
     model = Model()
     assert (model.heads, model.layers, model.tied, model.extras) == (1, 1, True, ())
+
+
+def test_embeddings_are_normalised_with_berts_epsilon() -> None:
+    """Of embeddings of size 10⁻³ PyTorch's 1e-5 would leave a tenth; the control is that number."""
+    model = build_model(small_settings(model={"dimension": 6, "embedding": {"scale": 1e-3}, "embedding_norm": True}))
+    rows = model.parameter("embedding").detach().numpy()
+    found = model.states(torch.tensor([list(range(7))]))[0][0].detach().numpy()
+    one, zero = np.ones(6), np.zeros(6)
+    assert found == pytest.approx(np.stack([normalised(row, one, zero, 1e-12) for row in rows]), rel=1e-9)
+    assert found != pytest.approx(np.stack([normalised(row, one, zero, 1e-5) for row in rows]), rel=0.1)
+
+
+def test_a_decoder_of_its_own_frozen_at_the_identity_is_the_tied_one_of_one_hot_embeddings() -> None:
+    """The released code has such a decoder beside one-hot embeddings; W^E⊤ = I predicts the same."""
+    one_hot = RANDOM_PARTS | {"embedding": {"start": "identity", "train": False}, "token_types": True}
+    own = {"tied": False, "prediction": {"start": "identity", "train": False}}
+    tied, untied = build_model(small_settings(model=one_hot)), build_model(small_settings(model=one_hot | own))
+    tokens = torch.tensor([[1, 5, 0, 2]])
+    for name, parameter in tied.named_parameters():
+        untied.parameter(name).data.copy_(parameter.data)
+    assert not untied.parameter("prediction").requires_grad
+    assert untied(tokens).detach().numpy() == pytest.approx(tied(tokens).detach().numpy(), rel=1e-12)
+    untied.parameter("prediction").data[1, 2] = 0.5
+    assert untied(tokens).detach().numpy() != pytest.approx(tied(tokens).detach().numpy(), rel=1e-3)

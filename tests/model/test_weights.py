@@ -49,6 +49,56 @@ def test_identity_zero_and_theorem_starts_are_those_matrices() -> None:
     assert (started("value", "theorem")[0] == theorem2(3, 2, masking)).all()
 
 
+WIDE: dict[str, Any] = {"dimension": 400, "token_types": True, "embedding_norm": True}
+
+
+def wide(part: str, **settings: Any) -> np.ndarray:
+    return weights_of(small_settings(model=WIDE | {part: settings}))[part]
+
+
+def spread_of_the_average(array: np.ndarray, variance: float) -> float:
+    return 5 * float(np.sqrt(variance / array.size))
+
+
+@pytest.mark.parametrize("part", ["embedding", "value", "key", "query_bias", "value_bias"])
+def test_the_uniform_start_is_what_pytorch_draws_for_linear_maps(part: str) -> None:
+    """U(±1/√d): mean 0 and variance 1/(3d), within five standard errors; nothing beyond the bound."""
+    drawn, bound = wide(part, start="uniform"), 1 / np.sqrt(400)
+    assert np.abs(drawn).max() <= bound
+    assert np.abs(drawn).max() > 0.98 * bound
+    assert abs(drawn.mean()) < spread_of_the_average(drawn, bound**2 / 3)
+    # The fourth moment of U(±b) is b⁴/5, so the square varies by b⁴(1/5 − 1/9).
+    assert abs((drawn**2).mean() - bound**2 / 3) < spread_of_the_average(drawn, bound**4 * (1 / 5 - 1 / 9))
+    # The control: a normal start of equal variance leaves the bound.
+    assert np.abs(wide(part, start="normal", scale=float(bound / np.sqrt(3)))).max() > bound
+
+
+@pytest.mark.parametrize("part", ["value", "key", "embedding"])
+def test_the_positive_start_is_scale_times_a_draw_from_0_to_1(part: str) -> None:
+    drawn = wide(part, start="positive", scale=0.001)
+    assert drawn.min() >= 0
+    assert drawn.max() < 0.001
+    assert abs(drawn.mean() - 0.0005) < spread_of_the_average(drawn, 1e-6 / 12)
+    assert wide(part, start="normal", scale=0.001).min() < 0
+
+
+def test_the_token_type_starts_from_n_0_1_and_the_embeddings_norm_at_one() -> None:
+    weights = weights_of(small_settings(model=WIDE))
+    drawn = weights["token_types"]
+    assert drawn.shape == (400,)
+    assert abs(drawn.mean()) < spread_of_the_average(drawn, 1)
+    assert abs((drawn**2).mean() - 1) < spread_of_the_average(drawn, 2)
+    assert (weights["embedding_norm"] == 1).all()
+    assert (weights["embedding_norm_bias"] == 0).all()
+    assert "token_types" not in weights_of(small_settings())
+
+
+def test_an_untied_decoder_starts_where_its_settings_say() -> None:
+    decoder = weights_of(small_settings(model={"tied": False, "prediction": {"start": "identity", "train": False}}))
+    assert (decoder["prediction"] == np.eye(7)).all()
+    assert "prediction" not in weights_of(small_settings())
+
+
 @pytest.mark.parametrize("start", ["theorem", "block", "diagonal"])
 def test_embedding_starts_have_theorem_1s_block_sums(start: str) -> None:
     table = started("embedding", start)

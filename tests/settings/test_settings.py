@@ -15,6 +15,23 @@ def test_settings_survive_toml() -> None:
     assert settings_from_table(tomllib.loads(dump_settings(settings))) == settings
 
 
+def test_what_the_released_code_does_differently_survives_toml() -> None:
+    settings = small_settings(
+        model={
+            "token_types": True,
+            "embedding_norm": True,
+            "tied": False,
+            "prediction": {"start": "uniform", "train": False},
+            "value": {"start": "positive", "scale": 0.001},
+        },
+        training={"loss": "squared", "squared": "mean"},
+    )
+    assert settings_from_table(tomllib.loads(dump_settings(settings))) == settings
+    assert settings != small_settings(training={"loss": "squared"})
+    assert "prediction" not in settings.model.trained_parts
+    assert {"token_types", "embedding_norm"} <= set(settings.model.trained_parts)
+
+
 def test_what_a_table_leaves_out_keeps_the_default_of_its_place() -> None:
     settings = settings_from_table({"model": {"key_bias": {"train": False}}})
     assert settings.model.key_bias.start == "zero"
@@ -78,6 +95,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"training": {"momentum": float("nan")}}, "training.momentum = nan"),
     ({"learning_rate": 0.1}, "did you mean training.learning_rate?"),
     ({"model": {"value": {"start": "finite"}, "masked_keys": "hidden"}}, "model.value.start"),
+    ({"model": {"prediction": {"start": "identity"}}}, "set model.tied to false"),
+    ({"model": {"tied": False, "prediction": {"start": "theorem"}}}, "model.prediction.start"),
+    ({"training": {"squared": "mean"}}, "training.squared"),
+    ({"training": {"loss": "squared", "squared": "median"}}, "training.squared"),
 ]
 
 

@@ -94,6 +94,8 @@ def cases(draw: Any) -> Case:
             "feed_forward": draw(some.sampled_from([0, 5])),
             "head_transform": draw(switch),
             "tied": draw(switch),
+            "token_types": draw(switch),
+            "embedding_norm": draw(switch),
             "embedding": {"start": "identity", "train": False} if one_hot else part,
             **{name: part | {"train": draw(switch)} for name in ("key", "query")},
             "value": part,
@@ -103,7 +105,11 @@ def cases(draw: Any) -> Case:
             },
         },
         training={
-            "loss": draw(some.sampled_from(["cross_entropy", "squared"])),
+            **draw(
+                some.sampled_from(
+                    [{"loss": "cross_entropy"}, {"loss": "squared"}, {"loss": "squared", "squared": "mean"}]
+                )
+            ),
             "average": draw(some.sampled_from(["document", "batch"])),
         },
         kinds=draw(some.lists(some.sampled_from(KINDS[:3] if hidden else KINDS), min_size=1, max_size=3)),
@@ -147,7 +153,8 @@ def engines(case: Case, dtype: torch.dtype) -> tuple[BagEngine, ReferenceEngine]
     with torch.no_grad():
         for model in models:
             for name, parameter in model.named_parameters():
-                if part_of(name) in EXTRAS and "norm" not in name and "bias" not in name:
+                small = part_of(name) in EXTRAS and name != "token_types"
+                if small and "norm" not in name and "bias" not in name:
                     parameter.mul_(20)  # what the switches add starts so small that later layers would hardly count
     members, topics = [case.settings] * len(models), TopicModel.from_settings(case.settings.data)
     fast, slow = BagEngine(members, topics, copy.deepcopy(models)), ReferenceEngine(members, topics, models)
@@ -256,6 +263,49 @@ def test_squared_loss_sums_over_the_vocabulary() -> None:
     expected = [0.25 + 1 + 1, 0.81 + 0.04 + 0.09]
     assert losses(SCORES, WORDS, "squared").numpy() == pytest.approx(expected)
     assert losses(SCORES, WORDS, "squared").numpy() != pytest.approx(np.array(expected) / 3)
+
+
+@pytest.mark.parametrize("kind", [BagEngine, ReferenceEngine])
+@pytest.mark.parametrize("equation_7", [False, True])
+def test_a_mean_over_entries_is_a_vth_of_the_sum_in_loss_and_gradients(kind: Any, equation_7: bool) -> None:
+    case = Case(
+        model=EQUATION_7 | {"masked_keys": "visible"} | ({} if equation_7 else {"token_types": True}),
+        training={"loss": "squared"},
+        kinds=["any"],
+        steps=1,
+        uniform=False,
+        table=True,
+        merged=False,
+        seed=2,
+    )
+    mean = dataclasses.replace(case, training={"loss": "squared", "squared": "mean"})
+    place = 0 if kind is BagEngine else 1
+    (whole, gradients), (part, smaller) = (
+        outcome(engines(each, torch.float64)[place], each, 0) for each in (case, mean)
+    )
+    assert part.numpy() == pytest.approx(whole.numpy() / VOCABULARY, rel=1e-12)
+    assert part.numpy() != pytest.approx(whole.numpy(), rel=0.1)
+    assert set(gradients) == set(smaller) >= {"value", "key", "query"}
+    for name, gradient in gradients.items():
+        assert smaller[name].numpy() == pytest.approx(gradient.numpy() / VOCABULARY, rel=1e-9, abs=1e-15)
+
+
+def test_the_mean_over_entries_is_that_of_numpy() -> None:
+    settings = small_settings(
+        model={"value": {"scale": 0.7}, "embedding": {"scale": 0.7}}, training={"loss": "squared", "squared": "mean"}
+    )
+    model, topics = build_model(settings), TopicModel.from_settings(settings.data)
+    documents = documents_of("any", 3, False, np.random.default_rng(4))
+    engine = ReferenceEngine([settings], topics, [model])
+    found = float(engine.losses(engine.prepare([documents])[0])[0].detach())
+    each = []
+    for place in range(3):
+        document = documents.span(place, place + 1)
+        scores = model(torch.from_numpy(document.tokens.astype(np.int64))[None])[0].detach().numpy()
+        wanted = np.eye(VOCABULARY)[document.words]
+        each.append(np.mean([np.mean((scores[j] - wanted[j]) ** 2) for j in np.flatnonzero(document.masked)]))
+    assert found == pytest.approx(np.mean(each), rel=1e-10)
+    assert found != pytest.approx(VOCABULARY * np.mean(each), rel=1e-3)
 
 
 def test_cross_entropy_is_equation_4() -> None:

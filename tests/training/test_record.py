@@ -48,8 +48,9 @@ def _one_hot(loss: str, **training: object) -> Settings:
 
 
 @pytest.mark.parametrize("masked_keys", ["visible", "hidden"])
-def test_recorded_attention_is_the_models_own(masked_keys: str) -> None:
-    settings = small_settings(model={"masked_keys": masked_keys})
+@pytest.mark.parametrize("switches", [(), ("token_types",), ("embedding_norm",), ("token_types", "embedding_norm")])
+def test_recorded_attention_is_the_models_own(masked_keys: str, switches: tuple[str, ...]) -> None:
+    settings = small_settings(model={"masked_keys": masked_keys} | dict.fromkeys(switches, True))
     topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(4)
     starts = [
         {
@@ -116,5 +117,7 @@ def test_the_gain_is_not_defined_where_the_optimum_is_not_known() -> None:
     documents = BatchStream(settings, topics).held_out(20, Purpose.MEASURE)
     hidden = dataclasses.replace(settings, model=dataclasses.replace(settings.model, masked_keys="hidden"))
     biased = dataclasses.replace(settings, model=dataclasses.replace(settings.model, value_bias=Part(start="zero")))
+    normed = dataclasses.replace(settings, model=dataclasses.replace(settings.model, embedding_norm=True))
     assert uniform_gain(hidden, topics, documents) is uniform_gain(biased, topics, documents) is None
+    assert uniform_gain(normed, topics, documents) is None
     assert uniform_gain(settings, topics, documents) is not None

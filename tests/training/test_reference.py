@@ -15,7 +15,7 @@ from topicscope.theory.finite_documents import moments, population_loss
 from topicscope.training.batches import BatchStream
 from topicscope.training.loop import train
 from topicscope.training.record import SnapshotTaker, value_products
-from topicscope.training.reference import write_reference_matrices
+from topicscope.training.reference import reference_losses, write_reference_matrices
 
 FROZEN: dict[str, Any] = {"start": "zero", "train": False}
 STILL = dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), FROZEN)
@@ -44,6 +44,25 @@ def test_the_value_matrix_minimises_the_runs_own_objective(tmp_path: Path) -> No
         # A minimum at this λ alone: without L2 going on along the shrinkage lowers the loss.
     assert objective(1.01 * matrix, 0.0) < objective(matrix, 0.0)
     assert objective(1.01 * matrix, 1e-3) > objective(matrix, 1e-3)
+
+
+def test_a_mean_over_entries_divides_the_losses_and_weighs_l2_v_times_as_much(tmp_path: Path) -> None:
+    whole, mean = (
+        small_settings(model=ONE_HOT, training={"loss": "squared", "l2": l2} | more)
+        for l2, more in ((7e-3, {}), (1e-3, {"squared": "mean"}))
+    )
+    topics = TopicModel.from_settings(whole.data)
+    for name, level in reference_losses(whole, topics).items():
+        small = reference_losses(mean, topics)[name]
+        assert small["loss"] == pytest.approx(level["loss"] / 7, rel=1e-12)
+        assert small.get("documents") == level.get("documents")
+    # (1/V)(loss + λV‖W‖²): the same optimum.
+    (tmp_path / "mean").mkdir()
+    first, second = matrices(whole, tmp_path)[0]["value"], matrices(mean, tmp_path / "mean")[0]["value"]
+    np.testing.assert_allclose(first, second, atol=1e-6)
+    (tmp_path / "other").mkdir()
+    same_l2 = small_settings(model=ONE_HOT, training={"loss": "squared", "l2": 1e-3})
+    assert np.abs(matrices(same_l2, tmp_path / "other")[0]["value"] - first).max() > 1e-3
 
 
 def test_the_embedding_matrix_is_the_best_positive_semi_definite_one(tmp_path: Path) -> None:

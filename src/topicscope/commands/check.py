@@ -73,6 +73,7 @@ NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
 L2_ON_FACTORS = "L2 acts on W^E and W^V, not on their product: the optimum here is that without L2"
 L2_BESIDE_FROZEN = "one bias is trained with L2 beside another that is frozen: no optimum is computed for this"
 L2_WITHOUT_BIAS = "L2 acts on the embedding or b^V but not alike on b^pred: no optimum is computed for this"
+L2_BESIDE_MEAN = "the squared loss is a mean over entries, L2 a sum: no optimum is computed for this"
 EMBEDDING, VALUE = "weights/embedding", "weights/value"
 BIASES = {"prediction_bias": "weights/prediction_bias", "value_bias": "weights/value_bias"}
 # The optimum, or None where none is known, and notes.
@@ -296,6 +297,8 @@ def run_reference(run: RunMatrix, population: Moments) -> Reference:
     model = run.settings.model
     if model.masked_keys == "hidden":
         return None, ("masked positions are hidden as keys: no finite-document optimum is known here",)
+    if run.settings.training.squared == "mean" and run.settings.training.l2:
+        return None, (L2_BESIDE_MEAN,)
     trained = tuple(name for name in run.biases if model.part(name).train)
     frozen = sum((run.biases[name] for name in run.biases if name not in trained), np.zeros(population.vocabulary))
     identity = model.value.start == "identity" and not model.value.train

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from topicscope.model.counts import QueryRows, SlotBatch, TableBatch
+from topicscope.model.transformer import EMBEDDING_NORM_EPSILON
 from topicscope.model.weights import Sizes
 from topicscope.settings import Model
 
@@ -38,7 +39,9 @@ class BagTransformer:
         self.seeds = len(next(iter(weights.values())))
         self.uniform_attention = settings.uniform
         frozen = {name for name in vars(settings) if name not in settings.trained_parts}
-        self._one_hot = "embedding" in frozen and settings.embedding.start == "identity"
+        # With W^E = I nothing is to be multiplied by it; W^E⊤, which predicts, is I whatever is added to embeddings.
+        self._identity = "embedding" in frozen and settings.embedding.start == "identity"
+        self._one_hot = settings.one_hot
         # Adding a bias that is zero for ever would only take time.
         self._absent = {name for name in frozen if name.endswith("_bias") and settings.part(name).start == "zero"}
 
@@ -47,7 +50,7 @@ class BagTransformer:
         if isinstance(batch, SlotBatch):
             return self.predict(self._slot_rows(batch))
         if batch.rows is None:
-            return self.predict(self._finish(self._table_means(batch), None, 0))
+            return self.predict(self._finish(self._table_means(batch, self._inputs()), None, 0))
         return self.predict(self._table_rows(batch, batch.rows))
 
     @property
@@ -62,7 +65,7 @@ class BagTransformer:
             state = self._normalise(state, "head_norm")
         if not self.settings.tied:
             return self._linear(state, "prediction")
-        if not self._one_hot:
+        if not self._identity:
             return self._linear(state, "embedding", bias="prediction_bias")
         if "prediction_bias" in self._absent:
             return state
@@ -71,48 +74,67 @@ class BagTransformer:
     def _table_rows(self, batch: TableBatch, rows: QueryRows) -> Float[Tensor, "seed row dimension"]:
         """The state at each distinct query after the only layer, from the table of scores between all tokens."""
         shape = (self.seeds, len(rows.query) // self.seeds)
+        inputs = self._inputs()
         if self.uniform_attention:
-            means = self._table_means(batch)
+            means = self._table_means(batch, inputs)
             mixed = means.flatten(0, 1).index_select(0, rows.document).view(*shape, -1)
         else:
-            scores = functional.embedding(rows.query, self._score_table())
+            scores = functional.embedding(rows.query, self._score_table(inputs))
             log_counts = batch.log_counts.index_select(0, rows.document)
             scores = scores.view(*shape, self.settings.heads, -1)
             attention = (scores + log_counts.view(*shape, 1, -1)).softmax(dim=-1)
-            mixed = self._mix_table(attention)
+            mixed = self._mix_table(attention, inputs)
         if not self.settings.residual:
             return self._finish(mixed, None, 0)
-        before = self.weights["embedding"].flatten(0, 1).index_select(0, rows.query)
+        before = inputs.flatten(0, 1).index_select(0, rows.query)
         return self._finish(mixed, before.view(*shape, -1), 0)
 
-    def _score_table(self) -> Float[Tensor, "seed_query head_key"]:
+    def _score_table(self, inputs: Float[Tensor, "seed token dimension"]) -> Float[Tensor, "seed_query head_key"]:
         """Scores between all tokens: a row a query token (of each seed), its keys head after head."""
         heads, width = self.settings.heads, self.sizes.attention_dimension
         scale = 1 / math.sqrt(width)
-        keys, queries = self._of_all_tokens("key"), self._of_all_tokens("query")
+        keys, queries = self._of_all_tokens("key", inputs), self._of_all_tokens("query", inputs)
         if heads == 1:
             return (torch.bmm(queries, keys.mT) * scale).flatten(0, 1)
         keys, queries = keys.view(self.seeds, -1, heads, width), queries.view(self.seeds, -1, heads, width)
         return torch.einsum("sqhw,skhw->sqhk", queries * scale, keys).flatten(0, 1).flatten(1)
 
-    def _mix_table(self, attention: Float[Tensor, "seed row head token"]) -> Float[Tensor, "seed row dimension"]:
-        values = self._of_all_tokens("value")
+    def _mix_table(
+        self, attention: Float[Tensor, "seed row head token"], inputs: Float[Tensor, "seed token dimension"]
+    ) -> Float[Tensor, "seed row dimension"]:
+        values = self._of_all_tokens("value", inputs)
         if self.settings.heads == 1:
             return torch.bmm(attention.squeeze(2), values)
         values = values.view(self.seeds, -1, self.settings.heads, self.sizes.head_dimension)
         return torch.einsum("srhk,skhw->srhw", attention, values).flatten(2)
 
-    def _table_means(self, batch: TableBatch) -> Float[Tensor, "seed document dimension"]:
+    def _table_means(
+        self, batch: TableBatch, inputs: Float[Tensor, "seed token dimension"]
+    ) -> Float[Tensor, "seed document dimension"]:
         """What every query gets under uniform attention: the mean over the keys, n_b / N."""
         shares = batch.log_counts.softmax(dim=-1).view(self.seeds, -1, self.sizes.vocabulary)
         if self._one_hot:
             return self._linear(shares, "value", layer=0)
-        return self._linear(torch.bmm(shares, self.weights["embedding"]), "value", layer=0)
+        return self._linear(torch.bmm(shares, inputs), "value", layer=0)
 
-    def _of_all_tokens(self, name: str) -> Float[Tensor, "seed token width"]:
-        """W z + b for the embedding z of every token, in the only layer."""
+    def _inputs(self) -> Float[Tensor, "seed token dimension"]:
+        """What the embedding layer gives for every token."""
+        return self._embedded(self.weights["embedding"])
+
+    def _embedded(self, rows: Float[Tensor, "seed row dimension"]) -> Float[Tensor, "seed row dimension"]:
+        """Add to rows of W^E⊤ what the embedding layer adds, and normalise them if it does."""
+        if self.settings.token_types:
+            rows = rows + self.weights["token_types"][:, None]
+        if self.settings.embedding_norm:
+            rows = self._normalise(rows, "embedding_norm", epsilon=EMBEDDING_NORM_EPSILON)
+        return rows
+
+    def _of_all_tokens(
+        self, name: str, inputs: Float[Tensor, "seed token dimension"]
+    ) -> Float[Tensor, "seed token width"]:
+        """W z + b for what the embedding layer gives for every token, z, in the only layer."""
         if not self._one_hot:
-            return self._linear(self.weights["embedding"], name, layer=0)
+            return self._linear(inputs, name, layer=0)
         columns = self.weights[name][:, 0].mT
         if name + "_bias" in self._absent:
             return columns
@@ -124,6 +146,7 @@ class BagTransformer:
         each = documents // self.seeds
         offset = torch.arange(self.seeds).repeat_interleave(each)[:, None] * self.sizes.vocabulary
         state = functional.embedding(batch.tokens + offset, self.weights["embedding"].flatten(0, 1))
+        state = self._embedded(self._by_seed(state)).reshape(documents, slots, -1)
         for layer in range(self.settings.layers):
             queries = batch.queries if layer == self.settings.layers - 1 else slots
             state = self._slot_layer(state, batch.log_counts, queries, layer)
@@ -190,10 +213,10 @@ class BagTransformer:
         return self._normalise(after, norm, layer) if self.settings.layer_norm else after
 
     def _normalise(
-        self, state: Float[Tensor, "seed row dimension"], norm: str, layer: int | None = None
+        self, state: Float[Tensor, "seed row dimension"], norm: str, layer: int | None = None, epsilon: float = 1e-5
     ) -> Float[Tensor, "seed row dimension"]:
         gain, bias = self._parameter(norm, layer), self._parameter(norm + "_bias", layer)
-        return functional.layer_norm(state, (self.sizes.dimension,)) * gain[:, None] + bias[:, None]
+        return functional.layer_norm(state, (self.sizes.dimension,), eps=epsilon) * gain[:, None] + bias[:, None]
 
     def _linear(
         self, state: Float[Tensor, "seed row input"], name: str, *, layer: int | None = None, bias: str = ""

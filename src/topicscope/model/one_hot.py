@@ -29,8 +29,13 @@ def is_equation_7(settings: Model) -> bool:
         settings.part(name).start == "zero" and not settings.part(name).train
         for name in ("key_bias", "query_bias", "value_bias", "prediction_bias")
     )
-    one_hot = settings.embedding.start == "identity" and not settings.embedding.train
-    return zero and one_hot and settings.layers == settings.heads == 1 and not settings.residual and not settings.extras
+    return (
+        zero
+        and settings.one_hot
+        and settings.layers == settings.heads == 1
+        and not settings.residual
+        and not settings.extras
+    )
 
 
 class OneHotPass:
@@ -53,9 +58,12 @@ class OneHotPass:
     """
 
     @torch.no_grad()
-    def __init__(self, value: Matrices, key: Matrices, query: Matrices, batch: TableBatch, kind: Loss) -> None:
+    def __init__(
+        self, value: Matrices, key: Matrices, query: Matrices, batch: TableBatch, kind: Loss, unit: float = 1.0
+    ) -> None:
+        """``unit`` is what the losses are multiplied by."""
         self._value, self._key, self._query = value, key, query
-        self._batch, self._kind = batch, kind
+        self._batch, self._kind, self._unit = batch, kind, unit
         self._scale = 1 / math.sqrt(key.shape[1])
         seeds, vocabulary, _ = value.shape
         logits = batch.log_counts
@@ -66,12 +74,15 @@ class OneHotPass:
             logits += batch.log_counts.index_select(0, batch.rows.document)
         self._attention = logits.softmax(dim=1).view(seeds, -1, vocabulary)
         scores = torch.bmm(self._attention, value.mT)
-        self.losses, self._kept = _losses(scores, batch.targets, kind)
+        losses, self._kept = _losses(scores, batch.targets, kind)
+        self.losses = losses if unit == 1 else losses * unit
 
     @torch.no_grad()
     def gradients(self, names: Collection[str]) -> dict[str, Float[Tensor, "seed 1 _ token"]]:
         """Gradients of the losses by the matrices of these names, with the layer axis that parameters have."""
         gradient, rows = _score_gradient(self._kept, self._batch.targets, self._kind), self._batch.rows
+        if self._unit != 1:
+            gradient.mul_(self._unit)
         found = {"value": torch.bmm(gradient.mT, self._attention)[:, None]} if "value" in names else {}
         if rows is None or not ("key" in names or "query" in names):
             return found

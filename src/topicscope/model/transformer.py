@@ -20,6 +20,9 @@ from topicscope.settings.model import MaskedKeys
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
+# What LayerNorm on the embeddings adds to the variance; BERT's.
+EMBEDDING_NORM_EPSILON = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -150,9 +153,13 @@ class Transformer(nn.Module):
         state = functional.embedding(tokens, self.parameter("embedding"))
         length = tokens.shape[1]
         if self.settings.positions == "learned":
-            return state + self.parameter("positions")[:length]
+            state = state + self.parameter("positions")[:length]
         if self.settings.positions == "sinusoidal":
-            return state + sinusoids(length, self.sizes.dimension).to(state)
+            state = state + sinusoids(length, self.sizes.dimension).to(state)
+        if self.settings.token_types:
+            state = state + self.parameter("token_types")
+        if self.settings.embedding_norm:
+            state = self._normalise(state, "embedding_norm", epsilon=EMBEDDING_NORM_EPSILON)
         return state
 
     def _layer(
@@ -214,12 +221,12 @@ class Transformer(nn.Module):
         return self._normalise(state, norm, layer) if self.settings.layer_norm else state
 
     def _normalise(
-        self, state: Float[Tensor, "*row dimension"], norm: str, layer: int | None = None
+        self, state: Float[Tensor, "*row dimension"], norm: str, layer: int | None = None, epsilon: float = 1e-5
     ) -> Float[Tensor, "*row dimension"]:
         gain, bias = self.parameter(norm), self.parameter(norm + "_bias")
         if layer is not None:
             gain, bias = gain[layer], bias[layer]
-        return functional.layer_norm(state, (self.sizes.dimension,), gain, bias)
+        return functional.layer_norm(state, (self.sizes.dimension,), gain, bias, epsilon)
 
 
 def sinusoids(length: int, dimension: int) -> Float[Tensor, "position dimension"]:

@@ -24,6 +24,8 @@ Weights = dict[str, Float[np.ndarray, "..."]]
 
 # Scale of weights that the equations do not have (as in Hugging Face's BERT).
 EXTRA_SCALE = 0.02
+# Scale of the vector that is added to every token: as PyTorch draws it, which is how the released code leaves it.
+TOKEN_TYPE_SCALE = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ def shapes(model: Model, sizes: Sizes) -> dict[str, tuple[int, ...]]:
     }
     extras: dict[str, dict[str, tuple[int, ...]]] = {
         "positions": {"positions": (sizes.longest, width)},
+        "token_types": {"token_types": (width,)},
+        "embedding_norm": {"embedding_norm": (width,), "embedding_norm_bias": (width,)},
         "output": {"output": (layers, width, width), "output_bias": (layers, width)},
         "feed_forward": {
             "feed_forward_in": (layers, inner, width),
@@ -82,7 +86,7 @@ def part_of(parameter: str) -> str:
     """The part, as named in the settings, that a parameter belongs to."""
     if parameter.startswith(("attention_norm", "feed_forward_norm")):
         return "layer_norm"
-    for extra in ("output", "feed_forward", "head"):
+    for extra in ("embedding_norm", "output", "feed_forward", "head"):
         if parameter.startswith(extra):
             return extra
     return parameter
@@ -102,13 +106,14 @@ def initial_weights(
     weights = {}
     for name, shape in shapes(model, sizes).items():
         if isinstance(part := parts.get(name), Part):
-            weights[name] = _start(name, part, shape, topic_model, masking, average, generator)
+            weights[name] = _start(name, part, shape, sizes, topic_model, masking, average, generator)
         elif name.endswith("_bias"):
             weights[name] = np.zeros(shape)
         elif name.endswith("_norm"):
             weights[name] = np.ones(shape)
         else:
-            weights[name] = generator.normal(scale=EXTRA_SCALE, size=shape)
+            scale = TOKEN_TYPE_SCALE if name == "token_types" else EXTRA_SCALE
+            weights[name] = generator.normal(scale=scale, size=shape)
     return weights
 
 
@@ -116,6 +121,7 @@ def _start(
     name: str,
     part: Part,
     shape: tuple[int, ...],
+    sizes: Sizes,
     topic_model: TopicModel,
     masking: Masking,
     average: Average,
@@ -123,6 +129,12 @@ def _start(
 ) -> Float[np.ndarray, "..."]:
     if part.start == "normal":
         return generator.normal(scale=part.scale, size=shape)
+    if part.start == "uniform":
+        # Of a map from d numbers, its bias too.
+        bound = 1 / np.sqrt(sizes.dimension)
+        return generator.uniform(-bound, bound, size=shape)
+    if part.start == "positive":
+        return part.scale * generator.random(size=shape)
     if part.start == "zero":
         return np.zeros(shape)
     if part.start == "identity":
@@ -134,7 +146,7 @@ def _start(
     else:
         array = _theory(name, part, shape, topic_model, masking)
     # One matrix may serve all layers.
-    allowed = (shape,) if name in ("embedding", "prediction_bias") else (shape, shape[1:])
+    allowed = (shape,) if name in ("embedding", "prediction_bias", "prediction") else (shape, shape[1:])
     if array.shape not in allowed:
         raise InputError(
             f'model.{name}.start = "{part.start}" gives an array of shape {array.shape}, but the model needs {shape}: '

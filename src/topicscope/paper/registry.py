@@ -44,6 +44,7 @@ def registry(preset: Preset) -> Registry:
     """Every module's claims and drawings; those of a new module are added here."""
     # Imported here so that naming a claim's type does not need what measures it.
     from topicscope.paper import (
+        as_released,
         figure1,
         figure2,
         figure3,
@@ -82,6 +83,7 @@ def registry(preset: Preset) -> Registry:
         table3.claims,
         robustness.claims,
         masking.claims,
+        as_released.claims,
         tables1_5.claims,
         figure3.claims,
         table2.claims,
@@ -100,6 +102,7 @@ def registry(preset: Preset) -> Registry:
         table3.drawings,
         robustness.drawings,
         masking.drawings,
+        as_released.drawings,
         tables1_5.drawings,
         figure3.drawings,
     )

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from topicscope.errors import check_at_least, check_not_negative, check_one_of, refuse
 
-Start = Literal["normal", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
+Start = Literal["normal", "uniform", "positive", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
 Positions = Literal["none", "sinusoidal", "learned"]
 MaskedKeys = Literal["visible", "hidden"]
 
@@ -14,8 +14,8 @@ BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
 PARTS = WEIGHTS + BIASES
 # What attention is made of; the rest is what it mixes.
 ATTENTION_PARTS = frozenset({"key", "query", "key_bias", "query_bias"})
-# Parts that exist only when a switch is on; always trained.
-EXTRAS = ("positions", "output", "feed_forward", "layer_norm", "head", "prediction")
+# Parts that exist only when a switch is on; always trained, but for W^pred, of which the settings say it.
+EXTRAS = ("positions", "token_types", "embedding_norm", "output", "feed_forward", "layer_norm", "head", "prediction")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,12 +23,13 @@ class Part:
     """Where one part of the model starts, and whether it is trained or frozen there."""
 
     start: Start = "normal"
-    """"normal": drawn from N(0, scale²); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value
+    """"normal": drawn from N(0, scale²); "uniform": from U(−1/√d, 1/√d), PyTorch's default for linear maps; "positive":
+    scale times a draw from U(0, 1); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value
     matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "block", "diagonal": those members of
     Lemma 1's family; "file": the array in `file`. Which of these a part can have, its error message says."""
 
     scale: float = 0.02
-    """Standard deviation of "normal"."""
+    """Standard deviation of "normal", and the upper end of "positive"."""
 
     file: str = ""
     """A .npy or .safetensors array, for "file"."""
@@ -47,7 +48,7 @@ class Part:
             raise refuse(f"{name}.start", self.start, "give one of " + ", ".join(allowed))
 
 
-_ANY = ("normal", "zero", "file")
+_ANY = ("normal", "uniform", "positive", "zero", "file")
 STARTS: dict[str, tuple[str, ...]] = {
     "embedding": (*_ANY, "identity", "theorem", "block", "diagonal"),
     "value": (*_ANY, "identity", "theorem", "finite", "block", "diagonal"),
@@ -57,6 +58,7 @@ STARTS: dict[str, tuple[str, ...]] = {
     "query_bias": _ANY,
     "value_bias": _ANY,
     "prediction_bias": (*_ANY, "theorem"),
+    "prediction": ("normal", "uniform", "positive", "zero", "identity"),
 }
 _ZERO = Part(start="zero")
 
@@ -83,6 +85,12 @@ class Model:
     positions: Positions = "none"
     """Positional information added to the embeddings."""
 
+    token_types: bool = False
+    """Add one trained vector, drawn from N(0, 1), to the embedding of every token, as BERT's token types do."""
+
+    embedding_norm: bool = False
+    """LayerNorm on what the embedding layer gives, with BERT's ε of 1e-12."""
+
     residual: bool = False
     """Add each block's input to its output."""
 
@@ -99,7 +107,7 @@ class Model:
     """BERT's dense, GELU and LayerNorm before prediction."""
 
     tied: bool = True
-    """W^pred = W^E⊤; untied, W^pred is a matrix of its own."""
+    """W^pred = W^E⊤; untied, W^pred is a matrix of its own (`prediction`)."""
 
     embedding: Part = Part()
     """W^E."""
@@ -125,6 +133,9 @@ class Model:
     prediction_bias: Part = _ZERO
     """b^pred."""
 
+    prediction: Part = Part()
+    """W^pred, where it is not tied to W^E."""
+
     def __post_init__(self) -> None:
         check_at_least("model.dimension", self.dimension, 0)
         check_at_least("model.attention_dimension", self.attention_dimension, 0)
@@ -135,6 +146,10 @@ class Model:
         check_one_of("model.positions", self.positions, get_args(Positions))
         for name in PARTS:
             self.part(name).check(f"model.{name}")
+        self.prediction.check("model.prediction")
+        if self.tied and self.prediction != Part():
+            remedy = "W^pred is tied to W^E: set model.tied to false, or leave model.prediction out"
+            raise refuse("model.prediction.start", self.prediction.start, remedy)
         if self.dimension and self.dimension % self.heads:
             raise refuse("model.heads", self.heads, f"it must divide model.dimension = {self.dimension}")
         if not self.trained_parts:
@@ -155,6 +170,8 @@ class Model:
         """The parts that the switches add."""
         switches = {
             "positions": self.positions == "learned",
+            "token_types": self.token_types,
+            "embedding_norm": self.embedding_norm,
             "output": self.output_projection,
             "feed_forward": self.feed_forward > 0,
             "layer_norm": self.layer_norm,
@@ -166,7 +183,14 @@ class Model:
     @property
     def trained_parts(self) -> tuple[str, ...]:
         """Names of all parts that are trained."""
-        return tuple(name for name in PARTS if self.part(name).train) + self.extras
+        extras = tuple(name for name in self.extras if name != "prediction" or self.prediction.train)
+        return tuple(name for name in PARTS if self.part(name).train) + extras
+
+    @property
+    def one_hot(self) -> bool:
+        """Whether a token enters the only map that sees it as a unit vector: one-hot embeddings, nothing added."""
+        plain = self.positions == "none" and not self.token_types and not self.embedding_norm
+        return plain and self.embedding.start == "identity" and not self.embedding.train
 
     @property
     def uniform(self) -> bool:

@@ -11,6 +11,7 @@ from topicscope.settings.model import EXTRAS, PARTS
 
 Loss = Literal["cross_entropy", "squared"]
 Average = Literal["document", "batch"]
+Squared = Literal["sum", "mean"]
 Optimizer = Literal["sgd", "momentum", "adam", "adamw"]
 Decay = Literal["constant", "step", "cosine"]
 Schedule = Literal["joint", "two_stage", "alternating"]
@@ -104,6 +105,10 @@ class Training(AnyTraining):
     l2_parts: tuple[str, ...] = PARTS
     """The parts θ that L2 is taken of; of these only the trained ones count."""
 
+    squared: Squared = "sum"
+    """The squared loss of a masked position: "sum" over the vocabulary (eq. 3), or "mean" over its V entries, as the
+    paper's released code has it, which is V times smaller."""
+
     schedule: Schedule = "joint"
     """"joint": all parts at once; "two_stage": W^V under uniform attention, then W^K and W^Q with all else frozen
     (§5.1); "alternating": W^V with attention frozen, then W^K and W^Q with all else frozen, in turn (§8.1)."""
@@ -128,6 +133,7 @@ class Training(AnyTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_one_of("training.squared", self.squared, get_args(Squared))
         check_one_of("training.schedule", self.schedule, get_args(Schedule))
         check_one_of("training.precision", self.precision, get_args(Precision))
         check_one_of("training.engine", self.engine, get_args(Engine))
@@ -138,9 +144,15 @@ class Training(AnyTraining):
             check_at_least(f"training.{name}", getattr(self, name), 1)
         for name in ("stage_steps", "snapshots"):
             check_at_least(f"training.{name}", getattr(self, name), 0)
+        if self.squared == "mean" and self.loss != "squared":
+            raise refuse("training.squared", self.squared, 'it is about training.loss = "squared"; leave it out')
         if self.stage_steps > self.steps:
             raise refuse(
                 "training.stage_steps",
                 self.stage_steps,
                 f"the first stage cannot be longer than training.steps = {self.steps}",
             )
+
+    def loss_unit(self, vocabulary: int) -> float:
+        """What the loss of eq. 3 or 4 is multiplied by: 1, or 1/V for a mean over the entries."""
+        return 1.0 / vocabulary if self.squared == "mean" else 1.0

@@ -166,6 +166,7 @@ class TopicModelEngine(Engine):
         self.topic_model, self.models = topic_model, models
         self.settings, self.training = members[0], members[0].training
         self.weights = shared_weights(models)
+        self._unit = self.training.loss_unit(models[0].sizes.vocabulary)
         self.trained = [name for name in self.weights if part_of(name) in self.settings.model.trained_parts]
         self.snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
         self._phase: Phase | None = None
@@ -264,11 +265,11 @@ class BagEngine(TopicModelEngine):
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
         """From one row of scores for each distinct masked query."""
         if self._equation_7:
-            done = OneHotPass(*self._matrices, batch, self.training.loss)
+            done = OneHotPass(*self._matrices, batch, self.training.loss, self._unit)
             if torch.is_grad_enabled():
                 self._pass = done
             return done.losses
-        return row_losses(self._model.predict_masked(batch), batch.targets, self.training.loss)
+        return self._unit * row_losses(self._model.predict_masked(batch), batch.targets, self.training.loss)
 
     def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
         """One backward pass for all members: no member's loss depends on another's weights."""
@@ -299,7 +300,7 @@ class ReferenceEngine(TopicModelEngine):
         found = []
         for model, mine in zip(self.models, batch, strict=True):
             each = losses(model.predict_masked(mine), mine.words, self.training.loss)
-            found.append(each @ torch.from_numpy(mine.weights).to(each))
+            found.append(self._unit * (each @ torch.from_numpy(mine.weights).to(each)))
         return torch.stack(found)
 
     def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:

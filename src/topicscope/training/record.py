@@ -16,7 +16,7 @@ from topicscope.files import Row
 from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
 from topicscope.measure.blocks import product_contrasts
 from topicscope.measure.stages import distance_from_uniform, mode_norms
-from topicscope.model.transformer import Transformer, padded_batch
+from topicscope.model.transformer import EMBEDDING_NORM_EPSILON, Transformer, padded_batch
 from topicscope.randomness import Purpose
 from topicscope.records import Snapshot
 from topicscope.settings import Settings
@@ -122,6 +122,18 @@ def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[
     ]
 
 
+def embedded(weights: dict[str, Float[np.ndarray, "seed ..."]]) -> Float[np.ndarray, "seed token dimension"]:
+    """What the embedding layer gives for every token, without positions."""
+    state = weights["embedding"]
+    if "token_types" in weights:
+        state = state + weights["token_types"][:, None]
+    if "embedding_norm" in weights:
+        centred = state - state.mean(axis=-1, keepdims=True)
+        spread = np.sqrt(centred.var(axis=-1, keepdims=True) + EMBEDDING_NORM_EPSILON)
+        state = centred / spread * weights["embedding_norm"][:, None] + weights["embedding_norm_bias"][:, None]
+    return state
+
+
 class StageRecorder:
     """Measures at each row how far attention is from uniform, and how much W^V alone has gained.
 
@@ -152,8 +164,10 @@ class StageRecorder:
     def rows(self, weights: Weights) -> list[Row]:
         """For each seed: a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t) if defined."""
         found = {name: weight.detach().double().cpu().numpy() for name, weight in weights.items()}
-        table = found["embedding"]
-        key, query = (table @ found[name][:, 0].transpose(0, 2, 1) + found[f"{name}_bias"] for name in ("key", "query"))
+        table, inputs = found["embedding"], embedded(found)
+        key, query = (
+            inputs @ found[name][:, 0].transpose(0, 2, 1) + found[f"{name}_bias"] for name in ("key", "query")
+        )
         scores = key @ query.transpose(0, 2, 1) / np.sqrt(key.shape[-1])
         words, mask = distance_from_uniform(scores, self._keys, self._queries)
         # Without [MASK] tokens (p_c + p_r = 1) no query is one.

@@ -47,7 +47,10 @@ def reference_losses(settings: Settings, topic_model: TopicModel) -> dict[str, A
     found = {}
     for name, loss in losses.items():
         try:
-            found[name] = loss(settings, topic_model)
+            level = loss(settings, topic_model)
+            # Theory's losses sum over the vocabulary; a run's may be a mean over it.
+            unit = settings.training.loss_unit(topic_model.vocabulary)
+            found[name] = {key: each if key == "documents" else unit * each for key, each in level.items()}
         except InputError as error:
             found[name] = {"loss": None, "reason": str(error)}
     return found
@@ -128,7 +131,7 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     if model.masked_keys == "hidden":
         raise InputError("Theory's matrix is for visible masked keys.")
     own = _alone(settings, "value") and _one_hot(settings)
-    ridge = training.l2 if own and "value" in training.l2_parts else 0.0
+    ridge = training.l2 / training.loss_unit(topic_model.vocabulary) if own and "value" in training.l2_parts else 0.0
     kind = "Under uniform attention and one-hot embeddings, which this run does not have: the pattern alone compares. "
     said = "" if own else kind
     if training.loss == "squared":
