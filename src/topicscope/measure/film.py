@@ -136,7 +136,8 @@ def run_view(
         norms={
             name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
             for name in (rows[0]["norm"] if rows else ())
-        },
+        }
+        | _modes(rows),
         frame_steps=np.array(sorted(snapshots), dtype=np.int64),
         matrices=_matrices(snapshots, theory, levels.get("matrices", {}), word_topics),
         attention=_attention(snapshots),
@@ -188,6 +189,17 @@ def classes_of(
     averages = [class_averages(frame, word_topics) for frame in frames.astype(np.float64)]
     rows = [[getattr(each, name) for name in CLASSES] for each in averages]
     return np.array(rows, dtype=np.float64).reshape(len(averages), len(CLASSES))
+
+
+def _modes(rows: Sequence[Row]) -> dict[str, Float[np.ndarray, "1 row"]]:
+    """Norms of what grows in W^K and W^Q, apart: what tells topics apart, and the column of [MASK]."""
+    if not rows or not all("modes" in row for row in rows):
+        return {}
+    return {
+        f"{words} in {matrix}": _column(rows, lambda row, part=part, mode=mode: row["modes"][part][mode])  # type: ignore[misc]
+        for part, matrix in (("key", "W^K"), ("query", "W^Q"))
+        for mode, words in (("topics", "topics"), ("mask", "[MASK]"))
+    }
 
 
 def _whole(rows: Sequence[Row]) -> list[Row]:
