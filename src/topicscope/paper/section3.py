@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 from jaxtyping import Float
 
+from topicscope.measure.uncertainty import student_interval
 from topicscope.paper.claim import (
     ROUNDING,
     Claim,
@@ -17,7 +18,7 @@ from topicscope.paper.claim import (
     above,
     below,
     exact,
-    over_seeds,
+    interval_given,
     zero,
 )
 from topicscope.paper.robustness import overlapping_topics, zipf_topics
@@ -180,8 +181,12 @@ def _growth_on_finite_documents(results: Results) -> Measurement:
             # Where [MASK] has its average share of the positions.
             share = MASKING.mask * MASKING.replaced
             masks[sample, place] = share * best.mask_mask + (1 - share) * best.mask_row
-    return over_seeds(
-        contrasts[:, 1] / contrasts[:, 0] - 1,
+    # Samples of documents, not seeds of training: the interval is theirs.
+    growth = student_interval(contrasts[:, 1] / contrasts[:, 0] - 1)
+    return interval_given(
+        growth.value,
+        growth.low,
+        growth.high,
         contrast=float(contrasts[:, 1].mean()),
         mask_logit=float(masks[:, 1].mean()),
         mask_logit_falls_by=float((masks[:, 0] - masks[:, 1]).mean()),

@@ -304,8 +304,8 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
             experiment,
             _difference_of_sums,
             id="theorem1/training/difference-of-sums",
-            statement="The theorem's optimum closely tracks the embedding trained alone (§2.2): the sum of W^E⊤W^E "
-            "over a word's own topic minus that over another is c₃, to a tenth.",
+            statement="The theorem's optimum closely tracks the embedding trained alone (§2.2): W^E⊤W^E summed over a "
+            "word's own topic exceeds that over another by c₃, to a tenth.",
             expected=round(c3, 4),
             rule=near(c3, TOLERANCE * c3),
             figure="theorem1",
