@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from topicscope.measure.blocks import centred_columns, class_averages, stand_out
 from topicscope.measure.stages import LEAST_GROWTH, TAKE_OFF
+from topicscope.model.weights import embedded
 from topicscope.paper import figure1, figure2, figure10
 from topicscope.paper.claim import (
     Claim,
@@ -410,7 +411,28 @@ def _later(changed: Trained, released: Trained) -> Measurement:
 def _more_attention(changed: Trained, released: Trained) -> Measurement:
     """How many times as large Theorem 3's average is."""
     first, second = _averages(changed), _averages(released)
-    return over_seeds(first / second, topic_average=float(first.mean()), topic_average_as_released=float(second.mean()))
+    return over_seeds(
+        first / second,
+        topic_average=float(first.mean()),
+        topic_average_as_released=float(second.mean()),
+        logits_common_to_all_queries=float(common_to_queries(changed).mean()),
+        logits_common_to_all_queries_as_released=float(common_to_queries(released).mean()),
+    )
+
+
+def common_to_queries(trained: Trained) -> Float[np.ndarray, " seed"]:
+    """The share of the variance of attention's logits over keys that is the same for all word queries.
+
+    It is 1 if all words ask for the same, and 0 if what they ask for averages out.
+    """
+    weights = {name: weight.astype(np.float64) for name, weight in trained.weights.items()}
+    inputs = embedded(weights)[:, 1:]
+    key, query = (
+        inputs @ weights[name][:, 0].transpose(0, 2, 1) + weights[f"{name}_bias"] for name in ("key", "query")
+    )
+    logits = key @ query.transpose(0, 2, 1)
+    logits -= logits.mean(axis=1, keepdims=True)
+    return (logits.mean(axis=2) ** 2).mean(axis=1) / (logits**2).mean(axis=(1, 2))
 
 
 def _averages(trained: Trained) -> Float[np.ndarray, " seed"]:
