@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 STEPS = 1_000
 # Gradient steps of the released demo: 20 epochs of 10,000 documents in batches of 40.
 DEMO_STEPS = 5_000
-# Effects are many times their spread: so few seeds decide them.
-SEEDS = 3
+# Effects are many times their spread: so few seeds decide them. What does not move at all needs fewer still.
+SEEDS, STILL_SEEDS = 3, 2
 NORMS = ("key", "query", "value")
 RATE, SMALL_RATE = 0.01, 0.001
 DOCUMENTS = Data(documents=10_000)
@@ -86,7 +86,14 @@ ALL_PARTS = replace(
 
 
 def experiment(
-    name: str, model: Model, loss: Loss, optimizer: Optimizer, rate: float = RATE, log_every: int = 100
+    name: str,
+    model: Model,
+    loss: Loss,
+    optimizer: Optimizer,
+    rate: float = RATE,
+    *,
+    log_every: int = 100,
+    seeds: int = SEEDS,
 ) -> Experiment:
     """A run as released: its documents, masks, mean and optimiser."""
     more: dict[str, Any] = {"squared": "mean"} if loss == "squared" else {}
@@ -103,10 +110,10 @@ def experiment(
         log_every=log_every,
         **more,
     )
-    return Experiment(name=f"as-released/{name}", settings=chosen, most_seeds=SEEDS)
+    return Experiment(name=f"as-released/{name}", settings=chosen, most_seeds=seeds)
 
 
-FIGURE_1_SGD = experiment("figure1/cross-entropy-sgd", ALL_PARTS, "cross_entropy", "sgd")
+FIGURE_1_SGD = experiment("figure1/cross-entropy-sgd", ALL_PARTS, "cross_entropy", "sgd", seeds=STILL_SEEDS)
 FIGURE_1_ADAM = experiment("figure1/cross-entropy-adam", ALL_PARTS, "cross_entropy", "adamw")
 FIGURE_1_SMALL = experiment(
     "figure1/small-embeddings", replace(ALL_PARTS, embedding=Part(scale=0.02)), "cross_entropy", "adamw"
@@ -116,7 +123,7 @@ FIGURE_2_ADAM = experiment("figure2/cross-entropy-adam", UNIFORM, "cross_entropy
 FIGURE_2_NEAR_ZERO = experiment(
     "figure2/near-zero", replace(UNIFORM, value=NEAR_ZERO, value_bias=ZERO), "cross_entropy", "sgd"
 )
-FIGURE_4_SGD = experiment("figure4/cross-entropy-sgd", FROM_NEAR_ZERO, "cross_entropy", "sgd", log_every=10)
+FIGURE_4_SGD = experiment("figure4/cross-entropy-sgd", FROM_NEAR_ZERO, "cross_entropy", "sgd", seeds=STILL_SEEDS)
 FIGURE_4_ADAM = experiment(
     "figure4/cross-entropy-adam", FROM_NEAR_ZERO, "cross_entropy", "adamw", SMALL_RATE, log_every=10
 )
