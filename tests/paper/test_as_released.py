@@ -151,6 +151,19 @@ def test_the_token_type_explains_only_more_attention_to_topics_without_it() -> N
     assert decide(claim, untrained(TABLE_3_NO_TYPE), untrained(TABLE_3)) == "fails"
 
 
+def test_logits_common_to_queries_are_all_of_them_or_none() -> None:
+    """W^K⊤W^Q = I lets each word ask for itself; with one query for all of them all ask for the same."""
+    start = untrained(TABLE_3_NO_TYPE)
+    eye, none = np.tile(np.eye(101), (SEEDS, 1, 1, 1)), np.zeros((SEEDS, 1, 101))
+    own = {**start.weights, "key": eye, "query": eye, "key_bias": none, "query_bias": none}
+    assert as_released.common_to_queries(replace(start, weights=own)) == pytest.approx(0, abs=1e-12)
+    alike = own | {"query": 0 * eye, "query_bias": none + np.eye(101)[5]}
+    assert as_released.common_to_queries(replace(start, weights=alike)) == pytest.approx(1, rel=1e-6)
+    # The token-type vector alone makes queries alike, before any training.
+    assert as_released.common_to_queries(start).max() < 0.1
+    assert as_released.common_to_queries(untrained(TABLE_3)).min() > 0.9
+
+
 def test_the_e_folding_is_that_of_the_exact_path() -> None:
     """Gradient descent from zero, whose blocks come nearer to their limit by e in so many steps."""
     found = as_released.topic_e_folding()

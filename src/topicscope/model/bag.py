@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from topicscope.model.counts import QueryRows, SlotBatch, TableBatch
-from topicscope.model.transformer import EMBEDDING_NORM_EPSILON
-from topicscope.model.weights import Sizes
+from topicscope.model.weights import EMBEDDING_NORM_EPSILON, Sizes
 from topicscope.settings import Model
 
 # Up to this vocabulary one layer's scores are computed once for all pairs of tokens.

@@ -14,14 +14,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topicscope.model.weights import Sizes, Weights, part_of
+from topicscope.model.weights import EMBEDDING_NORM_EPSILON, Sizes, Weights, part_of
 from topicscope.settings import Model
 from topicscope.settings.model import MaskedKeys
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
-
-# What LayerNorm on the embeddings adds to the variance; BERT's.
-EMBEDDING_NORM_EPSILON = 1e-12
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ Parameters have a leading ``layer`` axis where each layer has its own. ``embeddi
 token; the other matrices are as in the equations and act on columns: W^V z.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +27,8 @@ Weights = dict[str, Float[np.ndarray, "..."]]
 EXTRA_SCALE = 0.02
 # Scale of the vector that is added to every token: as PyTorch draws it, which is how the released code leaves it.
 TOKEN_TYPE_SCALE = 1.0
+# What LayerNorm on the embeddings adds to the variance; BERT's.
+EMBEDDING_NORM_EPSILON = 1e-12
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,18 @@ def _theory(
         require_topic_sets(topics, topic_model.per_document if topic_model.sampler == "topics" else 1)
     value = {"theorem": theorem2, "block": block_value, "diagonal": diagonal_value}[part.start]
     return value(topics, words, masking)
+
+
+def embedded(weights: Mapping[str, Float[np.ndarray, "seed ..."]]) -> Float[np.ndarray, "seed token dimension"]:
+    """What the embedding layer gives for every token, without positions."""
+    state = weights["embedding"]
+    if "token_types" in weights:
+        state = state + weights["token_types"][:, None]
+    if "embedding_norm" in weights:
+        centred = state - state.mean(axis=-1, keepdims=True)
+        spread = np.sqrt(centred.var(axis=-1, keepdims=True) + EMBEDDING_NORM_EPSILON)
+        state = centred / spread * weights["embedding_norm"][:, None] + weights["embedding_norm_bias"][:, None]
+    return state
 
 
 def load_array(path: Path, name: str) -> Float[np.ndarray, "..."]:

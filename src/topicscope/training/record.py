@@ -16,7 +16,8 @@ from topicscope.files import Row
 from topicscope.measure.attention import AttentionAverages, attention_averages, bag_attention_averages, pair_classes
 from topicscope.measure.blocks import product_contrasts
 from topicscope.measure.stages import distance_from_uniform, mode_norms
-from topicscope.model.transformer import EMBEDDING_NORM_EPSILON, Transformer, padded_batch
+from topicscope.model.transformer import Transformer, padded_batch
+from topicscope.model.weights import embedded
 from topicscope.randomness import Purpose
 from topicscope.records import Snapshot
 from topicscope.settings import Settings
@@ -120,18 +121,6 @@ def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[
         {"value": of_layers, "embedding": of_embedding}
         for of_layers, of_embedding in zip(by_layer.tolist(), alone[:, 0].tolist(), strict=True)
     ]
-
-
-def embedded(weights: dict[str, Float[np.ndarray, "seed ..."]]) -> Float[np.ndarray, "seed token dimension"]:
-    """What the embedding layer gives for every token, without positions."""
-    state = weights["embedding"]
-    if "token_types" in weights:
-        state = state + weights["token_types"][:, None]
-    if "embedding_norm" in weights:
-        centred = state - state.mean(axis=-1, keepdims=True)
-        spread = np.sqrt(centred.var(axis=-1, keepdims=True) + EMBEDDING_NORM_EPSILON)
-        state = centred / spread * weights["embedding_norm"][:, None] + weights["embedding_norm_bias"][:, None]
-    return state
 
 
 class StageRecorder:
