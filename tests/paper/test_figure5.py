@@ -140,12 +140,15 @@ def test_a_layer_is_judged_by_its_own_attention() -> None:
     assert decided("layer-2", other) == "holds"
 
 
-def test_turning_compares_rotation_before_the_take_off_with_as_long_after_it() -> None:
+def test_turning_compares_rotation_before_and_after_the_take_off_up_to_the_papers_last_step() -> None:
     runs = made_up(take_off=100)
     assert turning_ratios(runs) == pytest.approx(10, rel=0.2)
     # What comes later does not count.
-    late = dataclasses.replace(runs, rotation=np.where(runs.steps[:, None] > 230, 5.0, runs.rotation))
+    twice = longer(runs, 2)
+    late = dataclasses.replace(twice, rotation=np.where(twice.steps[:, None] > 400, 5.0, twice.rotation))
     assert turning_ratios(late).tolist() == turning_ratios(runs).tolist()
+    early = dataclasses.replace(twice, rotation=np.where(twice.steps[:, None] > 390, 5.0, twice.rotation))
+    assert (turning_ratios(early) < turning_ratios(runs)).all()
     never = made_up(take_off=10_000)
     assert np.isnan(turning_ratios(never)).all()
 
