@@ -18,7 +18,8 @@ from topicscope.settings import Masking
 from topicscope.synthetic.topics import TopicModel
 
 QUICK, PAPER = (
-    {claim.id: claim for claim in registry(PRESETS[name]).claims if experiments_of(claim)}
+    # Those that also need a language model are broken with the tables' (test_tables1_5).
+    {claim.id: claim for claim in registry(PRESETS[name]).claims if claim.needs == tuple(experiments_of(claim)) != ()}
     for name in ("quick", "paper")
 )
 

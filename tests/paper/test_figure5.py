@@ -12,6 +12,7 @@ import pytest
 from support.made_up_text_runs import made_up
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.paper.claim import PRESETS, Claim, Drawing, Measurement, Need, need_item, verdict
+from topicscope.paper.claim import measured as measured_with_time
 from topicscope.paper.experiment import dump_arrays
 from topicscope.paper.figure5 import (
     CHECKPOINT_EVERY,
@@ -19,18 +20,22 @@ from topicscope.paper.figure5 import (
     QUICK,
     claims,
     drawings,
+    growth_share,
     half_ways,
     layer_half_ways,
     layer_stages,
+    norm_layer_stages,
     turning_ratios,
 )
-from topicscope.paper.text_experiment import LAYERS, TextExperiment, TextRuns, joined
+from topicscope.paper.text_experiment import BY_RUN, LAYERS, TextExperiment, TextRuns, joined
 from topicscope.scale import map_items
 from topicscope.training.loop import Trainer
 
 
 def named(ending: str) -> Claim:
-    [found] = [claim for claim in claims(PRESETS["quick"]) if claim.id.endswith(ending)]
+    # Topic structure is looked for in the paper preset alone.
+    preset = PRESETS["paper" if ending.endswith("-first") else "quick"]
+    [found] = [claim for claim in claims(preset) if claim.id.endswith(ending)]
     return found
 
 
@@ -40,19 +45,79 @@ def decided(ending: str, runs: TextRuns) -> str:
 
 
 def drawing(name: str, preset: str = "quick") -> Drawing:
-    [found] = [drawing for drawing in drawings(PRESETS[preset]) if drawing.name == name]
+    [found] = [
+        drawing for drawing in drawings(PRESETS["paper" if name == "emergence" else preset]) if drawing.name == name
+    ]
     return found
 
 
-@pytest.mark.parametrize("ending", ["layer-1/growth", "layer-4/growth", "layer-2/length", "/map"])
-def test_two_stages_hold_where_keys_take_off_late_and_fail_where_they_take_off_at_once(ending: str) -> None:
-    assert decided(ending, made_up(take_off=200)) == "holds"
-    # W^V then has made a twentieth of its growth in a twentieth of the steps.
+@pytest.mark.parametrize("ending", ["layer-1", "layer-4", "/map"])
+def test_two_stages_hold_where_attention_takes_off_late_and_fail_where_it_does_at_once(ending: str) -> None:
+    assert decided(ending, made_up(take_off=100)) == "holds"
+    # W^V then grows as fast after the take-off as before it: half of its growth is not enough.
     assert decided(ending, made_up(take_off=-3)) == "fails"
+    # Attention that never takes off, or so late that the run ends before as long again has passed, tells nothing.
+    for late in (10_000, 300):
+        assert decided(ending, made_up(take_off=late)) == "undecided"
+
+
+def test_a_setting_whose_attention_does_not_take_off_is_left_out_of_the_map() -> None:
+    claim = named("/map")
+    first, *others = [need.name for need in claim.needs]
+    two, one, never = (made_up(take_off=step) for step in (100, -3, 10_000))
+    found = claim.measure({first: two} | dict.fromkeys(others, never))
+    assert found.value == 1
+    assert found.details["adam-0.0001/scale-0.02_takes_off"] == 0
+    half = claim.measure({first: two, others[0]: one} | dict.fromkeys(others[1:], never))
+    assert half.value == pytest.approx(0.5)
+
+
+def longer(runs: TextRuns, times: int) -> TextRuns:
+    """The same with as many rows again at the end, in which W^V goes on growing at its first pace."""
+
+    def more(values: np.ndarray) -> np.ndarray:
+        return np.concatenate([values, *[values[:, -1:]] * ((times - 1) * (len(runs.steps) - 1))], axis=1)
+
+    steps = np.arange(0, times * runs.steps[-1] + 1, runs.steps[1])
+    value = more(runs.norms["value"]) + np.maximum(steps - runs.steps[-1], 0)[:, None] / 50
+    return dataclasses.replace(
+        runs,
+        steps=steps,
+        norms={name: more(each) for name, each in runs.norms.items()} | {"value": value},
+        attention_distance={name: more(each) for name, each in runs.attention_distance.items()},
+        rotation=more(runs.rotation),
+        loss=more(runs.loss),
+    )
+
+
+def test_neither_the_runs_length_nor_the_initial_scale_changes_the_verdict() -> None:
+    for runs in (made_up(take_off=100), made_up(take_off=-3)):
+        plain = [each.gain for each in layer_stages(runs, 0)]
+        assert [each.gain for each in layer_stages(longer(runs, 3), 0)] == plain
+        # Ten times smaller at the start, and the same growth.
+        norms = {name: each - 0.9 for name, each in runs.norms.items()}
+        smaller = dataclasses.replace(runs, norms=norms)
+        assert [each.gain for each in layer_stages(smaller, 0)] == pytest.approx(plain)
+        # The control: the rule on norms turns for both, or at least changes its number.
+        before = [each.growth for each in norm_layer_stages(runs, 0)]
+        assert [each.growth for each in norm_layer_stages(longer(runs, 3), 0)] != pytest.approx(before)
+        assert [each.end for each in norm_layer_stages(smaller, 0)] != [each.end for each in norm_layer_stages(runs, 0)]
+
+
+def test_a_share_of_growth_is_of_the_largest_until_as_long_again_has_passed() -> None:
+    steps = np.arange(0, 60, 10)
+    value = np.array([1.0, 2.0, 4.0, 3.0, 5.0, 99.0])
+    assert growth_share(steps, value, 20) == pytest.approx((4 - 1) / (5 - 1))
+    # A norm that falls again has made all of its growth by its peak, and what it kept of it later.
+    assert growth_share(steps[:4], value[:4], 20) == 1
+    assert growth_share(steps[:4], value[:4], 30) == pytest.approx(2 / 3)
+    # One that does not grow has made none.
+    assert growth_share(steps, 10 - value, 20) == 0
+    assert growth_share(steps, value, 0) == 0
 
 
 def test_turning_holds_where_w_v_turns_more_in_stage_1_and_fails_where_it_turns_more_in_stage_2() -> None:
-    runs = made_up(take_off=200)
+    runs = made_up(take_off=100)
     assert decided("/turning", runs) == "holds"
     turned_late = dataclasses.replace(runs, rotation=0.11 - runs.rotation)
     assert decided("/turning", turned_late) == "fails"
@@ -64,21 +129,35 @@ def test_turning_holds_where_w_v_turns_more_in_stage_1_and_fails_where_it_turns_
     assert decided("/turning", made_up(take_off=10_000)) == "undecided"
 
 
-def test_a_layer_is_judged_by_its_own_norms() -> None:
-    runs = made_up(take_off=200)
-    key = runs.norms["key"].copy()
-    key[:, 1:, 2] = 50.0
-    other = dataclasses.replace(runs, norms={**runs.norms, "key": key})
+def test_a_layer_is_judged_by_its_own_attention() -> None:
+    runs = made_up(take_off=100)
+    words = runs.attention_distance["words"].copy()
+    words[:, 2:, 2] = 0.5
+    other = dataclasses.replace(runs, attention_distance={**runs.attention_distance, "words": words})
     assert [each.two for each in layer_stages(other, 2)] == [False] * 3
     assert [each.two for each in layer_stages(other, 1)] == [True] * 3
-    assert decided("layer-3/length", other) == "fails"
-    assert decided("layer-2/length", other) == "holds"
+    assert decided("layer-3", other) == "fails"
+    assert decided("layer-2", other) == "holds"
 
 
-def test_turning_compares_rotation_before_and_after_stage_1_ends() -> None:
-    assert turning_ratios(made_up(take_off=200)) == pytest.approx(10, rel=0.2)
+def test_turning_compares_rotation_before_and_after_the_take_off_up_to_the_papers_last_step() -> None:
+    runs = made_up(take_off=100)
+    assert turning_ratios(runs) == pytest.approx(10, rel=0.2)
+    # What comes later does not count.
+    twice = longer(runs, 2)
+    late = dataclasses.replace(twice, rotation=np.where(twice.steps[:, None] > 400, 5.0, twice.rotation))
+    assert turning_ratios(late).tolist() == turning_ratios(runs).tolist()
+    early = dataclasses.replace(twice, rotation=np.where(twice.steps[:, None] > 390, 5.0, twice.rotation))
+    assert (turning_ratios(early) < turning_ratios(runs)).all()
     never = made_up(take_off=10_000)
     assert np.isnan(turning_ratios(never)).all()
+
+
+def test_the_verdict_of_before_is_that_of_the_rule_on_norms() -> None:
+    claim = named("layer-1")
+    for take_off, expected in ((200, "holds"), (-3, "fails")):
+        found = measured_with_time(claim, {need.name: made_up(take_off=take_off) for need in claim.needs})
+        assert found.verdict_before == expected
 
 
 def dumped(runs: TextRuns) -> bytes:
@@ -95,19 +174,21 @@ def test_results_are_restored_as_they_were() -> None:
 
 
 def test_the_key_knows_settings_and_the_seeds_that_are_used() -> None:
-    experiment = named("layer-1/growth").needs[0]
+    experiment = named("layer-1").needs[0]
     assert isinstance(experiment, TextExperiment)
     used = tuple(range(QUICK.seeds))
     assert experiment.key(used) == experiment.key((*used, 99))
     assert experiment.key(used) != experiment.key((1, 2, 3))
     changed: Any = dataclasses.replace(experiment, settings=small_text_settings())
     assert experiment.key(used) != changed.key(used)
+    blind: Any = dataclasses.replace(experiment, attention_passages=0)
+    assert experiment.key(used) != blind.key(used)
 
 
 def test_figures_are_drawn_in_the_papers_layout() -> None:
     figure5 = drawing("figure5")
     drawn = figure5.draw({need.name: made_up() for need in figure5.needs}).figure
-    assert len(drawn.axes) == 4 * LAYERS
+    assert len(drawn.axes) == 5 * LAYERS
     assert [axes.get_title() for axes in drawn.axes[:LAYERS]] == [f"layer {layer}" for layer in range(1, 5)]
     assert len(drawn.axes[0].lines) == 3 * len(figure5.needs)
 
@@ -128,7 +209,7 @@ def test_a_small_experiment_trains_every_seed_and_measures(tmp_path: Path) -> No
     whole = {"vocabulary": 95}
     topics = {"count": 2, "words": 5, "iterations": 30, "passages": 40, "replicates": 20}
     settings = small_text_settings(corpus, data=whole, topics=topics, training={"log_every": 5})
-    experiment = TextExperiment(name="small", settings=settings, seeds=2)
+    experiment = TextExperiment(name="small", settings=settings, seeds=2, attention_passages=3)
     runs = experiment.restore(experiment.compute((0, 1, 2)))
     assert runs.loss.shape == (2, 7)
     assert runs.steps.tolist() == [0, 1, 4, 5, 7, 10, 14]
@@ -136,6 +217,10 @@ def test_a_small_experiment_trains_every_seed_and_measures(tmp_path: Path) -> No
     assert runs.norms["value"].shape == (2, len(runs.steps), 2)
     assert (runs.norms["value"][0] != runs.norms["value"][1]).all()
     assert np.isfinite(runs.log_ratios["attention"]).all()
+    for distance in runs.attention_distance.values():
+        assert distance.shape == (2, len(runs.steps), 2)
+        # Attention starts nearly uniform.
+        assert ((distance > 0) & (distance < 0.05)).all()
     assert runs.layer_log_ratios.shape == (2, 4, 2)
 
 
@@ -184,8 +269,7 @@ def only(runs: TextRuns, seed: int) -> TextRuns:
             else value[seed : seed + 1]
         )
 
-    by_run = ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low")
-    return dataclasses.replace(runs, **{name: cut(getattr(runs, name)) for name in by_run})
+    return dataclasses.replace(runs, **{name: cut(getattr(runs, name)) for name in BY_RUN})
 
 
 def decided_by_seed(ending: str, runs: TextRuns) -> str:
@@ -270,12 +354,14 @@ def test_a_structure_has_the_same_colour_in_whatever_order_it_was_read() -> None
     assert colours[0] == colours[1]
 
 
-def test_emergence_in_the_paper_preset_is_longer_and_saves_on_the_way() -> None:
-    quick, full = (drawing("emergence", name).needs[0] for name in ("quick", "paper"))
-    assert isinstance(quick, TextExperiment)
+def test_emergence_is_looked_for_in_the_paper_preset_alone_and_saves_on_the_way() -> None:
+    full = drawing("emergence").needs[0]
     assert isinstance(full, TextExperiment)
-    assert full.settings.training.steps > quick.settings.training.steps
     assert full.settings.training.checkpoint_every < full.settings.training.steps / 2
+    quick = [claim for claim in claims(PRESETS["quick"]) if claim.id.startswith("emergence/")]
+    assert len(quick) == 2
+    assert all("--preset paper" in claim.unavailable and not claim.needs for claim in quick)
+    assert [each.name for each in drawings(PRESETS["quick"])] == ["figure5"]
 
 
 def test_runs_trained_apart_are_joined_in_the_order_of_their_seeds() -> None:
@@ -289,6 +375,6 @@ def test_runs_trained_apart_are_joined_in_the_order_of_their_seeds() -> None:
 
 def test_experiments_of_one_setting_share_no_seed() -> None:
     needs = drawing("emergence").needs
-    keys = [need.key((5, 6, 7)) for need in needs]
-    assert [key["seeds"] for key in keys] == [[5], [6], [7]]
+    keys = [need.key((5, 6, 7, 8, 9)) for need in needs]
+    assert [key["seeds"] for key in keys] == [[5], [6], [7], [8], [9]]
     assert keys[0]["settings"] == keys[1]["settings"]

@@ -6,12 +6,15 @@ from dataclasses import asdict, replace
 from itertools import product
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
+from support.fabricated import SEEDS, fabricate
 from support.tiny_models import save_tiny, save_tokenizer
-from topicscope.paper import figure3, probe_experiment, table2, tables1_5
+from topicscope.measure.uncertainty import Interval
+from topicscope.paper import figure1, figure3, figure10, probe_experiment, table2, tables1_5
 from topicscope.paper.claim import (
     PRESETS,
     Claim,
@@ -23,17 +26,20 @@ from topicscope.paper.claim import (
     need_item,
     verdict,
 )
-from topicscope.paper.probe_experiment import FRACTIONS, Probed, Probing
+from topicscope.paper.experiment import ATTENTION_CLASSES, Trained
+from topicscope.paper.probe_experiment import FRACTIONS, PAPER_MODELS, Probed, Probing
 from topicscope.paper.table2 import TABLE_2
-from topicscope.paper.tables1_5 import MEASURES, PAPER_MODELS, TABLE_1, table_1
+from topicscope.paper.tables1_5 import MEASURES, TABLE_1, cosine_contrast, independent_difference, table_1
 from topicscope.probing import study, topics
 from topicscope.probing.passes import Shard
+from topicscope.probing.rows import PAPER_TOP_PAIRS
 from topicscope.probing.settings import PAPER_WORDS, CorpusSettings, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.scale import map_items
 
 QUICK = PRESETS["quick"]
 CLAIMS = {claim.id: claim for module in (tables1_5, figure3, table2) for claim in module.claims(QUICK)}
+SYNTHETIC = (figure10.joint(QUICK, "cross_entropy", "adam"), figure1.experiment(QUICK, "cross_entropy", "adam"))
 MATCH = {"share": 0.9, "co_occurrence": {"same": 20.1, "different": 20.0}}
 NINE = tuple(word for words in PAPER_WORDS.values() for word in words)
 
@@ -51,6 +57,8 @@ def fabricated(
 ) -> Probed:
     """A model with this ratio, smaller at higher thresholds; ratio and difference to top pairs, and matched ones."""
     rows = []
+    falls = numbers(ratio**0.4, 1.0)
+    fall = {name: falls[name] for name in ("ratio", "low", "high")}
     for place, fraction in enumerate(FRACTIONS):
         here = ratio ** (1 - 0.2 * place)
         for assignment in ("one", "several"):
@@ -70,8 +78,10 @@ def fabricated(
                             "dot": numbers(2 * here, 2),
                             "attention": numbers(0.01 * here, 0.01),
                             "attention_by_layer_head": [[head, head]],
+                            "over_largest_threshold": None if place == 2 else dict.fromkeys(MEASURES, fall),
                             "top_co_occurring": {
                                 "pairs": 105,
+                                "same_topic": 0.3,
                                 "attention": numbers(0.01 * top[0], 0.01),
                                 "cosine": numbers(0.3 + top[1], 0.3),
                             },
@@ -86,8 +96,24 @@ def fabricated(
     return Probed(tuple(rows), NINE, cosines, 1.0)
 
 
+def synthetic(contrast: float = 0.5, ratio: float = 3.0) -> dict[str, Trained]:
+    """Models of synthetic documents with this difference of cosines, and this ratio of attention."""
+    found = {}
+    for experiment in SYNTHETIC:
+        topics = experiment.topic_model.word_topics
+        # Unit vectors: a common direction for each topic, and one of its own for each word.
+        own = np.eye(len(topics))
+        embedding = np.concatenate([np.sqrt(1 - contrast) * own, np.sqrt(contrast) * own[topics]], axis=1)
+        attention = np.ones((SEEDS, len(ATTENTION_CLASSES)))
+        attention[:, ATTENTION_CLASSES.index("same_topic")] = ratio * (1 + 0.001 * np.arange(SEEDS))
+        found[experiment.name] = replace(
+            fabricate(experiment, attention=attention), weights={"embedding": np.stack([embedding] * SEEDS)}
+        )
+    return found
+
+
 def verdicts(claims: dict[str, Claim], trained: Probed, untrained: Probed) -> dict[str, Verdict]:
-    results = {"probe/minilm": trained, "probe/random:minilm": untrained}
+    results: dict[str, Any] = {"probe/minilm": trained, "probe/random:minilm": untrained, **synthetic()}
     return {name: verdict(claim.rule, claim.measure(results)) for name, claim in claims.items() if claim.needs}
 
 
@@ -98,15 +124,25 @@ def of_model(model: str) -> dict[str, Claim]:
 def test_every_claim_holds_for_a_model_with_topics_and_an_untrained_one_without() -> None:
     found = verdicts(CLAIMS, fabricated(1.5), fabricated(1.0))
     assert set(found.values()) == {"holds"}
-    assert len(found) == 10 + 9 + 10 + 3 + 12
+    assert len(found) == 7 + 1 + 6 + 2 + 7 + 2 + 12
 
 
 def test_every_claim_fails_when_it_is_broken() -> None:
     broken = fabricated(0.7, top=(1.3, -0.2), matched=(0.8, -0.2))
+    # So far apart that no synthetic model has more.
+    for row in broken.rows:
+        if row["embedding"] == "matrix":
+            row["cosine"] = numbers(0.9, 0.1)
     group = np.tile(np.arange(3), 3)
     broken = replace(broken, cosines=np.where(group[:, None] == group, 0.5, 0.1))
     found = verdicts(CLAIMS, broken, fabricated(1.2))
+    more = found.pop("section1/minilm/attention")
     assert set(found.values()) == {"fails"}
+    # That one fails where the language model has the larger ratio.
+    assert more == "holds"
+    claim = CLAIMS["section1/minilm/attention"]
+    results: dict[str, Any] = {"probe/minilm": fabricated(5.0), **synthetic()}
+    assert verdict(claim.rule, claim.measure(results)) == "fails"
 
 
 def without_number(found: Probed, name: str) -> Probed:
@@ -115,7 +151,9 @@ def without_number(found: Probed, name: str) -> Probed:
     for row in found.rows:
         contrasts = {measure: row[measure] | {name: None} for measure in MEASURES}
         heads = [[head | {name: None} for head in layer] for layer in row["attention_by_layer_head"]]
-        changed.append(row | contrasts | {"attention_by_layer_head": heads})
+        falls = row["over_largest_threshold"]
+        falls = falls and {measure: each | {name: None} for measure, each in falls.items()}
+        changed.append(row | contrasts | {"attention_by_layer_head": heads, "over_largest_threshold": falls})
     return replace(found, rows=tuple(changed))
 
 
@@ -123,11 +161,13 @@ def test_nothing_is_decided_without_its_test_or_interval() -> None:
     for name in ("p", "low", "high"):
         found = verdicts(CLAIMS, without_number(fabricated(1.5), name), without_number(fabricated(1.0), name))
         for claim, each in found.items():
-            # Untrained ratios are judged by their interval, and two claims of Figure 3 by neither.
-            ratio = claim.startswith(("table1", "table5"))
+            # Untrained ratios are judged by their interval, and so is what is compared with other numbers.
+            ratio = claim.startswith(("table1", "table5")) and not claim.endswith("-falls")
             trained = "/minilm" in claim
             expected = ratio and (trained or name != "p")
-            expected |= claim.endswith("unambiguous") and name != "p"
+            expected |= claim.endswith(("unambiguous", "-falls")) and name != "p"
+            # Of embeddings it is the difference.
+            expected |= claim == "section1/minilm/attention" and name != "p"
             assert each == ("undecided" if expected else "holds"), (name, claim)
 
 
@@ -148,16 +188,18 @@ def test_words_that_differ_are_not_drawn_beside_each_other(monkeypatch: pytest.M
 def test_nothing_is_decided_by_a_number_that_is_not_clear_or_not_there() -> None:
     near = verdicts(of_model("minilm"), fabricated(1.002, top=(1.0, 0.0), matched=(1.0, 0.0)), fabricated(1.0))
     assert {name for name, each in near.items() if each != "undecided"} == {
-        "figure3/minilm/average",
         "figure3/minilm/every-pair",
+        "section1/minilm/attention",
+        "section1/minilm/embeddings",
     }
-    gone = fabricated(1.5)
-    for row in gone.rows:
-        row["cosine"] |= {"ratio": None, "low": None, "high": None}
-    found = verdicts(CLAIMS, gone, fabricated(1.0))
-    cosine = {name for name in found if "/cosine" in name and name.startswith(("table1/minilm", "table5"))}
-    assert {found[name] for name in cosine} == {"undecided"}
-    assert found["figure3/minilm/unambiguous"] == "undecided"
+    for measure in ("cosine", "dot"):
+        gone = fabricated(1.5)
+        for row in gone.rows:
+            row[measure] |= {"ratio": None, "low": None, "high": None}
+        found = verdicts(CLAIMS, gone, fabricated(1.0))
+        similar = {name for name in found if "/embeddings-" in name and name.startswith(("table1/minilm", "table5"))}
+        assert len(similar) == 6
+        assert {found[name] for name in similar} == {"undecided"}
     assert found["table1/minilm/attention-0.0005"] == "holds"
 
 
@@ -167,7 +209,7 @@ def test_an_effect_that_a_permutation_explains_is_not_taken_for_one() -> None:
         row["attention"]["p"] = 0.3
     found = verdicts(of_model("minilm"), lucky, fabricated(1.0))
     assert found["table1/minilm/attention-0.0005"] == "undecided"
-    assert found["table1/minilm/cosine-0.0005"] == "holds"
+    assert found["table1/minilm/embeddings-0.0005"] == "holds"
     assert found["section8.2/minilm/attention-0.0005"] == "holds"
     for p in (0.3, None):
         for row in lucky.rows:
@@ -227,11 +269,11 @@ def test_the_weakest_of_many_is_corrected_when_it_breaks_the_rule_and_not_when_a
 def test_claims_say_which_embeddings_and_which_text() -> None:
     for name, claim in CLAIMS.items():
         about = claim.statement
-        if name.startswith("figure3") and not name.endswith("unambiguous"):
+        if name.endswith(("every-pair", "section1/minilm/embeddings")):
             assert "(word-embedding matrix)" in about
         else:
             assert "wiki-sample" in about
-            of_similarity = any(word in name for word in ("cosine", "dot", "unambiguous"))
+            of_similarity = any(word in name for word in ("cosine", "embeddings", "unambiguous"))
             assert ("embedding layer's output" in about) == (of_similarity or claim.unavailable != "")
 
 
@@ -259,7 +301,7 @@ def test_a_model_that_is_named_and_there_gets_all_claims_of_its_own(
     assert worst.rows[2] is worst.row(0.0005, "one")
     assert verdict(mine.rule, mine.measure({f"probe/{folder}": worst})) == "fails"
     missing = [claim for name, claim in claims.items() if f"/{probe_experiment.slug(missing_folder)}/" in name]
-    assert len(missing) == 10 + 9 + 3 + 12
+    assert len(missing) == 7 + 1 + 6 + 2 + 2 + 12
     assert all(missing_folder in claim.unavailable and not claim.needs for claim in missing)
     drawn = {drawing.name for module in (tables1_5, figure3) for drawing in module.drawings(preset)}
     assert drawn == {"table1", "table5", "heads", "figure3"}
@@ -278,8 +320,8 @@ def test_without_the_extra_every_claim_says_what_to_install(monkeypatch: pytest.
 
 def test_figure_3s_partition_test_counts_280_ways() -> None:
     found = fabricated(1.5)
-    claim = CLAIMS["figure3/minilm/average"]
-    assert claim.measure({"probe/minilm": found}).details["exact_p"] == pytest.approx(1 / 280)
+    claim = CLAIMS["figure3/minilm/every-pair"]
+    assert claim.measure({"probe/minilm": found}).details["average_exact_p"] == pytest.approx(1 / 280)
     draw = np.random.default_rng(0)
     half = draw.normal(size=(9, 9))
     random = replace(found, cosines=half + half.T)
@@ -292,7 +334,7 @@ def test_figure_3s_partition_test_counts_280_ways() -> None:
             inside = [(i, j) for i in range(9) for j in range(i) if labels[i] == labels[j]]
             above += sum(random.cosines[pair] for pair in inside) >= own - 1e-9
     assert ways == 280
-    assert claim.measure({"probe/minilm": random}).details["exact_p"] == pytest.approx(above / 280)
+    assert claim.measure({"probe/minilm": random}).details["average_exact_p"] == pytest.approx(above / 280)
     assert 1 < above < 280
 
 
@@ -316,7 +358,76 @@ def test_printed_numbers_are_the_papers() -> None:
     assert table_1("random:minilm", 0.002, "cosine") == 1.00016
     assert all(np.shape(rows) == (len(FRACTIONS), len(MEASURES)) for rows in TABLE_1.values())
     # The text: same-topic tokens have smaller attention, but larger cosine.
-    assert all(same < top and near > far for same, top, near, far in TABLE_2)
+    assert all(same < top and near > far for _, same, top, near, far in TABLE_2)
+    # As many pairs as ⌊f·V⌋ + 1 words have, with the paper's vocabulary of 29,000 words.
+    words = [topics.words_per_topic(fraction, 29_000) for fraction in FRACTIONS]
+    assert [pairs for pairs, *_ in TABLE_2] == [each * (each - 1) // 2 for each in words] == [105, 435, 1711]
+    assert {fraction: pairs for fraction, (pairs, *_) in zip(FRACTIONS, TABLE_2, strict=True)} == PAPER_TOP_PAIRS
+
+
+def test_kinds_tell_whose_statements_these_are() -> None:
+    kinds = {name: claim.kind for name, claim in CLAIMS.items()}
+    ours = {name for name in CLAIMS if name.startswith("section8.2/") or name.endswith("/heads")}
+    assert {name for name, kind in kinds.items() if kind == "ours"} == ours
+    named = {f"table1/{probe_experiment.slug(name)}" for name in PAPER_MODELS.values()}
+    assert {name for name, kind in kinds.items() if kind == "paper"} == named
+    assert {kind for name, kind in kinds.items() if "minilm" in name and name not in ours} == {"elsewhere"}
+
+
+def test_similarity_is_as_strong_as_the_weaker_of_cosine_and_dot_product() -> None:
+    claim = CLAIMS["table1/minilm/embeddings-0.0005"]
+    for measure in ("cosine", "dot"):
+        found = fabricated(1.5)
+        found.row(0.0005, "one")[measure].update(numbers(0.9, 1.0))
+        assert verdict(claim.rule, claim.measure({"probe/minilm": found})) == "fails"
+
+
+def test_an_independent_difference_has_the_interval_of_both_errors() -> None:
+    draw = np.random.default_rng(0)
+    # Of normal numbers with errors 0.3 and 0.4 the usual one: 1.96 · 0.5.
+    one, other = Interval(2.0, 2 - 1.96 * 0.3, 2 + 1.96 * 0.3), Interval(1.0, 1 - 1.96 * 0.4, 1 + 1.96 * 0.4)
+    found = independent_difference(one, other)
+    assert [found.value, found.low, found.high] == pytest.approx([1, 1 - 0.98, 1 + 0.98])
+    # It holds the true difference in 95 % of cases where one interval is lopsided: that of a Poisson number.
+    trials, hits, mean = 4_000, 0, 100.0
+    for count, value in zip(draw.poisson(mean, trials).tolist(), draw.normal(30, 5, trials).tolist(), strict=True):
+        score = 1.96**2 / 2, 1.96 * np.sqrt(count + 1.96**2 / 4)
+        lopsided = Interval(float(count), count + score[0] - score[1], count + score[0] + score[1])
+        ends = independent_difference(lopsided, Interval(value, value - 9.8, value + 9.8))
+        hits += ends.low < mean - 30 < ends.high
+    assert hits / trials == pytest.approx(0.95, abs=5 * np.sqrt(0.05 * 0.95 / trials))
+
+
+def test_a_contrast_of_cosines_equals_a_loop() -> None:
+    draw = np.random.default_rng(1)
+    embedding, word_topics = draw.normal(size=(9, 4)), np.array([0, 1, 1, 1, 2, 2, 2, 3, 3])
+    same: list[float] = []
+    different: list[float] = []
+    for i in range(1, 9):
+        for j in range(1, i):
+            cosine = embedding[i] @ embedding[j] / np.linalg.norm(embedding[i]) / np.linalg.norm(embedding[j])
+            (same if word_topics[i] == word_topics[j] else different).append(cosine)
+    expected = np.mean(same) - np.mean(different)
+    assert cosine_contrast(embedding, word_topics) == pytest.approx(expected)
+    assert cosine_contrast(embedding, np.roll(word_topics, 2)) != pytest.approx(expected)
+
+
+def test_synthetic_data_must_show_clearly_more_than_the_language_model() -> None:
+    trained = fabricated(2.0)
+    for name, more, less, alike in (
+        ("attention", synthetic(ratio=2.4), synthetic(ratio=1.6), synthetic(ratio=2.0)),
+        ("embeddings", synthetic(contrast=0.4), synthetic(contrast=0.1), synthetic(contrast=0.2)),
+    ):
+        claim = CLAIMS[f"section1/minilm/{name}"]
+        for models, expected in ((more, "holds"), (less, "fails"), (alike, "undecided")):
+            results: dict[str, Any] = {"probe/minilm": trained, **models}
+            assert verdict(claim.rule, claim.measure(results)) == expected, (name, expected)
+    # A run that diverged decides nothing.
+    diverged = synthetic(ratio=2.4)
+    for each in diverged.values():
+        each.attention[1] = np.nan
+    claim = CLAIMS["section1/minilm/attention"]
+    assert verdict(claim.rule, claim.measure({"probe/minilm": trained, **diverged})) == "undecided"
 
 
 def tiny_probing(folder: Path) -> Probing:

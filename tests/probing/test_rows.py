@@ -1,6 +1,7 @@
 """A planted model gives the planted numbers, by threshold and assignment, averaged over LDA seeds."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,15 @@ from safetensors.numpy import save_file
 
 from support.planted_model import PlantedModel, planted_labelling
 from topicscope.probing.passes import Plan, attention_sums, places
-from topicscope.probing.rows import VARIANTS, EmbeddingTask, attention_summary
+from topicscope.probing.rows import (
+    RATIOS,
+    VARIANTS,
+    EmbeddingTask,
+    attention_summary,
+    over_largest_threshold,
+    top_pair_number,
+    top_pairs,
+)
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
@@ -40,6 +49,11 @@ def shuffled(seed: int = 0) -> Labelling:
 
 
 def attention(labels: list[Labelling], shards: int = 3) -> dict[str, Any]:
+    """Of labellings of one threshold."""
+    return attention_groups(labels, shards)[0]
+
+
+def attention_groups(labels: list[Labelling], shards: int = 3) -> list[dict[str, Any]]:
     """Through the same steps as a study: shards to files, files to totals, totals to a summary."""
     plan = make_plan(labels)
     totals = AttentionTotals(MEASURES.replicates, plan.seed)
@@ -49,7 +63,8 @@ def attention(labels: list[Labelling], shards: int = 3) -> dict[str, Any]:
         articles = [ARTICLES[place] for place in part]
         content = attention_sums(MODEL, passages, words, articles, plan=plan, batch=100).to_bytes()
         totals.add(ShardSums.restore(content))
-    return attention_summary(totals, plan, MEASURES)["groups"][0]
+    groups: list[dict[str, Any]] = attention_summary(totals, plan, MEASURES)["groups"]
+    return groups
 
 
 def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
@@ -97,6 +112,64 @@ def test_lda_seeds_are_averaged_and_widen_the_interval() -> None:
     assert both["high"] - both["low"] > good["high"] - good["low"] + 0.1
 
 
+def thresholds(*labels: Labelling) -> list[Labelling]:
+    """The same labellings at thresholds 0.1, 0.2 and so on."""
+    return [replace(each, fraction=(place + 1) / 10, name=f"{place}") for place, each in enumerate(labels)]
+
+
+def test_thresholds_share_their_draws_so_that_their_ratios_are_compared_in_pairs(tmp_path: Path) -> None:
+    half = Labelling(shuffled().membership & (np.arange(WORDS) < 40)[:, None], assignment=shuffled().assignment, seed=0)
+    for other, wide in ((shuffled(), False), (half, True)):
+        labels = thresholds(other, shuffled())
+        groups = attention_groups(labels)
+        similar = [embeddings(labels, tmp_path, places=(place,))[0] for place in range(2)]
+        ratios = [each[RATIOS] | group[RATIOS] for each, group in zip(similar, groups, strict=True)]
+        smaller, largest = over_largest_threshold(ratios, labels)
+        assert largest is None
+        assert smaller is not None
+        assert set(smaller) == {"cosine", "dot", "attention"}
+        for name, found in smaller.items():
+            contrasts = [each[name] for each in (groups if name == "attention" else similar)]
+            assert found["ratio"] == pytest.approx(contrasts[0]["ratio"] / contrasts[1]["ratio"])
+            # A threshold compared with itself leaves no doubt, though each of the two ratios is doubtful.
+            assert contrasts[0]["high"] - contrasts[0]["low"] > 0.01
+            assert (found["high"] - found["low"] > 0.005) == wide
+    # Other assignments are not compared with, and a user's own topics have no threshold.
+    apart = [replace(labels[0], assignment="one"), replace(labels[1], assignment="several")]
+    assert over_largest_threshold(ratios, apart) == [None, None]
+    own = [replace(labels[0], fraction=None)]
+    assert over_largest_threshold(ratios[:1], own) == [None]
+
+
+def test_as_many_top_pairs_are_taken_as_in_the_paper_at_its_thresholds() -> None:
+    labels = planted_labelling(TOPIC)
+    assert top_pair_number(replace(labels, fraction=0.001)) == 435
+    # Ten words per topic.
+    assert top_pair_number(replace(labels, fraction=0.3)) == top_pair_number(replace(labels, fraction=None)) == 45
+
+
+def test_top_pairs_are_of_words_without_a_topic_too(tmp_path: Path) -> None:
+    kept = Labelling(
+        planted_labelling(TOPIC).membership & (np.arange(WORDS) % 2 == 0)[:, None], assignment="one", seed=0
+    )
+    plan = make_plan([kept])
+    vectors = {"matrix": MODEL.embedding_matrix()[plan.tokens], "layer": MODEL.embedding_layer(plan.tokens)}
+    save_file(vectors, tmp_path / "vectors.safetensors")
+    task = EmbeddingTask(tmp_path / "vectors.safetensors", plan.write(tmp_path), (0,), MEASURES)
+    table = plan.co_occurrence
+    rows = top_pairs(table, plan, task)
+    order = sorted(
+        (-count, i, j) for i, j, count in zip(table.first, table.second, table.counts, strict=True) if i != j
+    )[: rows[0]["pairs"]]
+    assert any(i % 2 or j % 2 for _, i, j in order)
+    for row, variant in zip(rows, VARIANTS, strict=True):
+        every = vectors[variant.embedding].astype(float)
+        # Centred on the mean of the words that have a topic.
+        every = every - every[::2].mean(axis=0) if variant.centred else every
+        every /= np.linalg.norm(every, axis=1, keepdims=True)
+        assert row["cosine"]["different"] == pytest.approx(np.mean([every[i] @ every[j] for _, i, j in order]))
+
+
 def test_matched_attention_averages_lda_seeds_too() -> None:
     good, bad = attention([planted_labelling(TOPIC)])["matched"], attention([shuffled()])["matched"]
     both = attention([planted_labelling(TOPIC, 0), shuffled(1)])["matched"]
@@ -108,13 +181,15 @@ def test_matched_attention_averages_lda_seeds_too() -> None:
     assert both["high"] - both["low"] > 0.1
 
 
-def embeddings(labels: list[Labelling], folder: Path, permutations: int = 19) -> list[dict[str, Any]]:
+def embeddings(
+    labels: list[Labelling], folder: Path, permutations: int = 19, places: tuple[int, ...] = ()
+) -> list[dict[str, Any]]:
     plan = make_plan(labels)
     vectors = {"matrix": MODEL.embedding_matrix()[plan.tokens], "layer": MODEL.embedding_layer(plan.tokens)}
     save_file(vectors, folder / "vectors.safetensors")
-    places = tuple(range(len(labels)))
     measures = MeasureSettings(replicates=50, permutations=permutations)
-    task = EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), places, measures)
+    chosen = places or tuple(range(len(labels)))
+    task = EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), chosen, measures)
     found: list[dict[str, Any]] = json.loads(task.measure())
     return found
 

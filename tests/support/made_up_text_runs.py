@@ -11,11 +11,16 @@ MEASURED = np.array([0, 50, 100, 200, 400])
 def made_up(
     take_off: float = 100.0, embedding: float = 60.0, attention: float = 200.0, structure: float = 0.5, seeds: int = 3
 ) -> TextRuns:
-    """Runs whose W^V grows from the start, whose keys and queries take off at a step, and whose structure appears."""
+    """Runs in which keys, queries and with them attention take off at a step, and structure appears.
+
+    W^V grows from the start and, unless attention takes off at once, is done when it does.
+    """
     shift = np.arange(seeds)[:, None] * 2.0
     late = 1 + np.maximum(STEPS - take_off - shift, 0) / 10
     norms = {name: np.repeat(late[:, :, None], LAYERS, axis=2) for name in ("key", "query")}
-    value = np.repeat((1 + STEPS[None, :] / 50 + 0 * shift)[:, :, None], LAYERS, axis=2)
+    grown = np.minimum(STEPS, take_off) if take_off > 0 else STEPS
+    value = np.repeat((1 + grown[None, :] / 50 + 0 * shift)[:, :, None], LAYERS, axis=2)
+    distance = np.minimum((late[:, :, None] - 1) / 20, 0.9) * np.ones(LAYERS)
     turn = np.where(STEPS < 10, np.nan, np.where(take_off >= STEPS, 0.1, 0.01)) + 0 * shift
     rises = {
         name: structure / (1 + np.exp(-(MEASURED - at - shift) / 10))
@@ -29,6 +34,7 @@ def made_up(
         loss=np.full((seeds, len(STEPS)), 6.0),
         norms=norms | {"value": value},
         rotation=np.repeat(turn[:, :, None], LAYERS, axis=2),
+        attention_distance={"words": distance, "mask": distance / 2},
         measured=MEASURED,
         log_ratios=rises,
         final_low={name: rise[:, -1] - 0.1 for name, rise in rises.items()},

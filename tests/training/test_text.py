@@ -15,9 +15,10 @@ from topicscope.model.encoder import Encoder
 from topicscope.settings.text import TextData
 from topicscope.text.corpora import Corpus, open_corpus
 from topicscope.training import text
+from topicscope.training.batches import PassageStream
 from topicscope.training.checkpoints import newest_checkpoint
 from topicscope.training.loop import Trainer, train
-from topicscope.training.text import TextEngine, prepare_text
+from topicscope.training.text import AttentionDistances, TextEngine, prepare_text
 
 pytest.importorskip("tokenizers")
 pytest.importorskip("transformers")
@@ -67,6 +68,44 @@ def test_recorded_gradients_are_those_of_the_loss() -> None:
         expected = float((gradients[name].double() * direction).sum())
         assert expected == pytest.approx(slope, rel=2e-3, abs=1e-6), name
         assert abs(slope) > 1e-5, name
+
+
+def test_attention_is_held_against_uniform_attention_query_by_query() -> None:
+    settings, text = small_text_settings(model={"attention_scale": 1.0}), small_text()
+    engine = TextEngine(settings, text, attention_passages=3)
+    distances = engine._distances
+    assert distances is not None
+    measured = distances.measure(engine.encoder)
+    tokens = distances.tokens
+    assert len(tokens) <= 3
+    assert (tokens[:, 0] == text.specials.before).all()
+    attention = engine.encoder.attention(tokens).detach().numpy()
+    length = tokens.shape[1]
+    found: dict[str, list[list[float]]] = {"words": [[], []], "mask": [[], []]}
+    for layer, passage, head, query in np.ndindex(attention.shape[:-1]):
+        token = int(tokens[passage, query])
+        kind = "mask" if token == text.specials.mask else "words" if token in text.specials.words else ""
+        if kind:
+            # Total variation is the most that the probability of any set of keys differs by.
+            more = attention[layer, passage, head, query] - 1 / length
+            found[kind][layer].append(float(more[more > 0].sum()))
+    for kind, layers in found.items():
+        assert measured[kind] == pytest.approx([np.mean(each) for each in layers], rel=1e-4)
+    assert measured["words"] != pytest.approx(measured["mask"], rel=1e-3)
+    # The controls: no keys and queries, uniform attention; nothing asked for, nothing measured.
+    with torch.no_grad():
+        engine.encoder.parameter("key").zero_()
+    assert distances.measure(engine.encoder)["words"] == pytest.approx([0, 0], abs=1e-6)
+    assert TextEngine(settings, text)._distances is None
+
+
+def test_the_passages_of_attention_are_held_out() -> None:
+    text = small_text()
+    distances = AttentionDistances(small_text_settings(), text, 100)
+    stream = PassageStream(small_text_settings(), text)
+    longest = text.lengths[stream.held_out].max()
+    assert len(distances.tokens) == (text.lengths[stream.held_out] == longest).sum() > 0
+    assert distances.tokens.shape[1] == longest + 2
 
 
 def test_the_same_seed_gives_the_same_files_and_another_seed_others(corpus: Path, tmp_path: Path) -> None:

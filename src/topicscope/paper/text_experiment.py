@@ -46,6 +46,8 @@ CORPUS = "wiki-sample"
 # As many layers and heads as in the paper's Figure 5.
 LAYERS, HEADS = 4, 4
 PARTS = ("key", "query", "value")
+# Whose attention is held against uniform attention.
+QUERIES = ("words", "mask")
 # What log-ratios are taken of, as training records it. The embedding's cosines are positive from the start, so that the
 # ratio is defined.
 STRUCTURES = {"embedding": "embedding_layer", "attention": "attention"}
@@ -71,6 +73,9 @@ class TextExperiment:
     skipped: int = 0
     """How many seeds before these are left to experiments of the same settings, which can run at the same time."""
 
+    attention_passages: int = 0
+    """Held-out passages on which each layer's attention is held against uniform attention; 0: it is not."""
+
     suffix: ClassVar[str] = ".safetensors"
 
     @property
@@ -87,6 +92,7 @@ class TextExperiment:
         return {
             "settings": to_table(self.settings) | {"seed": None},
             "seeds": list(self._chosen(seeds)),
+            "attention_passages": self.attention_passages,
             **made_with(SOURCES),
         }
 
@@ -108,7 +114,12 @@ class TextExperiment:
             for seed in self._chosen(seeds):
                 run = RunFolder(folder / f"seed-{seed}")
                 run.path.mkdir(exist_ok=True)
-                engine = TextEngine(dataclasses.replace(self.settings, seed=seed), prepared.text, measure=measure)
+                engine = TextEngine(
+                    dataclasses.replace(self.settings, seed=seed),
+                    prepared.text,
+                    measure=measure,
+                    attention_passages=self.attention_passages,
+                )
                 with contextlib.suppress(DivergedError):
                     Trainer(engine).run([run])
                 members.append(run.metrics())
@@ -123,6 +134,10 @@ class TextExperiment:
                 "loss": rows(lambda row: row["loss"]),
                 "norms": {name: rows(lambda row, name=name: row["norm"][name], layers) for name in PARTS},  # type: ignore[misc]
                 "rotation": rows(lambda row: row["rotation"] or np.nan, layers),
+                "attention_distance": {
+                    name: rows(lambda row, name=name: row.get("attention", {}).get(name, np.nan), layers)  # type: ignore[misc]
+                    for name in QUERIES
+                },
                 "measured": measured,
                 "log_ratios": {name: chosen(partial(_log, name, "ratio")) for name in STRUCTURES},
                 "final_low": {name: last(partial(_log, name, "low"))[:, 0] for name in STRUCTURES},
@@ -153,6 +168,10 @@ class TextRuns:
     rotation: Float[np.ndarray, "seed row layer"]
     """(1 − cos)/2 between W^V and itself 10 steps earlier; NaN before step 10."""
 
+    attention_distance: Mapping[str, Float[np.ndarray, "seed row layer"]]
+    """a(t): how far attention of "words" and of "mask" queries is from uniform, in total variation, averaged over heads
+    (``training.text.AttentionDistances``); NaN where it is not recorded."""
+
     measured: Int[np.ndarray, " measured"]
     """Steps at which topic structure was measured."""
 
@@ -170,10 +189,23 @@ class TextRuns:
     seconds: float
 
 
+# Fields with an axis of seeds.
+BY_RUN = (
+    "loss",
+    "norms",
+    "rotation",
+    "attention_distance",
+    "log_ratios",
+    "final_low",
+    "layer_log_ratios",
+    "layer_final_low",
+)
+
+
 def joined(parts: Sequence[TextRuns]) -> TextRuns:
     """Runs of experiments that differ in their seeds alone, as if they were one."""
     fields: dict[str, Any] = {}
-    for name in ("loss", "norms", "rotation", "log_ratios", "final_low", "layer_log_ratios", "layer_final_low"):
+    for name in BY_RUN:
         values: list[Any] = [getattr(part, name) for part in parts]
         if isinstance(values[0], Mapping):
             fields[name] = {key: np.concatenate([value[key] for value in values]) for key in values[0]}

@@ -45,7 +45,7 @@ from topicscope.probing.statistics.matching import (
     with_topics,
 )
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.resampling import SeedDraws, contrast
+from topicscope.probing.statistics.resampling import SeedDraws, contrast, ratio_of_ratios, ratio_replicates
 from topicscope.probing.statistics.similarity import (
     Kind,
     auc_replicates,
@@ -57,6 +57,10 @@ from topicscope.probing.statistics.similarity import (
 from topicscope.randomness import Purpose, generator
 
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
+# Where finished work, and no row, has the ratios of all replicates, to be compared with another threshold's.
+RATIOS = "ratio_replicates"
+# Pairs that co-occur most in the paper's Table 2, by threshold: as many as one of its topics has.
+PAPER_TOP_PAIRS = {0.0005: 105, 0.001: 435, 0.002: 1_711}
 # Similarities of words held at once.
 PRODUCTS = 40_000_000
 # Groups of labellings summed up at once: permutations wait for memory more than for a processor.
@@ -92,8 +96,8 @@ class EmbeddingTask:
         """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
         plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
         labellings = [plan.labellings[place] for place in self.labellings]
-        # The same draws for all seeds and variants: what differs between variants is the similarity alone.
-        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, first)
+        # The same draws for all seeds, variants and thresholds: what differs between them is the similarity alone.
+        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
         draws = TopicDraws.draw(labellings[0], self.measures.replicates, generator=draw)
         of_seeds = [_measure_seed(vectors, plan, place, draws) for place in self.labellings]
         seeds = _seed_draws(plan, self.labellings, self.measures)
@@ -111,7 +115,9 @@ class EmbeddingTask:
         for place in range(len(VARIANTS)):
             matched = matched_similarity([each.matched[place] for each in of_seeds], labellings)
             kinds = dict(zip(KINDS, contrasts[len(KINDS) * place :], strict=False))
-            found.append(kinds | {"matched": asdict(matched) | {"co_occurrence": balance}})
+            sides = [(same[at], different[at]) for at in range(len(KINDS) * place, len(KINDS) * (place + 1))]
+            ratios = {kind: ratio_replicates(*each).tolist() for kind, each in zip(KINDS, sides, strict=True)}
+            found.append(kinds | {"matched": asdict(matched) | {"co_occurrence": balance}, RATIOS: ratios})
         return dump(found)
 
 
@@ -189,12 +195,14 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
     model = averages.mean(axis=(3, 4))
     kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
     heads = head_tests(totals.sums(first), totals.counts(first), totals.permuted[plan.tested.index(first)])
+    sides = [seeds.average(model[:, :, kind]) for kind in kinds]
     attention = contrast(
-        *(seeds.average(model[:, :, kind]) for kind in kinds),
+        *sides,
         auc=seeds.average(np.stack([totals.auc(place) for place in places])),
         p=p,
     )
     return {
+        RATIOS: {"attention": ratio_replicates(*sides).tolist()},
         "attention": {
             **asdict(attention),
             "same_word": float(model[:, 0, SAME_WORD].mean()),
@@ -237,8 +245,8 @@ def _matched(
 
 
 def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) -> SeedDraws:
-    """The same draws of LDA seeds for every number of a group of labellings."""
-    draw = generator(plan.seed, Purpose.MEASURE, places[0])
+    """The same draws of LDA seeds for every number, at every threshold."""
+    draw = generator(plan.seed, Purpose.MEASURE, 0)
     return SeedDraws.draw(len(places), settings.replicates, generator=draw)
 
 
@@ -246,10 +254,51 @@ def top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
     """A row of Table 2 for each variant."""
     stored = load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
-    vectors = [[_ready(stored, each, variant, "cosine") for each in labellings] for variant in VARIANTS]
+    vectors = [[_every_word(stored, each, variant) for each in labellings] for variant in VARIANTS]
     draw = generator(plan.seed, Purpose.BOOTSTRAP, 2, task.labellings[0])
-    found = compare_top_pairs(pairs, labellings, vectors, replicates=task.measures.replicates, generator=draw)
+    found = compare_top_pairs(
+        pairs,
+        labellings,
+        vectors,
+        number=top_pair_number(labellings[0]),
+        replicates=task.measures.replicates,
+        generator=draw,
+    )
     return [asdict(each) for each in found]
+
+
+def top_pair_number(labelling: Labelling) -> int:
+    """How many pairs that co-occur most: the paper's, at its thresholds; else as many as the largest topic has."""
+    words = int(labelling.membership.sum(axis=0).max())
+    return PAPER_TOP_PAIRS.get(labelling.fraction or 0, words * (words - 1) // 2)
+
+
+def _every_word(
+    vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant
+) -> Float[np.ndarray, "word width"]:
+    """All words of the plan for their cosines; centred, if at all, on the mean of those that the labelling keeps."""
+    found = vectors[variant.embedding].astype(np.float64)
+    return prepared(found - found[labelling.kept].mean(axis=0) if variant.centred else found, "cosine")
+
+
+def over_largest_threshold(
+    ratios: Sequence[dict[str, list[float | None]]], labellings: Sequence[Labelling]
+) -> list[Row | None]:
+    """How many times as large each labelling's ratios are as those of the largest threshold of the same assignment.
+
+    ``ratios`` has one entry per labelling: by measure, the replicates of its ratio, all under the same draws. None for
+    the largest threshold itself, and for a user's own topics.
+    """
+    rows: list[Row | None] = []
+    for mine, labelling in zip(ratios, labellings, strict=True):
+        alike = [place for place, each in enumerate(labellings) if each.assignment == labelling.assignment]
+        largest = max(alike, key=lambda place: labellings[place].fraction or 0)
+        if labelling.fraction == labellings[largest].fraction:
+            rows.append(None)
+            continue
+        pairs = {name: (np.array(mine[name], float), np.array(ratios[largest][name], float)) for name in mine}
+        rows.append({name: asdict(ratio_of_ratios(*pair)) for name, pair in pairs.items()})
+    return rows
 
 
 def plain(value: Any) -> Any:

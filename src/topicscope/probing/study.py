@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from safetensors.numpy import save
 
 from topicscope import scale
@@ -23,14 +23,18 @@ from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, places
 from topicscope.probing.rows import (
+    RATIOS,
     VARIANTS,
     EmbeddingTask,
     attention_summary,
     dump,
+    over_largest_threshold,
+    top_pair_number,
     top_pairs,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
 from topicscope.probing.sources import find_model
+from topicscope.probing.statistics import cooccurrence
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
@@ -55,6 +59,9 @@ PACKAGES = ("numpy", "scipy", "torch", "transformers")
 CPU_BATCH, GPU_BATCH = 1_024, 8_192
 # Passages whose pairs are counted at once.
 COUNTED = 4_096
+# The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
+# small.
+MOST_FREQUENT = 4_000
 
 
 class Finished(NamedTuple):
@@ -79,6 +86,7 @@ def measure_models(
     corpus: Corpus | None = None,
     revisions: Sequence[str] = (),
     show_words: Sequence[str] = (),
+    judged: bool = True,
     report: scale.Report | None = None,
 ) -> Iterator[Finished]:
     """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
@@ -87,6 +95,7 @@ def measure_models(
     work, shared: where finished work is kept; passages and topics in ``shared``, if it is given, for other models.
     corpus: the one that the settings name, if it is open already.
     show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
+    judged: whether the coherence of fitted topics is to be known.
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
     sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
@@ -105,7 +114,9 @@ def measure_models(
         together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
     corpus = corpus or settings.text.open()
     for (_, length), (tokenizer, alike) in together.items():
-        study = Study(corpus, tokenizer, length, settings, machine, work=work, shared=shared, report=report)
+        study = Study(
+            corpus, tokenizer, length, settings, machine, work=work, shared=shared, judged=judged, report=report
+        )
         for model, rows in study.rows(alike, report=report):
             yield Finished(model, study, rows, maps[model])
 
@@ -145,11 +156,44 @@ def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool,
 
 
 def make_plan(
-    labellings: Sequence[Labelling], passages: Passages, chosen: Int[np.ndarray, " chosen"], settings: ProbeSettings
+    labellings: Sequence[Labelling],
+    passages: Passages,
+    chosen: Int[np.ndarray, " chosen"],
+    settings: ProbeSettings,
+    *,
+    every: Int[np.ndarray, " word"] | None = None,
 ) -> Plan:
-    """Count the words of the labellings, and their pairs, in the measured passages."""
-    together = over_one_vocabulary(labellings)
-    words = together[0].tokens
+    """Count the words of the labellings, and their pairs, in the measured passages.
+
+    every: all words that the pairs that co-occur most are looked for among (Table 2); the labelled ones if not given.
+    """
+    beside = None
+    if every is not None:
+        number = max(top_pair_number(each) for each in labellings)
+        beside = most_co_occurring(every, passages, chosen, number)
+    together = over_one_vocabulary(labellings, beside)
+    frequency, pairs = counted(together[0].tokens, passages, chosen)
+    return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed)
+
+
+def most_co_occurring(
+    words: Int[np.ndarray, " word"], passages: Passages, chosen: Int[np.ndarray, " chosen"], number: int
+) -> Int[np.ndarray, " found"]:
+    """The words of so many pairs that co-occur most in these passages."""
+    frequency = np.zeros(len(words))
+    for place in chosen.tolist():
+        found = places(passages.whole_tokens(place), words)
+        frequency += np.bincount(found[found >= 0], minlength=len(words))
+    frequent = np.sort(words[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
+    _, pairs = counted(frequent, passages, chosen)
+    top = cooccurrence.top_pairs(pairs, number)
+    return frequent[np.unique([pairs.first[top], pairs.second[top]])]
+
+
+def counted(
+    words: Int[np.ndarray, " word"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
+) -> tuple[Float[np.ndarray, " word"], PairTable]:
+    """How often each word, and each pair of them, is in these passages."""
     frequency, pairs = np.zeros(len(words)), PairTable.empty(len(words))
     for start in range(0, len(chosen), COUNTED):
         found = [places(passages.whole_tokens(place), words) for place in chosen[start : start + COUNTED].tolist()]
@@ -157,7 +201,7 @@ def make_plan(
         flat = np.concatenate(found)
         frequency += np.bincount(flat[flat >= 0], minlength=len(words))
         pairs = PairTable.merged([pairs, count_pairs(flat, offsets, len(words))])
-    return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed)
+    return frequency, pairs
 
 
 class Study:
@@ -173,6 +217,7 @@ class Study:
         *,
         work: Path,
         shared: Path | None = None,
+        judged: bool = True,
         report: scale.Report | None = None,
     ) -> None:
         """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
@@ -222,6 +267,7 @@ class Study:
                         folder=folder / "topics",
                         seeds=range(first, first + options.fits),
                         halves=text.halves,
+                        judged=judged,
                         workers=_workers(machine),
                         report=report,
                     )
@@ -233,7 +279,9 @@ class Study:
                     for fraction in options.fractions
                     for assignment in options.assignments
                 ]
-            self.plan = make_plan(labellings, passages, self.chosen, settings)
+            # Top pairs are those of all words that LDA knows, which leaves stop words out.
+            every = np.unique(np.concatenate([each.tokens for each in self.fits])) if self.fits else None
+            self.plan = make_plan(labellings, passages, self.chosen, settings, every=every)
             if options.word_topics and not self.plan.frequency.any():
                 raise InputError(
                     f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
@@ -275,7 +323,7 @@ class Study:
             "passages": len(self.passages),
             "measured": len(self.chosen),
             "problems": corpus_notes(about),
-            "words": len(self.plan.tokens),
+            "words": int(np.any([each.kept for each in self.plan.labellings], axis=0).sum()),
             "words_left_out": self.split_words,
             # A user's words that the measured passages lack: they have embeddings, and no attention.
             "words_without_attention": [] if self.fits else list(self.tokenizer.words(absent)),
@@ -356,6 +404,19 @@ class Study:
         item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
         [content] = scale.map_items(summarise, [item], folder=self.work)
         attention = json.loads(content)
+        labellings = [plan.labellings[places[0]] for places in plan.groups]
+        similar = [json.loads(embeddings[places][1].read_bytes()) for places in plan.groups]
+        # By variant and group: attention is the same for all variants.
+        falls = [
+            over_largest_threshold(
+                [
+                    each[variant][RATIOS] | group[RATIOS]
+                    for each, group in zip(similar, attention["groups"], strict=True)
+                ],
+                labellings,
+            )
+            for variant in range(len(VARIANTS))
+        ]
         return [
             {
                 "model": model.name,
@@ -370,6 +431,7 @@ class Study:
                 "dot": found["dot"],
                 "attention": group["attention"],
                 "attention_by_layer_head": group["attention_by_layer_head"],
+                "over_largest_threshold": fall[number],
                 "top_co_occurring": top,
                 "matched": {"attention": group["matched"], "cosine": found["matched"]},
                 "causal": model.causal,
@@ -383,9 +445,10 @@ class Study:
                 "length": self.length,
                 "fitted_on": self.fitted_on,
             }
-            for places, group, tops in zip(plan.groups, attention["groups"], attention["top_pairs"], strict=True)
-            for labelling in [plan.labellings[places[0]]]
-            for variant, found, top in zip(VARIANTS, json.loads(embeddings[places][1].read_bytes()), tops, strict=True)
+            for number, (places, labelling, group, variants, tops) in enumerate(
+                zip(plan.groups, labellings, attention["groups"], similar, attention["top_pairs"], strict=True)
+            )
+            for variant, found, top, fall in zip(VARIANTS, variants, tops, falls, strict=True)
         ]
 
     def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:

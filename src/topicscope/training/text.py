@@ -152,14 +152,51 @@ class _KeptCorpus(Corpus):
         yield from self.kept
 
 
+class AttentionDistances:
+    """How far each layer's attention is from uniform, a(t): always on the same held-out passages, with their masks."""
+
+    def __init__(self, settings: TextSettings, text: Text, passages: int) -> None:
+        enough = replace(settings, training=replace(settings.training, validation_passages=len(text.lengths)))
+        masked = PassageStream(enough, text).validation()
+        if masked is None:
+            raise InputError("data.held_out leaves no passage to measure attention on: raise it.")
+        # Those of the longest length, so that they are computed at once.
+        chosen = np.flatnonzero(masked.lengths == masked.lengths.max())[:passages]
+        rows = [masked.span(place, place + 1).tokens for place in chosen.tolist()]
+        specials = text.specials
+        tokens = np.stack([[specials.before, *row, specials.after] for row in rows])
+        self.tokens = torch.from_numpy(tokens.astype(np.int64))
+        self.queries = {"words": specials.is_word[tokens], "mask": tokens == specials.mask}
+
+    @torch.no_grad()
+    def measure(self, encoder: Encoder) -> dict[str, list[float | None]]:
+        r"""Of each layer, total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
+
+        All N tokens of a passage are keys, special ones too. None without such a query.
+        """
+        attention = encoder.attention(self.tokens.to(encoder.parameter("embedding").device))
+        distance = (attention - 1 / attention.shape[-1]).abs().sum(dim=-1).mean(dim=2).double().cpu().numpy() / 2
+        return {
+            name: [float(layer[chosen].mean()) if chosen.any() else None for layer in distance]
+            for name, chosen in self.queries.items()
+        }
+
+
 class TextEngine(Engine):
     """An encoder on the passages of a text: a step's passages are computed part after part, gradients and all."""
 
     smaller_start = "let the weights start smaller (model.scale, model.attention_scale)"
 
     def __init__(
-        self, settings: TextSettings, text: Text, *, device: torch.device | None = None, measure: Measure | None = None
+        self,
+        settings: TextSettings,
+        text: Text,
+        *,
+        device: torch.device | None = None,
+        measure: Measure | None = None,
+        attention_passages: int = 0,
     ) -> None:
+        """``attention_passages``: on so many passages, attention is held against uniform attention at every row."""
         self.settings, self.training, self.members = settings, settings.training, [settings]
         self.text, self.measure = text, measure
         self.device = device or torch.device("cpu")
@@ -176,6 +213,7 @@ class TextEngine(Engine):
         self.trained = list(self.weights)
         self._measured = snapshot_steps(self.training.steps, self.training.measures) if measure else frozenset()
         self._gradients: Gradients = {}
+        self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[list[PackedBatch]]:
         """Pack the only member's passages, each step's in the parts that they are computed in."""
@@ -206,10 +244,12 @@ class TextEngine(Engine):
         return self._gradients
 
     def recorded(self, step: int) -> list[Row]:
-        """Norms of each head and of the gradients, and topic structure where it is to be measured."""
+        """Norms of each head and of the gradients; topic structure and attention's distances if they are measured."""
         heads = self.settings.model.heads
+        distances = {"attention": self._distances.measure(self.encoder)} if self._distances else {}
         return [
             {
+                **distances,
                 "head_norm": {name: head_norms(self.weights[name][0], heads) for name in ATTENTION},
                 "gradient_norm": norms(self._gradients)[0],
                 "topics": self.measure(self.encoder) if self.measure and step in self._measured else None,

@@ -10,6 +10,8 @@ from support.random_pairs import WORDS, random_words, width
 from topicscope.probing.statistics.cooccurrence import TopPairs, compare_top_pairs, count_pairs, top_pairs
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.pairs import PairTable, form_average, pair_forms
+from topicscope.probing.study import most_co_occurring
+from topicscope.text.tokens import Passages
 
 
 def counted_by_loop(words: np.ndarray, offsets: np.ndarray) -> Counter[tuple[int, int]]:
@@ -48,14 +50,14 @@ def test_tables_merge_by_adding_and_find_their_pairs() -> None:
     assert gone.places(whole.first[:1], whole.second[:1]).tolist() == [-1]
 
 
-def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
+def test_table_2_compares_same_topic_pairs_with_so_many_top_pairs() -> None:
     draw = np.random.default_rng(2)
     words, offsets = random_words(draw)
     counted = count_pairs(words, offsets, WORDS)
     table = PairTable(WORDS, counted.codes, counted.counts, counted.counts * draw.random(len(counted.codes)))
     labelling = Labelling(np.repeat(np.arange(3), 4)[:, None] == np.arange(3))
     vectors = draw.normal(size=(WORDS, 5))
-    [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=50, generator=draw)
+    [found] = compare_top_pairs(table, [labelling], [[vectors]], number=6, replicates=50, generator=draw)
     assert found.pairs == 6
     rows = [
         (count, int(i), int(j), total)
@@ -70,7 +72,8 @@ def test_table_2_takes_as_many_top_pairs_as_a_topic_has() -> None:
     pairs = [vectors[i] @ vectors[j] for i in range(WORDS) for j in range(i) if i // 4 == j // 4]
     assert found.cosine.same == pytest.approx(np.mean(pairs))
     assert found.attention.different != pytest.approx(found.attention.same)
-    assert len(top_pairs(table, 10**6, labelling.kept)) == len(rows)
+    assert found.same_topic == pytest.approx(np.mean([row[1] // 4 == row[2] // 4 for row in best]))
+    assert len(top_pairs(table, 10**6)) == len(rows)
 
 
 def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> None:
@@ -79,7 +82,7 @@ def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> Non
 
     def compared(table: PairTable) -> TopPairs:
         draw = np.random.default_rng(0)
-        [found] = compare_top_pairs(table, [labelling], [[vectors]], replicates=40, generator=draw)
+        [found] = compare_top_pairs(table, [labelling], [[vectors]], number=3, replicates=40, generator=draw)
         return found
 
     alone = compared(PairTable.empty(6))
@@ -93,7 +96,7 @@ def test_words_that_never_meet_have_no_attention_and_do_have_similarity() -> Non
     assert met.attention.different == pytest.approx(0.375)
 
 
-def test_table_2_is_of_the_words_that_the_threshold_keeps() -> None:
+def test_top_pairs_are_of_any_words_and_same_topic_pairs_of_those_that_the_threshold_keeps() -> None:
     draw = np.random.default_rng(11)
     words, offsets = random_words(draw)
     counted = count_pairs(words, offsets, WORDS)
@@ -102,19 +105,21 @@ def test_table_2_is_of_the_words_that_the_threshold_keeps() -> None:
     kept = np.arange(WORDS) % 4 != 0
     vectors = draw.normal(size=(WORDS, 5))
     part = Labelling(member & kept[:, None])
-    [found] = compare_top_pairs(table, [part], [[vectors[kept]]], replicates=20, generator=draw)
+    [found] = compare_top_pairs(table, [part], [[vectors]], number=5, replicates=20, generator=draw)
     rows = [
         (count, int(i), int(j), total)
         for i, j, count, total in zip(table.first, table.second, table.counts, table.sums, strict=True)
-        if i != j and kept[i] and kept[j]
+        if i != j
     ]
-    best = sorted(rows, key=lambda row: (-row[0], row[1], row[2]))[:3]
-    assert found.pairs == 3
+    best = sorted(rows, key=lambda row: (-row[0], row[1], row[2]))[:5]
+    assert found.pairs == 5
     assert found.attention.different == pytest.approx(sum(row[3] for row in best) / sum(row[0] for row in best))
     assert found.cosine.different == pytest.approx(np.mean([vectors[i] @ vectors[j] for _, i, j, _ in best]))
-    # The control: the pairs that co-occur most have other words too.
-    every = top_pairs(table, 3, np.ones(WORDS, dtype=bool))
-    assert not (kept[table.first[every]] & kept[table.second[every]]).all()
+    same = [(i, j) for i in range(WORDS) for j in range(i) if i // 4 == j // 4 and kept[i] and kept[j]]
+    assert found.cosine.same == pytest.approx(np.mean([vectors[i] @ vectors[j] for i, j in same]))
+    # The control: the pairs that co-occur most have words that the threshold leaves out, which are of no topic.
+    assert not all(kept[row[1]] and kept[row[2]] for row in best)
+    assert found.same_topic == pytest.approx(np.mean([row[1:3] in [(j, i) for i, j in same] for row in best]))
 
 
 def test_table_2_averages_lda_seeds_and_its_intervals_hold_their_spread() -> None:
@@ -128,7 +133,9 @@ def test_table_2_averages_lda_seeds_and_its_intervals_hold_their_spread() -> Non
 
     def compared(*labellings: Labelling) -> TopPairs:
         sets = [[vectors] * len(labellings)]
-        [found] = compare_top_pairs(table, labellings, sets, replicates=400, generator=np.random.default_rng(0))
+        [found] = compare_top_pairs(
+            table, labellings, sets, number=190, replicates=400, generator=np.random.default_rng(0)
+        )
         return found
 
     one, other, both, twice = compared(good), compared(bad), compared(good, bad), compared(good, good)
@@ -154,3 +161,23 @@ def test_pair_forms_count_a_pair_as_often_as_both_its_words(monkeypatch: pytest.
     assert np.isnan(average[2])
     monkeypatch.setattr("topicscope.probing.statistics.pairs.BLOCK", 1)
     assert (pair_forms(words, first, second, values) == found).all()
+
+
+def test_the_words_of_top_pairs_are_found_among_all_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = np.random.default_rng(5)
+    words, offsets = random_words(draw)
+    # Tokens are other numbers than places; every tenth is part of a word, and one token is a stop word.
+    tokens, whole = (words + 7).astype(np.int32), np.arange(len(words)) % 10 != 0
+    articles = np.zeros(len(offsets) - 1, dtype=np.int32)
+    passages = Passages(tokens, whole, offsets.astype(np.int64), articles, digest="", description={})
+    every = np.setdiff1d(np.unique(tokens[words >= 0]), [9])
+    seen = np.where(whole & np.isin(tokens, every), words, -1)
+    expected = counted_by_loop(seen, offsets)
+    best = sorted((-count, pair) for pair, count in expected.items() if pair[0] != pair[1])[:4]
+    chosen = np.arange(len(passages))
+    found = most_co_occurring(every, passages, chosen, 4)
+    assert found.tolist() == sorted({word + 7 for _, pair in best for word in pair})
+    # The controls: more pairs have more words; the least frequent words are not looked at.
+    assert len(most_co_occurring(every, passages, chosen, 60)) > len(found)
+    monkeypatch.setattr("topicscope.probing.study.MOST_FREQUENT", 3)
+    assert len(most_co_occurring(every, passages, chosen, 60)) == 3

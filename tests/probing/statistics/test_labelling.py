@@ -29,6 +29,10 @@ def test_labellings_of_one_vocabulary_keep_their_words_and_leave_the_others_out(
     one = labelled([0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], assignment="one")
     other = Labelling(np.eye(2, dtype=bool), tokens=np.array([3, 4]), name="other")
     found = over_one_vocabulary([one, other])
+    more = over_one_vocabulary([one, other], np.array([found[0].tokens[0], 10_000]))
+    assert more[0].tokens.tolist() == [*found[0].tokens.tolist(), 10_000]
+    assert not more[0].kept[-1]
+    assert not more[1].kept[-1]
     assert [each.tokens.tolist() for each in found] == [[0, 3, 4, 6]] * 2
     assert [each.topic.tolist() for each in found] == [[1, 0, -1, 1], [-1, 0, 1, -1]]
     assert [(each.words, each.topics, each.name) for each in found] == [(3, 2, ""), (2, 2, "other")]

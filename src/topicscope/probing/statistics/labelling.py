@@ -120,9 +120,15 @@ class Labelling:
         return Labelling(self.membership[self.kept])
 
 
-def over_one_vocabulary(labellings: Sequence[Labelling]) -> tuple[Labelling, ...]:
-    """All over the vocabulary of every word that is in one of them, ascending; words new to one have no topic in it."""
-    tokens = np.unique(np.concatenate([each.tokens for each in labellings])).astype(np.int64)
+def over_one_vocabulary(
+    labellings: Sequence[Labelling], beside: Int[np.ndarray, " word"] | None = None
+) -> tuple[Labelling, ...]:
+    """All over the vocabulary of every word that is in one of them, ascending; words new to one have no topic in it.
+
+    beside: tokens of further words, which have no topic in any.
+    """
+    more = [] if beside is None else [beside]
+    tokens = np.unique(np.concatenate([*(each.tokens for each in labellings), *more])).astype(np.int64)
     found = []
     for each in labellings:
         membership = np.zeros((len(tokens), each.membership.shape[1]), dtype=bool)

@@ -82,6 +82,31 @@ def contrast(
     )
 
 
+def ratio_replicates(
+    same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
+) -> Float[np.ndarray, " replicate"]:
+    """The ratio of each replicate; NaN where it is not defined."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(different > 0, same / different, np.nan)
+
+
+@dataclass(frozen=True)
+class RatioOfRatios:
+    """How many times as large one ratio is as another; None for what is not defined."""
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+def ratio_of_ratios(one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]) -> RatioOfRatios:
+    """From ratios under the same draws, the first replicate being the sample: what both share does not count twice."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.where(other > 0, one / other, np.nan)
+    low, high = percentile_interval(found[1:])
+    return RatioOfRatios(float(found[0]) if np.isfinite(found[0]) else None, low, high)
+
+
 def _ratio_note(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:
     """Why there is no ratio; None if there is one."""
     if not (np.isfinite(same[0]) and np.isfinite(different[0])):

@@ -275,10 +275,18 @@ def gradient_ratios(
 
 
 def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Drawn:
-    """Figure 5: norms of W^K, W^Q, W^V and the rotation of W^V; a column per layer, a colour per setting."""
+    """Figure 5: norms of W^K, W^Q, W^V and the rotation of W^V; a column per layer, a colour per setting.
+
+    Below them, where "attention" is given, how far it is from uniform.
+    """
     parts = {**NORM_NAMES, "rotation": ROTATION_NAME}
-    layers = next(iter(settings.values()))[1]["key"].shape[2]
-    figure, axes = _panels(title, (3.2 * layers + 0.6, 9.4), len(parts), layers, sharex=True, sharey="row")
+    first = next(iter(settings.values()))[1]
+    if "attention" in first:
+        parts["attention"] = "a: attention,\nfrom uniform"
+    layers = first["key"].shape[2]
+    figure, axes = _panels(
+        title, (3.2 * layers + 0.6, 2.35 * len(parts)), len(parts), layers, sharex=True, sharey="row"
+    )
     table: list[Row] = []
     for (name, (steps, values)), colour in zip(settings.items(), PALETTE, strict=False):
         for row, (part, label) in enumerate(parts.items()):
