@@ -17,7 +17,7 @@ from safetensors.numpy import load, save
 from topicscope.files import Row
 from topicscope.measure.film import film, run_view, together
 from topicscope.model.weights import Weights, initial_weights
-from topicscope.paper.claim import Seeds
+from topicscope.paper.claim import PRESETS, Seeds
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
 from topicscope.settings.toml import to_table
@@ -29,11 +29,11 @@ from topicscope.training.runs import made_with
 if TYPE_CHECKING:
     from topicscope.training.runs import MemoryRun
 
-# Seconds that a document of a step takes on one core for five seeds, one-hot embeddings and uniform attention; and by
-# how much more attention and trained embeddings take.
-DOCUMENT_SECONDS = 6e-5
-ATTENTION_FACTOR = 2.0
-EMBEDDING_FACTOR = 1.6
+# Seconds that a document of a step takes on one core for the quick preset's seeds, one-hot embeddings and uniform
+# attention; and by how much more attention and trained embeddings take.
+DOCUMENT_SECONDS = 7e-5
+ATTENTION_FACTOR = 2.5
+EMBEDDING_FACTOR = 2.2
 # Held-out documents: the same for every seed and experiment of equal data and masking.
 HELD_OUT_SEED = 0
 HELD_OUT_DOCUMENTS = 4_000
@@ -70,7 +70,8 @@ class Experiment:
         model, training = self.settings.model, self.settings.training
         attention = 1.0 if model.uniform else ATTENTION_FACTOR
         embedding = EMBEDDING_FACTOR if model.embedding.train else 1.0
-        return DOCUMENT_SECONDS * training.steps * training.batch * attention * embedding
+        seeds = min(self.most_seeds, PRESETS["quick"].seeds) / PRESETS["quick"].seeds if self.most_seeds else 1.0
+        return DOCUMENT_SECONDS * training.steps * training.batch * attention * embedding * seeds
 
     @property
     def topic_model(self) -> TopicModel:
