@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from topicscope.errors import InputError
 from topicscope.model.encoder import encoder_shapes
@@ -45,7 +46,9 @@ def torch_threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        yield
+        # NumPy's products, of which rows of metrics are made, have threads of their own.
+        with threadpool_limits(count, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
 
