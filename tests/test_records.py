@@ -439,6 +439,7 @@ def test_a_study_with_a_spoilt_file_goes_on_or_says_why_not(spoil: Any, folder: 
 
 @pytest.mark.parametrize("strange", SPOILT)
 def test_claims_with_spoilt_settings_say_so(spoil: Any, folder: Path, strange: str) -> None:
+    assert records.read_reproduce_settings(folder / "claims" / "settings.json")
     spoil("claims/settings.json", STRANGE[strange])
     with pytest.raises(UnreadableError, match=r"settings\.json "):
         reproduce(folder / "claims", only=("theorem2",))

@@ -286,8 +286,8 @@ class ProbeFolder:
                 path.replace(path.with_name(f"{name}.damaged"))
                 logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
         new = [[row[key] for key in keys] for row in rows]
-        # A model of which no word to be shown is whole has no map of words.
         kept = [row for row in before if [row[key] for key in keys] not in new]
+        # A model of which no word to be shown is whole has no map of words.
         every = kept + [row for row in rows if row.get("words") != []]
         write_atomically(path, json.dumps(every, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
         if name == "probe.json":

@@ -280,21 +280,22 @@ class _Reproducing:
 
         Without a number of workers, the engine uses what it finds.
         """
-        self._take()
-        names: dict[str, list[Need]] = {}
+        self._write()
+        self._measure_and_draw()
+        alike: dict[str, list[Need]] = {}
         for need in self._wanted():
-            names.setdefault(self._item(need).digest, []).append(need)
-        needs = list(names.values())
+            alike.setdefault(self._item(need).digest, []).append(need)
+        groups = list(alike.values())
         clock = Clock(
-            {place: need.cost for place, (need, *_) in enumerate(needs) if not self._there(need)},
+            {place: need.cost for place, (need, *_) in enumerate(groups) if not self._there(need)},
             workers or scale.available_cores(),
         )
-        items = [self._item(need) for need, *_ in needs]
+        items = [self._item(need) for need, *_ in groups]
         for place, content in scale.completed(
             operator.call, items, folder=self.out / "work" / "needs", workers=workers, **where
         ):
-            result = needs[place][0].restore(content)
-            self.results |= {need.name: result for need in needs[place]}
+            result = groups[place][0].restore(content)
+            self.results |= {need.name: result for need in groups[place]}
             if film := getattr(result, "film", None):
                 # An experiment's matrices over training, where the page finds them.
                 name = json.loads(film["about"].tobytes())["name"]
@@ -302,7 +303,7 @@ class _Reproducing:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, save(dict(film)))
             clock.finished(place)
-            self._take(clock.seconds_left)
+            self._measure_and_draw(clock.seconds_left)
             # Twenty seeds of all experiments would fill the memory: let go of what no claim or drawing waits for.
             wanted = {need.name for need in self._wanted()}
             self.results = {name: result for name, result in self.results.items() if name in wanted}
@@ -324,7 +325,7 @@ class _Reproducing:
         """A figure's files."""
         return [self.out / "figures" / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
 
-    def _take(self, seconds_left: float | None = None) -> None:
+    def _measure_and_draw(self, seconds_left: float | None = None) -> None:
         """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
         try:
             for claim in [claim for claim in self.pending if self._ready(claim)]:

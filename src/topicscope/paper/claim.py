@@ -334,7 +334,10 @@ class Claim:
     def __post_init__(self) -> None:
         if not self.source:
             words = {"section": "§", "d": "D."}
-            kind, number = re.fullmatch(r"([a-z]+)([0-9.]+)/.*", self.id).groups()  # type: ignore[union-attr]
+            found = re.fullmatch(r"([a-z]+)([0-9.]+)/.*", self.id)
+            if found is None:
+                raise ValueError(f"{self.id}: give a source, since the id does not begin with one.")
+            kind, number = found.groups()
             object.__setattr__(self, "source", words.get(kind, f"{kind.capitalize()} ") + number)
 
     @property

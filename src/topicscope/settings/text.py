@@ -163,7 +163,7 @@ class Encoder:
         )
 
     def as_model(self) -> Model:
-        """The same parts as of documents of a topic model; without token types and the embeddings' LayerNorm."""
+        """As the model for documents of a topic model, with the same parts but the embedding layer's additions."""
         attention = Part(scale=self.attention_scale)
         return Model(
             dimension=self.width,

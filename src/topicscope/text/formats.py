@@ -223,7 +223,7 @@ def line_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
 
 
 def paragraph_texts(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool = True) -> Iterator[str]:
-    """One document per paragraph: paragraphs are set apart by blank lines."""
+    """One document per paragraph, set apart by blank lines; the whole file as one without ``at_blank_lines``."""
     parts: list[bytes] = []
     size = 0
     for line in lines(chunks, problems):

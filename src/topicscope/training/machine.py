@@ -53,13 +53,17 @@ def torch_threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def with_threads(settings: SomeSettings, vocabulary: int = 0) -> SomeSettings:
+def with_threads(settings: SomeSettings, vocabulary: int | None = None) -> SomeSettings:
     """The settings with the number of threads chosen, if it was left open.
 
     For text all cores; for documents of a topic model one, unless a step is large. A member of an ensemble gets what
     the run alone would get, so that its company does not change its settings.
     """
-    large = isinstance(settings, TextSettings) or step_size(settings, vocabulary) >= LARGE_STEP
+    if isinstance(settings, TextSettings):
+        large = True
+    else:
+        assert vocabulary is not None, "how large a step is depends on it"
+        large = step_size(settings, vocabulary) >= LARGE_STEP
     threads = settings.training.threads or (available_cores() if large else 1)
     return replace(settings, training=replace(settings.training, threads=threads))
 

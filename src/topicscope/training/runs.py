@@ -263,7 +263,7 @@ class RunFolder:
         together: Sequence[AnySettings] = (),
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
-        """Write what the run is to be held against, and what it was made with, unless it is there already.
+        """Write what the run is to be held against, if given, and what it was made with, unless that is there already.
 
         ``together`` are all the runs that it is trained together with, itself included.
         """

@@ -475,7 +475,7 @@ def test_replicates_without_pairs_are_left_out_and_counted(gone: int) -> None:
         assert ends(compared) == ends(fewer)
         assert compared.replicates_left_out == gone
         assert compared.ratio_note == f"{gone} of {REPLICATES} replicates have no pair and are left out of the interval"
-    # The control: with all of them the interval is another, and no word is reported as left out.
+    # The control: with all of them the interval is another, and no replicate is reported as left out.
     whole = compared_with_topics(same, different, without)
     assert ends(whole) != ends(fewer)
     assert (whole.replicates_left_out, whole.ratio_note) == (0, None)

@@ -361,7 +361,9 @@ class AttentionTotals:
     @cached_property
     def pairs_by_distance(self) -> PairTable:
         """Sums by pair of words and bin of distance; asked for when all shards are added."""
-        return PairTable.merged(self._tables)
+        # The parts are let go of: while numbers are made of the whole, nothing needs them.
+        self._tables = [PairTable.merged(self._tables)]
+        return self._tables[0]
 
     @cached_property
     def pairs(self) -> PairTable:

@@ -142,7 +142,7 @@ def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
     levels = {label: view.levels.get(name) for name, label in LEVELS.items()}
     # Where one topic's words end and the next one's begin; none if topics are not next to each other.
     changes = np.flatnonzero(np.diff(view.word_topics))
-    together = len(changes) <= len(np.unique(view.word_topics))
+    adjacent = len(changes) <= len(np.unique(view.word_topics))
     return {
         "name": view.name,
         "described": described(view.settings),
@@ -157,7 +157,7 @@ def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
         # Small enough to be kept at every snapshot.
         "attentionSteps": store.numbers(view.frame_steps),
         "attention": store.numbers(view.attention),
-        "boundaries": [float(place) + 0.5 for place in changes] if together else [],
+        "boundaries": [float(place) + 0.5 for place in changes] if adjacent else [],
         "levels": [
             {"label": label, "loss": level["loss"]}
             for label, level in levels.items()
