@@ -446,11 +446,13 @@ def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement | None) -
         return None
     if decided == "not run":
         return {"cause": "settings", "explanation": claim.unavailable, "holds": "", "see": []}
-    if claim.diagnosis:
-        return asdict(claim.diagnosis) | {"see": list(claim.diagnosis.see)}
     assert measurement is not None
-    if decided == "undecided":
-        return {"cause": "power", "explanation": why_undecided(claim.rule, measurement), "holds": "", "see": []}
+    power = why_undecided(claim.rule, measurement) if decided == "undecided" else ""
+    if claim.diagnosis:
+        known = claim.diagnosis
+        return asdict(known) | {"explanation": f"{known.explanation} {power}".strip(), "see": list(known.see)}
+    if power:
+        return {"cause": "power", "explanation": power, "holds": "", "see": []}
     return {"cause": "unknown", "explanation": UNEXPLAINED, "holds": "", "see": []}
 
 
