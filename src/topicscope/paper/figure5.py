@@ -255,7 +255,7 @@ def _two_stages(layer: int, size: Size) -> Claim:
         f"passed (Wikipedia, {WITNESS.words}).",
         expected="> 2/3",
         unit="of the growth",
-        rule=above(LEAST_GAIN, origin=0),
+        rule=above(LEAST_GAIN, origin=1),
         figure="figure5",
         kind="elsewhere",
         before=Before(
