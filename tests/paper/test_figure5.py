@@ -67,7 +67,7 @@ def test_a_setting_whose_attention_does_not_take_off_is_left_out_of_the_map() ->
     two, one, never = (made_up(take_off=step) for step in (100, -3, 10_000))
     found = claim.measure({first: two} | dict.fromkeys(others, never))
     assert found.value == 1
-    assert found.details["adam-0.0001/scale-0.02_takes_off"] == 0
+    assert found.details["adam-0.0001/scale-0.02_takes_off_in_time"] == 0
     half = claim.measure({first: two, others[0]: one} | dict.fromkeys(others[1:], never))
     assert half.value == pytest.approx(0.5)
 

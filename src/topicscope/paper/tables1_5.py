@@ -30,9 +30,11 @@ from topicscope.paper.claim import (
     Results,
     Rule,
     above,
+    claim_on,
     decision_p,
     interval_given,
     near,
+    over_seeds,
 )
 from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained
 from topicscope.paper.probe_experiment import (
@@ -96,7 +98,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
         found += [*_ratio_claims(need, "one"), _head_claim(need)]
         if not need.untrained:
             found += [_fall_claim(need), *_ratio_claims(need, "several"), *_synthetic_claims(need, preset)]
-    return (*found, *(_paper_claim(model, preset) for model in PAPER_MODELS))
+    return (*found, _printed_claim(preset), *(_paper_claim(model, preset) for model in PAPER_MODELS))
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
@@ -208,18 +210,42 @@ def _synthetic_claims(need: Probing, preset: Preset) -> list[Claim]:
     ]
 
 
-def _attention_beside(synthetic: Trained, found: Probed) -> Measurement:
-    """Of the logarithms of both ratios, whose difference has an interval; then of the ratios."""
+def _printed_claim(preset: Preset) -> Claim:
+    """§1 with the number that the paper itself prints for the model of its observations."""
+    printed = table_1(BERT, FRACTIONS[0], "attention")
+    return claim_on(
+        figure10.joint(preset, "cross_entropy", "adam"),
+        lambda trained: over_seeds(_attention_ratios(trained)),
+        id="section1/printed-bert/attention",
+        statement="Attention's topic structure is more pronounced on synthetic data: the ratio of attention between "
+        "different words of the same topic to that between words of different topics is larger in Table 3's model "
+        "(W^V trained) trained with cross-entropy and Adam on the paper's synthetic documents than the paper's Table 1 "
+        f"has it for Bert at threshold {FRACTIONS[0]:g}.",
+        expected=f"> {printed:g}",
+        unit="same / different topic",
+        rule=above(printed),
+        figure="table3",
+    )
+
+
+def _attention_ratios(synthetic: Trained) -> Float[np.ndarray, " seed"]:
+    """Attention between different words of the same topic over that between words of different topics."""
     same, different = (
         synthetic.attention[:, ATTENTION_CLASSES.index(name)] for name in ("same_topic", "different_topic")
     )
+    return same / different
+
+
+def _attention_beside(synthetic: Trained, found: Probed) -> Measurement:
+    """Of the logarithms of both ratios, whose difference has an interval; then of the ratios."""
+    ratios = _attention_ratios(synthetic)
     row = found.row(FRACTIONS[0], "one")["attention"]
     theirs = _interval(row, ("ratio", "low", "high"))
     logs = Interval(*(float(np.log(each)) for each in (theirs.value, theirs.low, theirs.high)))
-    ends = independent_difference(student_interval(np.log(same / different)), logs)
+    ends = independent_difference(student_interval(np.log(ratios)), logs)
     return interval_given(
         *(float(np.exp(each)) for each in (ends.value, ends.low, ends.high)),
-        on_synthetic_data=float((same / different).mean()),
+        on_synthetic_data=float(ratios.mean()),
         in_the_language_model=theirs.value,
     )
 
