@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from topicscope.measure.blocks import centred_columns
 from topicscope.paper.claim import Claim, Drawing, Preset, Results
 from topicscope.paper.experiment import Experiment
-from topicscope.paper.figure2 import FEW_SEEDS, SGD, block_claims, theorem2_claim
+from topicscope.paper.figure2 import SGD, block_claims, theorem2_claim
 from topicscope.paper.setups import (
     BIASED,
     COMBINATIONS,
+    FEW_SEEDS,
     FRAMES,
     ONE_HOT,
     SETTLED,

@@ -26,6 +26,7 @@ from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
     BIASED,
     COMBINATIONS,
+    FEW_SEEDS,
     FRAMES,
     FROZEN_ZERO,
     LDA,
@@ -54,8 +55,6 @@ if TYPE_CHECKING:
     from topicscope.reporting.figures import Drawn
 
 STEPS = 2_000
-# Seeds of what is not the paper's own figure but a variation of it.
-FEW_SEEDS = 5
 # With these W^V is where its objective is within a per cent of the least. Under the squared loss that is Theorem 2's
 # block: the diagonal of the optimum for finite documents comes fifty times later.
 SGD: dict[Loss, Budget] = {"squared": Budget(0.5, 1_000), "cross_entropy": Budget(30.0, 2_000)}

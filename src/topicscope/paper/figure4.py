@@ -103,8 +103,6 @@ class Cell:
         """W^V, W^K and W^Q trained at once from random matrices near zero."""
         start = Part(scale=self.scale)
         model = replace(ONE_HOT, value=start, key=start, query=start)
-        # Those with few seeds are for the map alone; the others are also looked at.
-        looked_at = not self.seeds
         epsilon = "" if self.epsilon == EPSILON else f"-epsilon-{self.epsilon:g}"
         return Experiment(
             name=f"figure4/{self.loss.replace('_', '-')}/{self.optimizer}-{self.rate:g}{epsilon}/scale-{self.scale:g}",
@@ -115,8 +113,9 @@ class Cell:
                 steps=self.steps,
                 learning_rate=self.rate,
                 adam_epsilon=self.epsilon,
-                log_every=10 if looked_at else 20,
-                snapshots=FRAMES if looked_at else 0,
+                # Those with few seeds are for the map alone; of the others the page shows the witness.
+                log_every=20 if self.seeds else 10,
+                snapshots=FRAMES if self.steps == WITNESS_STEPS else 0,
             ),
             most_seeds=self.seeds,
         )

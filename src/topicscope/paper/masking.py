@@ -7,7 +7,7 @@ from topicscope.paper import figure10
 from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim_on, near
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import LOSS_WORDS, MORE_ATTENTION, ONE_HOT, UNIFORM_ATTENTION, set_up
+from topicscope.paper.setups import FEW_SEEDS, LOSS_WORDS, MORE_ATTENTION, ONE_HOT, UNIFORM_ATTENTION, set_up
 from topicscope.paper.table3 import same_topic_ratio
 from topicscope.settings import Masking
 from topicscope.settings.training import Loss
@@ -25,13 +25,15 @@ UNIFORM_WITHIN = 0.05
 def all_masked(preset: Preset, loss: Loss) -> Experiment:
     """p_c = p_r = 0: every masked position holds [MASK]."""
     name = f"masking/all-masked/{loss.replace('_', '-')}"
-    return set_up(name, preset, ONE_HOT, loss, "adam", STEPS, masking=Masking(keep=0.0, random=0.0))
+    return set_up(
+        name, preset, ONE_HOT, loss, "adam", STEPS, masking=Masking(keep=0.0, random=0.0), most_seeds=FEW_SEEDS
+    )
 
 
 def hidden_keys(preset: Preset, loss: Loss) -> Experiment:
     """Masked positions cannot be attended to."""
     name = f"masking/hidden-keys/{loss.replace('_', '-')}"
-    return set_up(name, preset, replace(ONE_HOT, masked_keys="hidden"), loss, "adam", STEPS)
+    return set_up(name, preset, replace(ONE_HOT, masked_keys="hidden"), loss, "adam", STEPS, most_seeds=FEW_SEEDS)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:

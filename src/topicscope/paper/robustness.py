@@ -12,7 +12,7 @@ from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import ALL_PARTS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, set_up
+from topicscope.paper.setups import ALL_PARTS, FEW_SEEDS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, set_up
 from topicscope.paper.table3 import attention_claims, topic_average
 from topicscope.settings import Data, Model
 from topicscope.settings.training import Loss
@@ -102,7 +102,17 @@ def _overlapping(degree: float) -> Documents:
 def _experiment(preset: Preset, name: str, model: Model, loss: Loss, kind: Documents) -> Experiment:
     _, data, matrix = kind
     topics = () if matrix is None else tuple(map(tuple, matrix.tolist()))
-    return set_up(f"robustness/{name}", preset, model, loss, "adam", STEPS, data=data, topic_words=topics)
+    return set_up(
+        f"robustness/{name}",
+        preset,
+        model,
+        loss,
+        "adam",
+        STEPS,
+        data=data,
+        topic_words=topics,
+        most_seeds=FEW_SEEDS,
+    )
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
