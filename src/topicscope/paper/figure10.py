@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Attention trained: as long as the settings of robustness and masking, which are compared with these.
 STEPS = 1_000
 # Attention takes longer than W^V: under cross-entropy at flow time 60,000 it still goes to [MASK] alone.
-JOINT_SGD: dict[Loss, Budget] = {"squared": SGD["squared"], "cross_entropy": Budget(100.0, 1_500)}
+JOINT_SGD: dict[Loss, Budget] = {"squared": SGD["squared"], "cross_entropy": Budget(60.0, 2_500)}
 
 
 def without_l2(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
