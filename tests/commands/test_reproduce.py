@@ -204,7 +204,7 @@ def test_a_claim_that_cannot_be_run_here_is_not_run_with_its_reason_and_is_run_o
     seen: list[Progress] = []
     first, second = run(tmp_path / "out", report=seen.append).rows
     assert (first["verdict"], first["verdict_corrected"], first["measured"]) == ("not run", "not run", None)
-    assert first["details"] == {"reason": "The model is not on this machine."}
+    assert first["diagnosis"]["explanation"] == "The model is not on this machine."
     assert second["verdict"] == "holds"
     assert [(each.done, each.row["id"]) for each in seen] == [(1, absent.id), (2, EXACT.id)]
     assert trainings == []
@@ -318,7 +318,7 @@ def test_claims_can_be_listed_without_running_them(trainings: list[str]) -> None
     assert trainings == []
 
 
-def test_presets_have_five_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_presets_have_ten_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     presets: list[Preset] = []
 
     def asked(preset: Preset) -> Registry:
@@ -328,7 +328,7 @@ def test_presets_have_five_and_twenty_seeds(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(command, "registry", asked)
     for name in ("quick", "paper"):
         reproduce(tmp_path / name, preset=name)
-    assert presets == [Preset("quick", 5), Preset("paper", 20)]
+    assert presets == [Preset("quick", 10), Preset("paper", 20)]
     assert [preset.full for preset in presets] == [False, True]
 
 

@@ -63,5 +63,5 @@ def test_presets_keep_to_their_size() -> None:
         trained = {(each.settings, each.topic_words) for each in experiments_of(*found.claims)}
         drawn = {(each.settings, each.topic_words) for each in experiments_of(*found.drawings)}
         assert drawn <= trained
-        assert (len(trained) <= 110) == (not preset.full)
+        assert (len(trained) <= 120) == (not preset.full)
         assert (len(figure4.cells(preset)) <= 42) == (not preset.full)

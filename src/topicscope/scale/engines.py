@@ -205,6 +205,10 @@ class _Worker:
         self.process.kill()
         self.process.join()
         self.connection.close()
+        if self.task:
+            # What it was writing just then would be left to fill the disk.
+            for part in self.task.path.parent.glob(f".{self.task.path.name}.*.tmp"):
+                part.unlink(missing_ok=True)
 
 
 class _Crew:
