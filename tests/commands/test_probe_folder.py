@@ -117,13 +117,13 @@ def test_without_a_model_nothing_is_made(tmp_path: Path) -> None:
 
 def count_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     calls: list[int] = []
-    attention = HuggingFaceModel.attention
+    whole = HuggingFaceModel.run
 
     def counted(self: HuggingFaceModel, passages: Any) -> Any:
         calls.append(len(passages))
-        return attention(self, passages)
+        return whole(self, passages)
 
-    monkeypatch.setattr(HuggingFaceModel, "attention", counted)
+    monkeypatch.setattr(HuggingFaceModel, "run", counted)
     monkeypatch.setattr(study, "PASSAGES", 16)
     return calls
 

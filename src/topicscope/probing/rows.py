@@ -26,6 +26,8 @@ from topicscope.probing.statistics.attention import (
     model_test,
 )
 from topicscope.probing.statistics.cooccurrence import compare_top_pairs
+from topicscope.probing.statistics.hidden import KINDS as KINDS_OF_STATES
+from topicscope.probing.statistics.hidden import HiddenMeasure
 from topicscope.probing.statistics.labelling import (
     DIFFERENT_TOPIC,
     SAME_TOPIC,
@@ -178,12 +180,17 @@ def _p_values(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutatio
 
 
 def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> Row:
-    """Of each group of labellings, what rows of probe.json hold of attention; and what sinks into the first token."""
+    """Of each group of labellings, what rows of probe.json hold of attention and hidden states.
+
+    Also what sinks into the first token, and the pairs of words that each head connects most.
+    """
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
     # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda places: _group(totals, plan, places, settings), plan.groups))
-    return plain({"sink": sink, "groups": found})
+        states = _hidden(totals, plan, settings, pool)
+    groups = [group | {"hidden_by_layer": each} for group, each in zip(found, states, strict=True)]
+    return plain({"sink": sink, "examples": totals.examples.tolist(), "groups": groups})
 
 
 def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> Row:
@@ -194,13 +201,29 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
     averages = np.stack([totals.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
     kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
-    heads = head_tests(totals.sums(first), totals.counts(first), totals.permuted[plan.tested.index(first)])
+    tested = plan.tested.index(first)
+    tests = head_tests(totals.sums(first), totals.counts(first), totals.permuted[tested])
+    same, different = totals.matched_heads(tested)
     sides = [seeds.average(model[:, :, kind]) for kind in kinds]
     attention = contrast(
         *sides,
         auc=seeds.average(np.stack([totals.auc(place) for place in places])),
         p=p,
     )
+
+    def head(layer: int, head: int) -> Row:
+        found = contrast(
+            *(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(tests.together[layer, head])
+        )
+        alike = contrast(same[:, layer, head], different[:, layer, head])
+        return asdict(found) | {
+            "p_single": tests.single[layer, head],
+            "q": tests.rates[layer, head],
+            "matched": {name: getattr(alike, name) for name in ("ratio", "low", "high")},
+        }
+
+    layers, heads = tests.single.shape
+    by_layer = averages.mean(axis=4)
     return {
         RATIOS: {"attention": ratio_replicates(*sides).tolist()},
         "attention": {
@@ -208,15 +231,59 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
             "same_word": float(model[:, 0, SAME_WORD].mean()),
             "pairs": dict(zip(("same_word", "same", "different"), totals.counts(first).tolist(), strict=True)),
         },
-        "attention_by_layer_head": [
-            [
-                asdict(contrast(*(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(p)))
-                for head, p in enumerate(of_layer)
-            ]
-            for layer, of_layer in enumerate(heads)
+        "attention_by_layer": [
+            asdict(contrast(*(seeds.average(by_layer[:, :, kind, layer]) for kind in kinds))) for layer in range(layers)
         ],
+        "attention_by_layer_head": [[head(layer, place) for place in range(heads)] for layer in range(layers)],
         "matched": _matched(totals, plan, places, seeds, settings),
     }
+
+
+def _hidden(
+    totals: AttentionTotals, plan: Plan, settings: MeasureSettings, pool: ThreadPoolExecutor
+) -> list[list[Row] | None]:
+    """Of each group, by layer: similarity of hidden states in different passages, and within passages apart."""
+    sums = totals.hidden
+    if sums is None:
+        return [None] * len(plan.groups)
+    # Two words that are in two passages or more always have a pair of places in different ones.
+    common = sums.words[sums.passages >= 2]
+    firsts = [places[0] for places in plan.groups]
+    measures = []
+    for place in firsts:
+        # The draws of the embeddings.
+        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
+        draws = TopicDraws.draw(plan.labellings[place], settings.replicates, generator=draw)
+        labelling, strata = plan.labellings[place], plan.strata(place)
+        measures.append(HiddenMeasure(labelling, strata, common, draws, settings.head_permutations))
+    for layer in range(sums.layers):
+        similar = sums.similarities(layer, common, len(plan.tokens))
+        adding = [
+            pool.submit(each.add, similar, generator=generator(plan.seed, Purpose.PERMUTATION, place, 2))
+            for each, place in zip(measures, firsts, strict=True)
+        ]
+        for each in adding:
+            each.result()
+    return [
+        [
+            {
+                "layer": layer,
+                **{
+                    kind: asdict(found) | {"p_all_layers": p}
+                    for kind, found, p in zip(KINDS_OF_STATES, contrasts, together, strict=True)
+                },
+                "within": {
+                    kind: asdict(contrast(within[:, 0, layer, number], within[:, 1, layer, number]))
+                    for number, kind in enumerate(KINDS_OF_STATES)
+                },
+                "words": numbers.words,
+            }
+            for layer, (contrasts, together) in enumerate(zip(numbers.contrasts, numbers.p_all_layers, strict=True))
+        ]
+        for place, each in zip(firsts, measures, strict=True)
+        for within in [totals.within(place)]
+        for numbers in [each.result()]
+    ]
 
 
 def _matched(

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
-from topicscope.probing.passes import PASSAGES, Plan, Shard, places
+from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means, places
 from topicscope.probing.rows import (
     RATIOS,
     VARIANTS,
@@ -37,6 +37,7 @@ from topicscope.probing.sources import find_model
 from topicscope.probing.statistics import cooccurrence
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
+from topicscope.probing.statistics.hidden import SUMMED
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.similarity import prepared
@@ -59,6 +60,11 @@ PACKAGES = ("numpy", "scipy", "torch", "transformers")
 CPU_BATCH, GPU_BATCH = 1_024, 8_192
 # Passages whose pairs are counted at once.
 COUNTED = 4_096
+# Passages whose hidden states are summed, and bytes that the sums of a model may take: about so many words of a passage
+# are new to its shard, each with a vector for every layer and kind.
+MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000_000, 15
+# Passages over which the mean of hidden states is taken.
+CENTRED = 32
 # The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
@@ -339,24 +345,28 @@ class Study:
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
         work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
+        few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist()
         for model, items in work.items():
-            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
-                chosen = self.chosen[start : start + PASSAGES].tolist()
-                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch)
-                key = self._key(model, "attention", chosen=chosen)
-                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
-            # The embeddings of the plan's words are taken once and kept as a file.
+            # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
             item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-            scale.map_items(
+            [content] = scale.map_items(
                 lambda model: save(
                     {
                         "matrix": model.embedding_matrix()[plan.tokens],
                         "layer": model.embedding_layer(plan.tokens),
+                        "centre": layer_means(model, [self.passages[place] for place in few]),
                     }
                 ),
                 [item],
                 folder=self.work,
             )
+            hidden = set(self._with_hidden_states(*load(content)["centre"].shape))
+            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
+                chosen = self.chosen[start : start + PASSAGES].tolist()
+                summed = tuple(place for place in chosen if place in hidden)
+                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch, item.path(self.work), summed)
+                key = self._key(model, "attention", chosen=chosen, hidden=summed)
+                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
             numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
             # The longest first, so that no worker is left with a long piece at the end.
             for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
@@ -385,6 +395,18 @@ class Study:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
                 yield model, self._rows(model, work[model])
+
+    def _with_hidden_states(self, layers: int, width: int) -> list[int]:
+        """The passages whose hidden states are summed, evenly spread: as many as the room for their words allows.
+
+        Millions of pairs of places are compared even so; what the numbers depend on is how many words there are.
+        """
+        if not layers:
+            return []
+        of_a_passage = WORDS_OF_A_PASSAGE * layers * width * len(SUMMED) * 4
+        number = min(max(HIDDEN_ROOM // of_a_passage, FEWEST_HIDDEN), MOST_HIDDEN)
+        found: list[int] = self.chosen[:: -(-len(self.chosen) // number)].tolist()
+        return found
 
     def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]) -> list[Row]:
         measures, plan = self.settings.measures, self.plan
@@ -430,7 +452,9 @@ class Study:
                 "cosine": found["cosine"],
                 "dot": found["dot"],
                 "attention": group["attention"],
+                "attention_by_layer": group["attention_by_layer"],
                 "attention_by_layer_head": group["attention_by_layer_head"],
+                "hidden_by_layer": group["hidden_by_layer"],
                 "over_largest_threshold": fall[number],
                 "top_co_occurring": top,
                 "matched": {"attention": group["matched"], "cosine": found["matched"]},

@@ -204,7 +204,7 @@ def test_planted_attention_is_found_in_its_head_and_shuffled_labels_are_not() ->
     for effect, found in ((0.5, True), (0.0, False)):
         shard = attention_shard(draw, labels, effect=effect, permuted=199)
         sums, counts = shard.sums.sum(axis=0)[0], shard.counts.sum(axis=0)[0]
-        heads = head_tests(sums, counts, shard.permuted[0])[0]
+        heads = head_tests(sums, counts, shard.permuted[0]).together[0]
         model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, generator=draw)
         assert (heads[0] < 0.05) == found
         assert (model < 0.05) == found
@@ -224,5 +224,5 @@ def test_the_models_test_uses_the_permutations_that_the_heads_test_streams() -> 
         type(shard.permuted[0])(mean[:, None, None], shard.permuted[0].counts),
     )
     looked_up = model_test(shard.pairs, topics_of(labels), STRATUM, 4000, generator=draw)
-    p = float(streamed[0, 0])
+    p = float(streamed.together[0, 0])
     assert abs(p - looked_up) < 5 * np.sqrt(looked_up * (1 - looked_up) / 400) + 1 / 400

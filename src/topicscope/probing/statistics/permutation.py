@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import stats
 
 from topicscope.probing.statistics.labelling import Labelling
 
@@ -128,6 +129,14 @@ def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], 
     every = np.append(permuted[np.isfinite(permuted)], observed)
     distance = np.abs(every - every.mean())
     return float((distance >= distance[-1] - ROUNDING * max(size, np.abs(every).max())).mean())
+
+
+def false_discovery_rates(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Benjamini and Hochberg's q: of all with q ≤ 0.05, at most 5 % are expected to be wrong. NaN stays NaN."""
+    found, there = p.copy(), np.isfinite(p)
+    if there.any():
+        found[there] = stats.false_discovery_control(p[there])
+    return found
 
 
 def maximum_p(
