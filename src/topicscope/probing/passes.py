@@ -71,6 +71,16 @@ class Plan:
         return [tuple(places) for places in found.values()]
 
     @cached_property
+    def widest(self) -> set[int]:
+        """Of each assignment the largest threshold, where topics have enough words to be looked at one by one."""
+        firsts = [self.labellings[places[0]] for places in self.groups]
+        found = {}
+        for places, each in zip(self.groups, firsts, strict=True):
+            if (each.fraction or 0) >= max(one.fraction or 0 for one in firsts if one.assignment == each.assignment):
+                found[each.assignment] = places[0]
+        return set(found.values())
+
+    @cached_property
     def tested(self) -> tuple[int, ...]:
         """Labellings of the first LDA seed: those that are permuted."""
         return tuple(place for place, each in enumerate(self.labellings) if each.seed == self.labellings[0].seed)

@@ -5,7 +5,6 @@ model's work (shards of passages, tasks on its embeddings) goes into one map ove
 are there, its rows are made, while the others are still at work.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -23,14 +22,17 @@ from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means, places
 from topicscope.probing.rows import (
+    BY_TOPIC,
+    COMPARED,
     RATIOS,
     VARIANTS,
     EmbeddingTask,
     attention_summary,
-    dump,
     over_largest_threshold,
+    packed,
     top_pair_number,
     top_pairs,
+    unpacked,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
 from topicscope.probing.sources import find_model
@@ -65,6 +67,8 @@ COUNTED = 4_096
 MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000_000, 15
 # Passages over which the mean of hidden states is taken.
 CENTRED = 32
+# Words that a topic is known by, and pairs of words that a head is.
+TOP_WORDS, SHOWN_PAIRS = 10, 3
 # The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
@@ -80,6 +84,9 @@ class Finished(NamedTuple):
 
     shown: Row
     """Of words.json."""
+
+    arrays: dict[str, np.ndarray]
+    """What it is compared with other models by."""
 
 
 def measure_models(
@@ -123,8 +130,8 @@ def measure_models(
         study = Study(
             corpus, tokenizer, length, settings, machine, work=work, shared=shared, judged=judged, report=report
         )
-        for model, rows in study.rows(alike, report=report):
-            yield Finished(model, study, rows, maps[model])
+        for model, rows, arrays in study.rows(alike, report=report):
+            yield Finished(model, study, rows, maps[model], arrays)
 
 
 def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
@@ -338,8 +345,8 @@ class Study:
 
     def rows(
         self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
-    ) -> Iterator[tuple[HuggingFaceModel, list[Row]]]:
-        """Rows of each model as soon as all of its work is done."""
+    ) -> Iterator[tuple[HuggingFaceModel, list[Row], dict[str, np.ndarray]]]:
+        """Rows of each model, and what it is compared with others by, as soon as all of its work is done."""
         plan, measures, machine = self.plan, self.settings.measures, self.machine
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
         on_cpu = device_named(machine.device).type == "cpu"
@@ -373,7 +380,7 @@ class Study:
                 task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
                 key = self._key(model, "embeddings", labellings=list(group), **numbers)
                 name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
-                items.append(scale.Item(name, key, task, suffix=".json"))
+                items.append(scale.Item(name, key, task))
         order = [(model, item) for model, items in work.items() for item in items]
         waiting = {model: len(items) for model, items in work.items()}
         done = scale.completed(
@@ -394,7 +401,7 @@ class Study:
             if not waiting[model]:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
-                yield model, self._rows(model, work[model])
+                yield model, *self._rows(model, work[model])
 
     def _with_hidden_states(self, layers: int, width: int) -> list[int]:
         """The passages whose hidden states are summed, evenly spread: as many as the room for their words allows.
@@ -408,7 +415,16 @@ class Study:
         found: list[int] = self.chosen[:: -(-len(self.chosen) // number)].tolist()
         return found
 
-    def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]) -> list[Row]:
+    def _top_words(self) -> list[list[str]]:
+        """Of each topic, its words that have it, the likeliest first where LDA knows."""
+        if not self.fits:
+            own = self.plan.labellings[0].membership.T
+            return [list(self.tokenizer.words(self.plan.tokens[each])[:TOP_WORDS]) for each in own]
+        return [list(self.tokenizer.words(np.array(each))) for each in self.fits[0].top_words(TOP_WORDS)]
+
+    def _rows(
+        self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
+    ) -> tuple[list[Row], dict[str, np.ndarray]]:
         measures, plan = self.settings.measures, self.plan
         done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
         shards = [path for work, path in done if isinstance(work, Shard)]
@@ -419,15 +435,25 @@ class Study:
             for path in shards:
                 totals.add(ShardSums.restore(path.read_bytes()))
             tops = [top_pairs(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
-            return dump(attention_summary(totals, plan, measures) | {"top_pairs": tops})
+            found = attention_summary(totals, plan, measures)
+            arrays = {
+                f"{number}/{name}": array
+                for number, group in enumerate(found["groups"])
+                for name, array in group.pop(COMPARED).items()
+            }
+            return packed(found | {"top_pairs": tops}, arrays)
 
         # The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while.
         key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
-        item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
-        [content] = scale.map_items(summarise, [item], folder=self.work)
-        attention = json.loads(content)
+        item = scale.Item(f"{model.title} summary", key, shards)
+        scale.map_items(summarise, [item], folder=self.work)
+        attention, arrays = unpacked(item.path(self.work))
         labellings = [plan.labellings[places[0]] for places in plan.groups]
-        similar = [json.loads(embeddings[places][1].read_bytes()) for places in plan.groups]
+        similar = []
+        for number, group in enumerate(plan.groups):
+            found, more = unpacked(embeddings[group][1])
+            similar.append(found)
+            arrays |= {f"{number}/{name}": array for name, array in more.items()}
         # By variant and group: attention is the same for all variants.
         falls = [
             over_largest_threshold(
@@ -439,7 +465,9 @@ class Study:
             )
             for variant in range(len(VARIANTS))
         ]
-        return [
+        words = self._top_words()
+        examples = _named_examples(attention["examples"], self.tokenizer.words(plan.tokens))
+        rows = [
             {
                 "model": model.name,
                 "revision": model.revision,
@@ -453,8 +481,12 @@ class Study:
                 "dot": found["dot"],
                 "attention": group["attention"],
                 "attention_by_layer": group["attention_by_layer"],
-                "attention_by_layer_head": group["attention_by_layer_head"],
+                "attention_by_layer_head": [
+                    [head | {"examples": pairs} for head, pairs in zip(*each, strict=True)]
+                    for each in zip(group["attention_by_layer_head"], examples, strict=True)
+                ],
                 "hidden_by_layer": group["hidden_by_layer"],
+                BY_TOPIC: self._by_topic(labelling, words, group, found),
                 "over_largest_threshold": fall[number],
                 "top_co_occurring": top,
                 "matched": {"attention": group["matched"], "cosine": found["matched"]},
@@ -474,6 +506,25 @@ class Study:
             )
             for variant, found, top, fall in zip(VARIANTS, variants, tops, falls, strict=True)
         ]
+        return rows, arrays
+
+    def _by_topic(
+        self, labelling: Labelling, words: Sequence[Sequence[str]], group: Row, found: Row
+    ) -> list[Row] | None:
+        """Of each topic that has two words or more, its first words and what is measured of it."""
+        if not found[BY_TOPIC]:
+            return None
+        return [
+            {
+                "topic": labelling.topic_names[topic] if labelling.topic_names else topic,
+                "words": words[topic],
+                "kept": int(labelling.membership[:, topic].sum()),
+                "cosine": cosine,
+                **others,
+            }
+            for topic, (cosine, others) in enumerate(zip(found[BY_TOPIC], group[BY_TOPIC], strict=True))
+            if labelling.membership[:, topic].sum() > 1
+        ]
 
     def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
         return {
@@ -485,6 +536,17 @@ class Study:
             "plan": self.plan_file.stem,
             **more,
         }
+
+
+def _named_examples(examples: Sequence[Sequence[Any]], words: Sequence[str]) -> list[list[list[str]]]:
+    """Of each layer and head, the pairs of words that it connects most, in words."""
+    return [
+        [
+            [f"{words[int(one)]} {words[int(other)]}" for value, one, other in head[:SHOWN_PAIRS] if value is not None]
+            for head in layer
+        ]
+        for layer in examples
+    ]
 
 
 def _workers(machine: Machine) -> int:

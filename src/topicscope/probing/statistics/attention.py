@@ -26,6 +26,7 @@ from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SA
 from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cells_by_labelling, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
+    Tested,
     false_discovery_rates,
     maximum_p,
     permutation_p,
@@ -564,6 +565,19 @@ def log_ratio(
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
 
+def pair_matrices(
+    table: PairTable, labelling: Labelling
+) -> tuple[Float[np.ndarray, "kept kept"], Float[np.ndarray, "kept kept"]]:
+    """Sums and counts of a table as matrices of the words that a labelling keeps; 0 for a word with itself."""
+    different = table.without_same_word().among(labelling.kept)
+    number = np.cumsum(labelling.kept) - 1
+    first, second = number[different.first], number[different.second]
+    found = np.zeros((2, labelling.words, labelling.words))
+    for matrix, values in zip(found, (different.sums, different.counts), strict=True):
+        matrix[first, second] = matrix[second, first] = values
+    return found[0], found[1]
+
+
 def model_test(
     table: PairTable,
     labelling: Labelling,
@@ -571,16 +585,9 @@ def model_test(
     permutations: int,
     *,
     generator: np.random.Generator,
-) -> float:
-    """The p-value of the log-ratio of attention averaged over layers and heads; one test a labelling, uncorrected."""
-    different = table.without_same_word().among(labelling.kept)
-    number = np.cumsum(labelling.kept) - 1
-    first, second = number[different.first], number[different.second]
-    matrices = []
-    for values in (different.sums, different.counts):
-        matrix = np.zeros((labelling.words, labelling.words))
-        matrix[first, second] = matrix[second, first] = values
-        matrices.append(matrix)
+) -> Tested:
+    """Of the log-ratio of attention averaged over layers and heads; one test per labelling, uncorrected."""
+    matrices = pair_matrices(table, labelling)
     small, stratum = labelling.among_kept, stratum[labelling.kept]
     sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
     place = small.same_topic_pairs
@@ -589,7 +596,7 @@ def model_test(
     found = log_ratio(
         np.append(sums, observed[0]), np.append(counts, observed[1]), np.array([every[0]]), np.array([every[1]])
     )
-    return permutation_p(float(found[-1]), found[:-1], size=1.0)
+    return Tested(permutation_p(float(found[-1]), found[:-1], size=1.0), float(found[-1]), found[:-1])
 
 
 class HeadTests(NamedTuple):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.probing.statistics.comparison import Comparable
 from topicscope.probing.statistics.labelling import Labelling, TopicDraws, TopicWeights
 from topicscope.probing.statistics.pairs import form_average, pair_forms
 from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
@@ -208,8 +209,15 @@ class HiddenNumbers:
     permuted: Float[np.ndarray, "layer kind permutation"]
     """Same-topic averages under permuted topics; the observed one is ``same[..., 0]``."""
 
+    auc: Float[np.ndarray, "layer kind replicate"]
     words: int
     """How many words are in two passages or more."""
+
+    def comparable(self, layer: int, kind: int) -> Comparable:
+        """For a comparison with another model."""
+        at = layer, kind
+        permuted = np.append(self.same[at][0], self.permuted[at])
+        return Comparable(self.same[at], self.different[at], self.auc[at], permuted)
 
 
 class HiddenMeasure:
@@ -282,7 +290,7 @@ class HiddenMeasure:
             ]
             for layer in range(layers)
         ]
-        return HiddenNumbers(contrasts, together, same, different, permuted, len(self.words))
+        return HiddenNumbers(contrasts, together, same, different, permuted, auc, len(self.words))
 
 
 def _different_replicates(

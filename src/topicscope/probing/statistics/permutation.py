@@ -7,6 +7,7 @@ it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -116,6 +117,14 @@ def _blocks(
 def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[Int[np.ndarray, " _"]]:
     """The kept words of each stratum that has any."""
     return [np.flatnonzero(labelling.kept & (stratum == each)) for each in np.unique(stratum[labelling.kept])]
+
+
+class Tested(NamedTuple):
+    """A p-value, and what it was made from."""
+
+    p: float
+    observed: float
+    permuted: Float[np.ndarray, " permutation"]
 
 
 def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], *, size: float = 0.0) -> float:
