@@ -555,9 +555,9 @@ def _print_answer(rows: list[Row]) -> None:
     if broken := what_does_not_hold(rows):
         out.print(Text("\nWhat does not hold, and why", style="bold"))
         for each, explained in broken:
-            line = Text(f"{each['verdict']}  ", style=COLOURS[each["verdict"]])
-            line.append(f"{_name(each)}  {claim_text(each)}, asked for {each['rule']}", style="default")
-            out.print(Padding(line, (0, 0, 0, 2)))
+            named = Text(f"{each['verdict']}  ", style=COLOURS[each["verdict"]])
+            named.append(f"{_name(each)}  {claim_text(each)}, asked for {each['rule']}", style="default")
+            out.print(Padding(named, (0, 0, 0, 2)))
             out.print(Padding(Text(f"{each['statement']} {explained}"), (0, 0, 0, 6)))
     out.print()
 
