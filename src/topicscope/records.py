@@ -159,11 +159,15 @@ class _Member(TypedDict):
 
 
 class Versions(TypedDict, total=False):
-    """What a run was made with, beside versions of packages by name; ``together``: the runs trained with it."""
+    """What a run was made with, beside versions of packages by name. ``together``: the runs trained with it.
+
+    ``earlier_steps``: how many steps it was to have before it was made longer.
+    """
 
     seed: int
     threads: int
     together: list[_Member]
+    earlier_steps: list[Count]
 
 
 class PassagesAbout(TypedDict, total=False):
