@@ -189,7 +189,7 @@ def read_chunks(path: AnyPath, problems: Problems, progress: Progress | None = N
 def _zipped_chunks(path: zipfile.Path, problems: Problems) -> Iterator[bytes]:
     read = 0
     try:
-        with path.open("rb") as file:
+        with cast(zipfile.ZipExtFile, path.open("rb")) as file:
             method = compression(file.peek(8))
             raw = iter(lambda: file.read(CHUNK), b"")
             size = path.root.getinfo(path.at).file_size
