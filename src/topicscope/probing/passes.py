@@ -31,6 +31,7 @@ from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import frequency_strata, stratified_orders
 from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import open_passages
+from topicscope.text.words import attention_between_words, states_of_words
 
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
@@ -56,10 +57,15 @@ class Plan:
 
     permutations: int
     seed: int
+    places: Int[np.ndarray, " spelling_plus_one"]
+    """Where the word of each spelling is in the vocabulary, −1 if it is not; the last entry, of no spelling, too."""
+
+    lengths: Int[np.ndarray, " spelling_plus_one"]
+    """How many tokens each spelling has; the last entry, of no spelling, is 1."""
 
     @property
     def tokens(self) -> Int[np.ndarray, " word"]:
-        """The vocabulary."""
+        """The vocabulary: numbers of words."""
         return self.labellings[0].tokens
 
     @cached_property
@@ -124,7 +130,7 @@ class Plan:
         """Write it under the name of its content; what there is to say of labellings is among the metadata."""
         arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
         arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
-        arrays["tokens"] = self.tokens
+        arrays |= {"tokens": self.tokens, "places": self.places, "lengths": self.lengths}
         names = [{name: getattr(each, name) for name in DESCRIBED} for each in self.labellings]
         about = {"labellings": names, "permutations": self.permutations, "seed": self.seed}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -147,13 +153,8 @@ def read_plan(path: Path) -> Plan:
         for place, each in enumerate(about["labellings"])
     )
     pairs = PairTable(len(arrays["frequency"]), arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
-    return Plan(labellings, arrays["frequency"], pairs, about["permutations"], about["seed"])
-
-
-def places(tokens: Int[np.ndarray, " position"], words: Int[np.ndarray, " word"]) -> Int[np.ndarray, " position"]:
-    """Where each token is in the vocabulary, −1 if it is not."""
-    found = np.minimum(np.searchsorted(words, tokens), len(words) - 1)
-    return np.where(words[found] == tokens, found, -1)
+    draws = (about["permutations"], about["seed"])
+    return Plan(labellings, arrays["frequency"], pairs, *draws, arrays["places"], arrays["lengths"])
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class Shard:
         return attention_sums(
             self.model,
             [passages[place] for place in self.chosen],
-            [places(passages.whole_tokens(place), plan.tokens) for place in self.chosen],
+            [passages.spelled(place) for place in self.chosen],
             [int(passages.articles[place]) for place in self.chosen],
             plan=plan,
             batch=self.batch,
@@ -212,7 +213,7 @@ def layer_means(subject: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> 
 def attention_sums(
     subject: Subject,
     passages: Sequence[Int[np.ndarray, " _"]],
-    words: Sequence[Int[np.ndarray, " _"]],
+    spellings: Sequence[Int[np.ndarray, " _"]],
     articles: Sequence[int],
     *,
     plan: Plan,
@@ -222,7 +223,7 @@ def attention_sums(
 ) -> ShardSums:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
-    words: of each passage's tokens, the place in the plan's vocabulary, −1 for other tokens.
+    spellings: the word that begins at each of a passage's tokens, as it is spelled, −1 where none does.
     articles: the document that each passage is of.
     batch: tokens that go through the model at once, halved when memory runs out. Passages go shortest first, so that
     little is padding; the order of the sums is that one, whatever the batch.
@@ -239,7 +240,8 @@ def attention_sums(
     )
     states: HiddenAccumulator | None = None
     if centre is not None and len(centre) and any(hidden):
-        present = np.unique(np.concatenate([each for each, wanted in zip(words, hidden, strict=True) if wanted]))
+        summed = [plan.places[each] for each, wanted in zip(spellings, hidden, strict=True) if wanted]
+        present = np.unique(np.concatenate(summed))
         labelled = np.any([each.kept for each in plan.labellings], axis=0)
         states = HiddenAccumulator(plan.labellings, present[(present >= 0) & labelled[present]], centre)
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
@@ -263,15 +265,17 @@ def attention_sums(
         for number, place in enumerate(chosen):
             length, first = len(passages[place]), subject.first
             own = [layer[number, :, :length, :length] for layer in attention]
-            pairs = passage_pairs(own, words[place], causal=subject.causal, skip=first)
+            sizes = plan.lengths[spellings[place]]
+            by_word = [attention_between_words(layer, sizes, causal=subject.causal) for layer in own]
+            words = plan.places[spellings[place]]
+            pairs = passage_pairs(by_word, words, causal=subject.causal, skip=first)
             accumulator.add(pairs, articles[place])
             if states and hidden[place]:
-                measured = words[place].copy()
-                measured[:first] = -1
-                found, similar = states.add([layer[number, :length].cpu().numpy() for layer in output.hidden], measured)
+                vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
+                found, similar = states.add(vectors, np.where(np.arange(length) < first, -1, words))
                 one, other = np.triu_indices(len(found), k=1)
                 values = np.moveaxis(similar[:, :, one, other], -1, 0)
-                accumulator.add_within(words[place][found[one]], words[place][found[other]], values, articles[place])
+                accumulator.add_within(words[found[one]], words[found[other]], values, articles[place])
             if subject.causal:
                 # What measured queries give to none of the measured keys. Of a decoder that is its first token: a
                 # special one, or else the content token at position 0.

@@ -11,9 +11,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from support.planted import words_of_one_token
 from support.planted_model import PlantedModel, planted_labelling
 from topicscope.probing.models import Subject
-from topicscope.probing.passes import Plan, attention_sums, layer_means, places
+from topicscope.probing.passes import Plan, attention_sums, layer_means
 from topicscope.probing.rows import attention_summary
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
@@ -55,8 +56,9 @@ class Deep(PlantedModel):
 def make_plan(labels: list[Labelling]) -> Plan:
     tokens, offsets = np.concatenate(PASSAGES), np.cumsum([0, *map(len, PASSAGES)])
     frequency = np.bincount(tokens, minlength=WORDS).astype(np.float64)
-    pairs = count_pairs(tokens, offsets, WORDS)
-    return Plan(over_one_vocabulary(labels), frequency, pairs, MEASURES.head_permutations, seed=0)
+    places = words_of_one_token(WORDS).places(np.arange(WORDS))
+    pairs, lengths = count_pairs(tokens, offsets, WORDS), np.ones_like(places)
+    return Plan(over_one_vocabulary(labels), frequency, pairs, MEASURES.head_permutations, 0, places, lengths)
 
 
 def summed(model: Subject, plan: Plan, shards: int = 3) -> AttentionTotals:
@@ -64,9 +66,8 @@ def summed(model: Subject, plan: Plan, shards: int = 3) -> AttentionTotals:
     centre, totals = layer_means(model, PASSAGES[::5]), AttentionTotals(MEASURES.replicates, plan.seed)
     for part in np.array_split(np.arange(len(PASSAGES)), shards):
         passages = [PASSAGES[place] for place in part]
-        words, articles = [places(each, plan.tokens) for each in passages], [ARTICLES[place] for place in part]
-        chosen = {"hidden": [True] * len(part), "centre": centre}
-        found = attention_sums(model, passages, words, articles, plan=plan, batch=100, **chosen)  # type: ignore[arg-type]
+        articles, hidden = [ARTICLES[place] for place in part], [True] * len(part)
+        found = attention_sums(model, passages, passages, articles, plan=plan, batch=100, hidden=hidden, centre=centre)
         totals.add(ShardSums.restore(found.to_bytes()))
     return totals
 
@@ -159,3 +160,19 @@ def test_words_in_one_passage_alone_are_left_out() -> None:
     assert found.places.tolist() == [3, 1, 1]
     assert found.passages.tolist() == [2, 1, 1]
     assert asdict(found)["pairs"].tolist() == [1, 7]
+
+
+def topics_of(model: Subject, labels: Labelling) -> list[dict[str, Any]]:
+    plan = make_plan([labels])
+    found: list[dict[str, Any]] = attention_summary(summed(model, plan), plan, MEASURES)["groups"][0]["by_topic"]
+    return found
+
+
+def test_topics_that_are_encoded_are_told_from_those_that_are_not() -> None:
+    labels = planted_labelling(TOPIC)
+    planted = topics_of(Deep((0.0, 1.2), some=(1, 4)), labels)
+    encoded = [topic["hidden"]["q"] < 0.05 and topic["hidden"]["difference_low"] > 0 for topic in planted]
+    assert [topic for topic, each in enumerate(encoded) if each] == [1, 4]
+    assert {topic["hidden_layer"] for topic in planted} == {1}
+    # The control: an untrained model has none.
+    assert all(topic["hidden"]["q"] > 0.05 for topic in topics_of(Deep((0.0, 0.0), untrained=3), labels))
