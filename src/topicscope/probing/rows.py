@@ -105,6 +105,7 @@ class EmbeddingTask:
     """Places in the plan, one for each LDA seed; the first is tested."""
 
     measures: MeasureSettings
+    by_topic: bool = True
 
     def measure(self) -> bytes:
         """Of each variant: contrasts of cosine and dot product, by topic too, and what is matched; see ``packed``."""
@@ -130,7 +131,7 @@ class EmbeddingTask:
             measured = Comparable(same[place], different[place], auc[place], permuted)
             arrays |= measured.arrays(f"{kind} {variant.name}")
         by_topic: list[list[Row]] | list[None] = [None] * len(VARIANTS)
-        if first in plan.widest:
+        if self.by_topic and first in plan.widest:
             similar = [(each @ each.T) for each in (_ready(vectors, labellings[0], one, "cosine") for one in VARIANTS)]
             by_topic = topic_contrasts(
                 similar, labellings[0].among_kept, *_topic_draws(plan, first, draws, self.measures)
@@ -223,7 +224,7 @@ def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations:
     return found
 
 
-def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> Row:
+def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, *, by_topic: bool = True) -> Row:
     """Of each group of labellings, what rows of probe.json hold of attention and hidden states.
 
     Also what sinks into the first token, and the pairs of words that each head connects most.
@@ -231,7 +232,7 @@ def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSett
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
     # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda places: _group(totals, plan, places, settings), plan.groups))
+        found = list(pool.map(lambda places: _group(totals, plan, places, settings, by_topic), plan.groups))
         states = _hidden(totals, plan, settings, pool)
     groups = [_put_together(*each) for each in zip(found, states, strict=True)]
     return plain({"sink": sink, "examples": totals.examples.tolist(), "groups": groups})
@@ -244,7 +245,9 @@ def _put_together(group: Row, states: Row) -> Row:
     return found
 
 
-def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> Row:
+def _group(
+    totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings, single_topics: bool
+) -> Row:
     first = places[0]
     draw = generator(plan.seed, Purpose.PERMUTATION, first)
     labelling = plan.labellings[first]
@@ -260,7 +263,7 @@ def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], setting
     auc = seeds.average(np.stack([totals.auc(place) for place in places]))
     attention = contrast(*sides, auc=auc, p=test.p)
     by_topic = None
-    if first in plan.widest:
+    if single_topics and first in plan.widest:
         draws = TopicDraws.draw(labelling, settings.replicates, generator=generator(plan.seed, Purpose.BOOTSTRAP, 0, 0))
         sums, counts = pair_matrices(totals.pairs, labelling)
         among = _topic_draws(plan, first, draws, settings)

@@ -101,6 +101,7 @@ def measure_models(
     revisions: Sequence[str] = (),
     show_words: Sequence[str] = (),
     judged: bool = True,
+    detailed: bool = True,
     report: scale.Report | None = None,
 ) -> Iterator[Finished]:
     """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
@@ -110,6 +111,7 @@ def measure_models(
     corpus: the one that the settings name, if it is open already.
     show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
     judged: whether the coherence of fitted topics is to be known.
+    detailed: whether hidden states and single topics are measured too.
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
     sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
@@ -129,7 +131,16 @@ def measure_models(
     corpus = corpus or settings.text.open()
     for (_, length), (tokenizer, alike) in together.items():
         study = Study(
-            corpus, tokenizer, length, settings, machine, work=work, shared=shared, judged=judged, report=report
+            corpus,
+            tokenizer,
+            length,
+            settings,
+            machine,
+            work=work,
+            shared=shared,
+            judged=judged,
+            detailed=detailed,
+            report=report,
         )
         for model, rows, arrays in study.rows(alike, report=report):
             yield Finished(model, study, rows, maps[model], arrays)
@@ -242,6 +253,7 @@ class Study:
         work: Path,
         shared: Path | None = None,
         judged: bool = True,
+        detailed: bool = True,
         report: scale.Report | None = None,
     ) -> None:
         """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
@@ -249,7 +261,7 @@ class Study:
         What is in the folder is used: another process that prepares the same there is waited for.
         """
         self.settings, self.machine, self.work = settings, machine, work / "measured"
-        self.tokenizer, self.length = tokenizer, length
+        self.tokenizer, self.length, self.detailed = tokenizer, length, detailed
         folder = shared or work
         text, options = settings.text, settings.topics
         several = "-several" if text.several_tokens else ""
@@ -366,7 +378,7 @@ class Study:
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
         work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
-        few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist()
+        few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
         for model, items in work.items():
             # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
             item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
@@ -391,7 +403,7 @@ class Study:
             numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
             # The longest first, so that no worker is left with a long piece at the end.
             for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
-                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
+                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures, self.detailed)
                 key = self._key(model, "embeddings", labellings=list(group), **numbers)
                 name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
                 items.append(scale.Item(name, key, task))
@@ -449,7 +461,7 @@ class Study:
             for path in shards:
                 totals.add(ShardSums.restore(path.read_bytes()))
             tops = [top_pairs(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
-            found = attention_summary(totals, plan, measures)
+            found = attention_summary(totals, plan, measures, by_topic=self.detailed)
             arrays = {
                 f"{number}/{name}": array
                 for number, group in enumerate(found["groups"])
@@ -543,6 +555,7 @@ class Study:
     def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
         return {
             "code": scale.code_digest(SOURCES),
+            "detailed": self.detailed,
             "packages": {name: scale.versions()[name] for name in PACKAGES},
             "kind": kind,
             **model.key,

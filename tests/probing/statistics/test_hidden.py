@@ -170,7 +170,7 @@ def topics_of(model: Subject, labels: Labelling) -> list[dict[str, Any]]:
 
 def test_topics_that_are_encoded_are_told_from_those_that_are_not() -> None:
     labels = planted_labelling(TOPIC)
-    planted = topics_of(Deep((0.0, 1.2), some=(1, 4)), labels)
+    planted = topics_of(Deep((0.0, 1.2), some=(1, 4), untrained=3), labels)
     encoded = [topic["hidden"]["q"] < 0.05 and topic["hidden"]["difference_low"] > 0 for topic in planted]
     assert [topic for topic, each in enumerate(encoded) if each] == [1, 4]
     assert {topic["hidden_layer"] for topic in planted} == {1}
