@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.documents import MaskedDocuments
 
@@ -140,7 +141,7 @@ class Core:
     def _read(self, found: np.ndarray) -> MaskedDocuments:
         lengths = found["length"].astype(np.int32)
         token, word, masked = (
-            np.concatenate([row[: row_length] for row, row_length in zip(found[name], lengths, strict=True)])
+            np.concatenate([row[:row_length] for row, row_length in zip(found[name], lengths, strict=True)])
             for name in ("token", "word", "masked")
         )
         return MaskedDocuments(lengths, token.astype(np.int32), word.astype(np.int32), masked.astype(bool))

@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import playground as build
 import pytest
 import torch
-from support.wasm import FILE, SHOWN, Core, Setting
 from torch import Tensor
 
+import playground as build
+from support.wasm import FILE, SHOWN, Core, Setting
 from topicscope.measure.attention import bag_attention_averages
 from topicscope.measure.blocks import class_averages
 from topicscope.measure.stages import distance_from_uniform
@@ -112,7 +112,9 @@ def test_a_sign_flipped_in_the_source_is_noticed(tmp_path: Path, monkeypatch: py
         (tmp_path / source.name).write_text(text.replace("pulled[row][k] - mean", "pulled[row][k] + mean"))
     monkeypatch.setattr(build, "CORE", tmp_path)
     build.build(tmp_path / "flipped.wasm")
-    core = Core(Setting(topics=4, words=3, shortest=20, longest=30, scale=0.3), content=(tmp_path / "flipped.wasm").read_bytes())
+    core = Core(
+        Setting(topics=4, words=3, shortest=20, longest=30, scale=0.3), content=(tmp_path / "flipped.wasm").read_bytes()
+    )
     with pytest.raises(AssertionError):
         assert_equal_gradients(core)
 
@@ -182,8 +184,12 @@ def assert_probability(happened: np.ndarray, probability: float) -> None:
 
 SAMPLED = {
     "dirichlet": Setting(topics=4, words=3, dirichlet=0.5, shortest=5, longest=8, mask=0.3, keep=0.2, random=0.3),
-    "topics": Setting(topics=4, words=3, sampler=1, per_document=2, shortest=5, longest=8, mask=0.3, keep=0.2, random=0.3),
-    "overlap": Setting(topics=4, words=3, overlap=0.4, dirichlet=0.5, shortest=5, longest=8, mask=0.3, keep=0.2, random=0.3),
+    "topics": Setting(
+        topics=4, words=3, sampler=1, per_document=2, shortest=5, longest=8, mask=0.3, keep=0.2, random=0.3
+    ),
+    "overlap": Setting(
+        topics=4, words=3, overlap=0.4, dirichlet=0.5, shortest=5, longest=8, mask=0.3, keep=0.2, random=0.3
+    ),
     "hidden": Setting(topics=4, words=3, shortest=2, longest=3, mask=0.6, keep=0.2, random=0.3, hidden=1),
 }
 
@@ -200,7 +206,9 @@ def test_documents_have_their_exact_probabilities(name: str) -> None:
         assert_probability(first == word, 1 / (setting.vocabulary - 1))
     # Two words of one document: the same topic drawn for both, then, where topics overlap, perhaps a word of all.
     topics = setting.topics
-    together = 1 / setting.per_document if setting.sampler else (setting.dirichlet + 1) / (topics * setting.dirichlet + 1)
+    together = (
+        1 / setting.per_document if setting.sampler else (setting.dirichlet + 1) / (topics * setting.dirichlet + 1)
+    )
     own = (1 - setting.overlap) ** 2
     same = own * together + (1 - own) / topics
     assert_probability((first - 1) // setting.words == (second - 1) // setting.words, same)

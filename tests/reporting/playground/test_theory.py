@@ -4,8 +4,8 @@ from dataclasses import astuple, replace
 
 import numpy as np
 import pytest
-from support.wasm import SHOWN, Core, Setting
 
+from support.wasm import SHOWN, Core, Setting
 from topicscope.paper.robustness import overlapping_topics
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import bayes_floors, disjoint_losses
@@ -60,7 +60,10 @@ def test_optima_rates_and_paths(number: int) -> None:
     setting = random_setting(number)
     core = Core(setting)
     found = core.numbers("theory", 20)
-    exact, theorem = class_moments(setting.data, setting.masking), theorem2_classes(setting.topics, setting.words, setting.masking)
+    exact, theorem = (
+        class_moments(setting.data, setting.masking),
+        theorem2_classes(setting.topics, setting.words, setting.masking),
+    )
     optimum = class_optimum(exact, setting.l2)
     close(found[:5], [*astuple(theorem), class_loss(theorem, exact)])
     close(found[5:10], [*astuple(optimum), class_loss(optimum, exact)])
@@ -73,7 +76,10 @@ def test_optima_rates_and_paths(number: int) -> None:
     start = np.zeros((setting.vocabulary, setting.vocabulary))
     for steps in (1, 100, 100_000):
         reached = gradient_descent(start, whole, setting.rate, steps, setting.l2)
-        close(core.numbers("descent", 4, setting.rate, float(steps)), [reached[1, 0], reached[1, 1], reached[1, 2], reached[1, -1]])
+        close(
+            core.numbers("descent", 4, setting.rate, float(steps)),
+            [reached[1, 0], reached[1, 1], reached[1, 2], reached[1, -1]],
+        )
 
 
 @pytest.mark.parametrize("number", range(SETTINGS))
