@@ -95,7 +95,7 @@ class Core:
 
         engine, module = _module(FILE.read_bytes() if content is None else content)
         self._store = wasmtime.Store(engine)
-        self._exports = wasmtime.Instance(self._store, module, []).exports(self._store)
+        self._exports: Any = wasmtime.Instance(self._store, module, []).exports(self._store)
         self.set(setting)
         self.call("start", float(seed))
 
@@ -104,7 +104,7 @@ class Core:
 
     def array(self, address: int, kind: Any, *shape: int) -> np.ndarray:
         """What lies at an address, to be read and written."""
-        memory: Any = self._exports["memory"]
+        memory = self._exports["memory"]
         size = int(np.prod(shape)) * np.dtype(kind).itemsize
         whole = np.ctypeslib.as_array(memory.data_ptr(self._store), shape=(memory.data_len(self._store),))
         return whole[address : address + size].view(kind).reshape(shape)

@@ -141,7 +141,7 @@ def _parts(settings: Settings) -> str:
     starts = tuple(model.part(name).start for name in ("value", "key", "query"))
     if model.uniform and trained[0] and starts[0] == "normal":
         return "uniform"
-    names = {
+    names: dict[tuple[tuple[bool, ...], str], str] = {
         ((True, True, True), "normal"): "all",
         ((True, False, False), "normal"): "value",
         ((False, True, True), "theorem"): "theorem",

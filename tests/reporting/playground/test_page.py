@@ -194,9 +194,7 @@ def test_it_can_be_used_by_keyboard_and_on_a_phone(page: Page) -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param(
-            {"topics": 6, "sampler": "topics", "loss": "cross_entropy", "optimizer": "sgd"}, marks=pytest.mark.slow
-        ),
+        pytest.param({"sampler": "topics", "loss": "cross_entropy", "optimizer": "sgd"}, marks=pytest.mark.slow),
         pytest.param({"parts": "theorem", "masked_keys": "hidden", "scale": 0.01, "l2": 0.0}, marks=pytest.mark.slow),
         pytest.param({"parts": "value", "optimizer": "momentum", "learning_rate": 0.5}, marks=pytest.mark.slow),
         {"overlap": 0.25, "topics": 4, "words": 3, "parts": "all", "adam_epsilon": 1e-6},
