@@ -167,7 +167,7 @@ def test_a_finished_run_made_longer_is_to_the_bit_one_that_was_so_long_from_the_
     assert differ == {"snapshots.safetensors", "versions.json"}
     assert found.keys() == wanted.keys()
     assert RunFolder(longer).versions()["earlier_steps"] == [first]
-    steps = spaced_steps((first, 31), 4)
+    steps = spaced_steps((first, 31), 4, snapshot_steps)
     assert {0, 31} < steps != snapshot_steps(31, 4)
     assert set(RunFolder(longer).snapshots()) == steps
     # A control: a run with another seed ends elsewhere.

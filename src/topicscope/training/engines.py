@@ -32,7 +32,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream, PassageStream
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import SnapshotTaker, StageRecorder, Weights, contrasts
-from topicscope.training.schedule import Phase, phase, spaced_steps
+from topicscope.training.schedule import Phase, phase, snapshot_steps, spaced_steps
 
 
 class Engine(ABC):
@@ -187,7 +187,7 @@ class TopicModelEngine(Engine):
     @cached_property
     def snapshot_steps(self) -> frozenset[int]:  # type: ignore[override]
         """Steps at which matrices are kept."""
-        return spaced_steps((*self.earlier, self.training.steps), self.training.snapshots)
+        return spaced_steps((*self.earlier, self.training.steps), self.training.snapshots, snapshot_steps)
 
     @cached_property
     def _stages(self) -> StageRecorder | None:

@@ -30,7 +30,7 @@ from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
 from topicscope.settings.toml import differences, dump_settings, load_any_settings, load_settings
 from topicscope.settings.training import AnyTraining
-from topicscope.training.schedule import spaced_steps, steps_with_rows, why_not_longer
+from topicscope.training.schedule import snapshot_steps, spaced_steps, steps_with_rows, why_not_longer
 
 if TYPE_CHECKING:
     import topicscope.training.checkpoints
@@ -304,7 +304,7 @@ class RunFolder:
         if [at for at in rows if at < step] != [at for at in steps_with_rows(training, earlier) if at < step]:
             return f"{self.metrics_path.name} is damaged"
         count = training.snapshots if isinstance(training, Training) else 0
-        due = {at for at in spaced_steps((*earlier, training.steps), count) if at < step}
+        due = {at for at in spaced_steps((*earlier, training.steps), count, snapshot_steps) if at < step}
         if not due <= set(self.snapshots()):
             return f"{self.snapshots_path.name} is damaged"
         return None

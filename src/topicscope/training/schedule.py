@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,7 +60,7 @@ def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = ()) -> list[
     ``earlier`` are lengths that the run had before it was made longer.
     """
     lengths = (*earlier, training.steps)
-    measured = spaced_steps(lengths, training.measures) if isinstance(training, TextTraining) else ()
+    measured = spaced_steps(lengths, training.measures, snapshot_steps) if isinstance(training, TextTraining) else ()
     return [
         step
         for step in range(training.steps + 1)
@@ -85,12 +85,12 @@ def why_not_longer(training: AnyTraining) -> str | None:
     return None
 
 
-def spaced_steps(lengths: Sequence[int], count: int) -> frozenset[int]:
-    """``snapshot_steps`` of a run that was made longer: up to each of its lengths, spaced as it was then."""
+def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int], frozenset[int]]) -> frozenset[int]:
+    """Steps of a run that was made longer: up to each of its lengths, spaced as they were then."""
     found: set[int] = set()
     for before, length in itertools.pairwise((0, *lengths)):
         found = {step for step in found if step < before}
-        found |= {step for step in snapshot_steps(length, count) if step >= before}
+        found |= {step for step in spacing(length, count) if step >= before}
     return frozenset(found)
 
 
