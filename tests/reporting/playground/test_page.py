@@ -266,6 +266,15 @@ def test_two_stages_come_one_after_the_other(page: Page) -> None:
 
 
 @pytest.mark.slow
+def test_attention_takes_off_at_the_dashed_line(page: Page) -> None:
+    page.open()
+    state = _shown(page, "predicted")
+    foretold = state["prediction"]
+    assert foretold["low"] <= foretold["high"]
+    assert state["take_off"]["step"] == pytest.approx((foretold["low"] + foretold["high"]) / 2, rel=0.1)
+
+
+@pytest.mark.slow
 def test_without_kept_words_attention_never_learns_topics(page: Page) -> None:
     page.open()
     state = _shown(page, "never")
