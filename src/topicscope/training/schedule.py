@@ -54,7 +54,7 @@ def validates(training: AnyTraining, step: int) -> bool:
 
 def steps_with_rows(training: AnyTraining) -> list[int]:
     """Steps that have a row of metrics: every so often, where anything is measured that is not always, and the last."""
-    measured = snapshot_steps(training.steps, training.measures) if isinstance(training, TextTraining) else ()
+    measured = measured_steps(training.steps, training.measures) if isinstance(training, TextTraining) else ()
     return [
         step
         for step in range(training.steps + 1)
@@ -63,6 +63,16 @@ def steps_with_rows(training: AnyTraining) -> list[int]:
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
+    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically."""
+    if count < 2:
+        return frozenset({steps} if count else ())
+    even = np.linspace(0, steps, num=count // 2 + 1).round().astype(int)
+    early = np.geomspace(1, steps, num=count - count // 2).round().astype(int)
+    # The last is among the even ones; geomspace would put it at its beginning if it is the only one.
+    return frozenset({0, *early.tolist()[:-1], *even.tolist()})
+
+
+def measured_steps(steps: int, count: int) -> frozenset[int]:
     """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
     if count < 2:
         return frozenset({steps} if count else ())

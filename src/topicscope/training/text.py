@@ -44,7 +44,7 @@ from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
-from topicscope.training.schedule import snapshot_steps
+from topicscope.training.schedule import measured_steps
 
 logger = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ class TextEngine(Engine):
         self._parameters = dict(self.encoder.named_parameters())
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
-        self._measured = snapshot_steps(self.training.steps, self.training.measures) if measure else frozenset()
+        self._measured = measured_steps(self.training.steps, self.training.measures) if measure else frozenset()
         self._gradients: Gradients = {}
         self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 

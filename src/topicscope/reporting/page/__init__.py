@@ -173,16 +173,14 @@ def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
     rows = contents["claims"][0]["rows"] if contents["claims"] else []
     figures = {each["name"]: each for section in contents["claims"][:1] for each in section["figures"] if each["image"]}
     places = {run["name"]: place for place, run in enumerate(runs)}
-    players = players_of(views, places, article=bool(rows))
-    widgets = {"document": True, "landscape": bool(landscapes), "stages": "stages" in players}
-    sections = article(rows, figures, widgets) if rows else []
+    movable = {"document": True, "landscape": bool(landscapes), "stages": two_stage_run(views) is not None}
+    sections = article(rows, figures, movable)
     parts = [part for section in sections for part in section["parts"]]
+    players = players_of(views, places, article=bool(sections), stages=any(part["kind"] == "player" for part in parts))
     in_article = {part["figure"]["name"] for part in parts if part["kind"] == "figure"}
     for section in contents["claims"]:
         for figure in section["figures"]:
             figure["in_article"] = section is contents["claims"][0] and figure["name"] in in_article
-    if not any(part["kind"] == "player" for part in parts):
-        players.pop("stages", None)
     contents |= {
         "article": sections,
         "findings": findings(rows, figures),

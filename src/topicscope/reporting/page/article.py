@@ -1,7 +1,7 @@
 """The page as an article: an argument in the paper's order, whose sentences are chosen by the verdicts of claims.
 
-The words are in ``assets/article.toml``, numbers in sentences come from claims.json. A sentence whose claim was not run is
-left out, and so is a section of which nothing was run: what was found decides what is said.
+The words are in ``assets/article.toml``, numbers in sentences come from claims.json. A sentence whose claim was not run
+is left out, and so is a section of which nothing was run: what was found decides what is said.
 """
 
 import re
@@ -50,7 +50,7 @@ def article(rows: Sequence[Row], figures: Mapping[str, Row], movable: Mapping[st
     sections = []
     for section in words()["section"]:
         parts = [found for part in section["part"] if (found := _part(part, by_id, figures, movable))]
-        if any(part.get("measured") or part["kind"] in ("figure", "player") for part in parts):
+        if any(part.get("measured") or part["kind"] == "figure" for part in parts):
             sections.append({"anchor": section["anchor"], "title": prose(section["title"]), "parts": parts})
     return sections
 

@@ -184,7 +184,7 @@ def two_stage_run(views: Sequence[RunView]) -> RunView | None:
     return min(staged, key=lambda view: (not view.name.startswith("figure4/"), -gain(view)), default=None)
 
 
-def players_of(views: Sequence[RunView], places: Mapping[str, int], *, article: bool) -> dict[str, Row]:
+def players_of(views: Sequence[RunView], places: Mapping[str, int], *, article: bool, stages: bool) -> dict[str, Row]:
     """The page's players: in an article a film, the stages and all runs; else all runs alone, where it opens."""
     opens, staged = theory_run(views), two_stage_run(views)
     if opens is None:
@@ -196,7 +196,7 @@ def players_of(views: Sequence[RunView], places: Mapping[str, int], *, article: 
     players = {
         "film": {"id": "film-player", "run": places[opens.name], "panels": ["maps"], "maps": "first", "play": True}
     }
-    if staged:
+    if staged and stages:
         players["stages"] = {
             "id": "stages-player", "run": places[staged.name], "panels": ["maps", "norms", "gain", "attention"],
             "maps": "first", "theory": False, "log": True, "apart": True, "at": "take-off",

@@ -297,7 +297,7 @@ class Player {
   // Where attention takes off, as measured and as predicted.
   takeOffLines() {
     const lines = [];
-    const line = (step, text, dash, color) => lines.push({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { dash, color, width: 1.5 }, label: { text, textposition: "end", font: { size: present() ? 18 : 11 } } });
+    const line = (step, text, dash, color) => lines.push({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { dash, color, width: 1.5 }, label: { text, textposition: "end", textangle: 0, xanchor: "left", yanchor: "top", padding: 4, font: { size: present() ? 18 : 11 } } });
     if (this.takeOff !== null) line(this.takeOff, "stage 1 ends", "dash", undefined);
     if (this.run.predicted.take_off) line(this.run.predicted.take_off, "predicted", "dot", COLOURS[5]);
     return lines;
