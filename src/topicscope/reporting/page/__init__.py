@@ -211,7 +211,10 @@ def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, Any]
     kinds = {"probes": "Probe", "sweeps": "Sweep", "texts": "Training on text"}
     for kind, name in kinds.items():
         many = contents[kind]
-        links += [(each["anchor"], name if len(many) == 1 else f"{name}: {Path(each['folder']).name}") for each in many]
+        links += [
+            (each["anchor"], name if len(many) == 1 else f"{name}: {'/'.join(Path(each['folder']).parts[-2:])}")
+            for each in many
+        ]
     if contents["landscapes"] and not contents["landscape_in_article"]:
         links.append(("landscapes", "Landscape"))
     links += [("training", "All runs")] if "runs" in players else []
