@@ -111,7 +111,7 @@ class Playground {
     };
     const key = (colour, label, dash) => make("span", { class: "key" }, sample(colour, dash), ...mathematical(label));
     this.legends = { matrix: make("span"), landscape: make("span"), reference: make("select", { "aria-label": "which theory", onchange: () => this.draw(true) }, make("option", { value: "optimum" }, "the optimum for documents of this length"), make("option", { value: "theorem" }, "Theorem 2")) };
-    this.landscapeOf = make("select", { "aria-label": "of which W^V", onchange: () => { this.computeLandscape(); this.draw(true); } }, make("option", { value: "theorem" }, "of Theorem 2's W^V"), make("option", { value: "own" }, "of the trained W^V"));
+    this.landscapeOf = make("select", { "aria-label": "of which W^V", onchange: () => { this.computeLandscape(); this.draw(true); } }, make("option", { value: "theorem" }, "of Theorem 2's values"), make("option", { value: "own" }, "of the trained values"));
     this.table = make("tbody");
     this.paces = make("p", { class: "hint" });
     this.floorText = make("span", {}, "Bayes floor");
@@ -128,7 +128,7 @@ class Playground {
       figure("landscape", "Loss over attention's weights", "half", [this.legends.landscape], this.landscapeOf));
     this.root.classList.add("playground");
     this.root.append(make("div", { class: "scenes", role: "group", "aria-label": "Scenes" }, ...this.sceneButtons), this.caption, bar, this.message,
-      make("div", { class: "columns" }, make("div", { class: "controls" }, ...groups), figures));
+      make("div", { class: "columns" }, make("div", { class: "knobs" }, ...groups), figures));
     this.showControls();
   }
 
@@ -280,8 +280,9 @@ class Playground {
 
   // Something happens in the first second, unless the reader asked for less motion.
   begun() {
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    if (this.opened) this.run();
+    if (this.wanted || this.scene) this.watch();
+    else if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    else if (this.opened) this.run();
     else this.show("figure2", { keepAddress: false });
   }
 
