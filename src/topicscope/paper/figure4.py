@@ -125,9 +125,9 @@ class Cell:
                 steps=self.steps,
                 learning_rate=self.rate,
                 adam_epsilon=self.epsilon,
-                # Those of the map alone need no finer steps; of the others the page shows the witness.
+                # Those of the map alone need no finer steps; the others can be played on the page.
                 log_every=20 if self.seeds == MAP_SEEDS else 10,
-                snapshots=FRAMES if self == WITNESS else 0,
+                snapshots=0 if self.seeds == MAP_SEEDS or self.biases else FRAMES,
             ),
             most_seeds=self.seeds,
         )
