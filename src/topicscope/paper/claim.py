@@ -455,7 +455,9 @@ def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, se
         "verdict_before": measurement.verdict_before if measurement else None,
         "asked_before": claim.before.asked if claim.before else None,
         "diagnosis": diagnosis(claim, decided, measurement),
-        "sensitivity": (sensitivity(claim.rule, measurement) | measurement.varied or None) if measurement else None,
+        "sensitivity": ({**sensitivity(claim.rule, measurement), **measurement.varied} or None)
+        if measurement
+        else None,
         "rule": rule_text(claim.rule),
         "seeds": over if claim.needs else 0,
         "seconds": round(measurement.seconds, 3) if measurement else 0.0,
