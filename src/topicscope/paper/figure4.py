@@ -113,9 +113,9 @@ class Cell:
                 steps=self.steps,
                 learning_rate=self.rate,
                 adam_epsilon=self.epsilon,
-                # Those with few seeds are for the map alone; of the others the page shows the witness.
+                # Those with few seeds are for the map alone; the others can be played on the page.
                 log_every=20 if self.seeds else 10,
-                snapshots=FRAMES if self.steps == WITNESS_STEPS else 0,
+                snapshots=0 if self.seeds else FRAMES,
             ),
             most_seeds=self.seeds,
         )

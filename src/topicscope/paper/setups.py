@@ -76,7 +76,7 @@ PAPER_RATE = 0.01
 # λ of "mild L2-regularization" (Theorem 2).
 MILD_L2 = 1e-5
 # Steps at which experiments that the page shows keep their matrices.
-FRAMES = 24
+FRAMES = 40
 # Steps after which Adam's held-out losses have settled (docs/choices.md): for models whose losses are compared.
 SETTLED = 3_000
 # Seeds, in the quick preset, of what is not the paper's own setting but a variation of it.
