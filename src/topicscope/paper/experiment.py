@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from topicscope.training.runs import MemoryRun
 
 # Seconds that a document of a step takes on one core for the quick preset's seeds, one-hot embeddings and uniform
-# attention; by how much more attention, trained embeddings and biases beside one-hot words take; what a snapshot for the
-# page and everything around training take. ``benchmarks/reproduce.py`` holds their sum against what is measured.
+# attention; by how much more attention, trained embeddings and biases beside one-hot words take; what a snapshot for
+# the page and everything around training take. ``benchmarks/reproduce.py`` holds their sum against what is measured.
 DOCUMENT_SECONDS = 6e-5
 ATTENTION_FACTOR = 2.9
 EMBEDDING_FACTOR = 2.1
