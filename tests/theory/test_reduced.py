@@ -120,7 +120,9 @@ def test_from_a_symmetric_start_training_follows_it_to_twice_take_off(
     assert 0 < 2 * took_off < len(trained), "the run must reach twice its take-off"
     seen = trained[: 2 * took_off + 1]
     times = rate * every * np.arange(len(seen), dtype=float)
-    path = flow(Rows.infinite(topics, words, per_document, masking), loss, Reduced.start(0.1, width), times, width=width)
+    path = flow(
+        Rows.infinite(topics, words, per_document, masking), loss, Reduced.start(0.1, width), times, width=width
+    )
     for full, reduced in (
         (np.array([size.means(value) for value, _ in seen]), path.value),
         (np.array([size.means(logits) for _, logits in seen]), path.logits),

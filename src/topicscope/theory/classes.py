@@ -32,6 +32,34 @@ class Modes:
     plane: Float[np.ndarray, "2 2"]
     """On ([MASK], mean word); rows and columns as in the matrix."""
 
+    @classmethod
+    def identity(cls, scale: float = 1.0) -> "Modes":
+        """``scale`` times the identity."""
+        return cls(scale, scale, scale * np.eye(2))
+
+    @classmethod
+    def of(cls, numbers: Float[np.ndarray, " 6"]) -> "Modes":
+        """From one row."""
+        return cls(float(numbers[0]), float(numbers[1]), numbers[2:].reshape(2, 2))
+
+    def flat(self) -> Float[np.ndarray, " 6"]:
+        """All numbers in one row."""
+        return np.concatenate([[self.topic, self.same_word], self.plane.ravel()])
+
+    @property
+    def transposed(self) -> "Modes":
+        """Of the transposed matrix."""
+        return Modes(self.topic, self.same_word, self.plane.T)
+
+    def __matmul__(self, other: "Modes") -> "Modes":
+        return Modes(self.topic * other.topic, self.same_word * other.same_word, self.plane @ other.plane)
+
+    def __add__(self, other: "Modes") -> "Modes":
+        return Modes(self.topic + other.topic, self.same_word + other.same_word, self.plane + other.plane)
+
+    def __mul__(self, factor: float) -> "Modes":
+        return Modes(factor * self.topic, factor * self.same_word, factor * self.plane)
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -86,14 +114,17 @@ class Vocabulary:
         different = (modes.plane[1, 1] - modes.topic) / n
         same_topic = different + (modes.topic - modes.same_word) / v
         mask_row, mask_column = modes.plane[0, 1] / np.sqrt(n), modes.plane[1, 0] / np.sqrt(n)
-        return np.array(
-            [modes.plane[0, 0], mask_row, mask_column, same_topic + modes.same_word, same_topic, different]
-        )
+        return np.array([modes.plane[0, 0], mask_row, mask_column, same_topic + modes.same_word, same_topic, different])
+
+    def trace(self, modes: Modes) -> float:
+        """The trace of the whole matrix."""
+        within = self.count - self.topics
+        return (self.topics - 1) * modes.topic + within * modes.same_word + float(np.trace(modes.plane))
 
     def gram(self, classes: Six) -> Six:
         """The classes of W⊤W."""
         modes = self.modes(classes)
-        return self.classes(Modes(modes.topic**2, modes.same_word**2, modes.plane.T @ modes.plane))
+        return self.classes(modes.transposed @ modes)
 
 
 def six(matrix: ClassMatrix) -> Six:

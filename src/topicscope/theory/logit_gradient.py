@@ -125,7 +125,9 @@ class _Moment:
         self._data, self._masking = data, masking
         self._count = data.topics * data.words
         self._shares = {
-            keys: _infinite_shares(keys, masking.mask) if infinite else _shares(keys, data.length, masking.mask, average)
+            keys: _infinite_shares(keys, masking.mask)
+            if infinite
+            else _shares(keys, data.length, masking.mask, average)
             for keys in PARTITIONS
         }
         self._known: dict[tuple[tuple[int, int], ...], float] = {}
@@ -148,7 +150,9 @@ class _Moment:
                         total += factor * self._expand(elsewhere, words, self._shares[len(keys)][len(elsewhere)], 0)
         return total
 
-    def _expand(self, tokens: list[Token], words: list[Token], share: Float[np.ndarray, " masked"], masked: int) -> float:
+    def _expand(
+        self, tokens: list[Token], words: list[Token], share: Float[np.ndarray, " masked"], masked: int
+    ) -> float:
         """Each position in turn: seen, masked and kept, or masked and shown without regard to its word."""
         if not tokens:
             return float(share[masked]) * self._expected(words) if share[masked] else 0.0

@@ -15,8 +15,10 @@ Expectations over finite documents are means over a sample, which determines so 
 infinite documents need one document (``Rows.infinite``).
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -41,6 +43,12 @@ class Gradient(NamedTuple):
     loss: float
     value: Six
     logits: Six
+    value_squares: Six
+    """Mean squares of one document's derivatives by W^V, which vary from document to document."""
+    logit_squares: Float[np.ndarray, "2 2"]
+    """The same by the logits, summed over keys (rows) and queries (columns): [MASK], and all words."""
+    second: Six
+    """E[AA⊤], A a query's attention: S where it is uniform."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +62,17 @@ class Rows:
     """The token that queries."""
     targets: Float[np.ndarray, "row token"]
     """Probability of this row and of each word to predict in it; all of them sum to one."""
+    document: Int[np.ndarray, " row"]
+    """Which document the row is of; rows are ordered by it."""
 
     @classmethod
     def infinite(cls, topics: int, words: int, per_document: int, masking: Masking) -> "Rows":
         """Assumption 1's documents: that of the first τ topics stands for all, and one query for each kind."""
         size = Vocabulary(topics, words)
         if 4 * (size.count + 1) > MOST_NUMBERS:
-            raise InputError(f"topics · words = {size.count} is not allowed here: give fewer, the model lists all words.")
+            raise InputError(
+                f"topics · words = {size.count} is not allowed here: give fewer, the model lists all words."
+            )
         original = np.zeros(size.count + 1)
         original[1 : per_document * words + 1] = 1 / (per_document * words)
         hidden = np.full(size.count + 1, masking.random / size.count)
@@ -80,6 +92,7 @@ class Rows:
             np.broadcast_to(seen, (len(some), size.count + 1)),
             np.array([query for query, _ in some]),
             np.array([target for _, target in some]),
+            np.zeros(len(some), dtype=np.int64),
         )
 
     @classmethod
@@ -96,15 +109,28 @@ class Rows:
         targets = np.zeros((len(distinct), tokens))
         share = 1 / documents.masked_counts[where] / count if average == "document" else 1 / len(where)
         np.add.at(targets, (row, documents.targets), share)
-        return cls(vocabulary, frequencies[distinct // tokens], distinct % tokens, targets)
+        return cls(vocabulary, frequencies[distinct // tokens], distinct % tokens, targets, distinct // tokens)
 
     def loss(self, value: Six, logits: Six, loss: Loss) -> float:
         """The expected loss."""
         attention = self._attention(logits)
         return self._losses(self._predict(value, attention), loss)
 
-    def gradient(self, value: Six, logits: Six, loss: Loss) -> Gradient:
-        """The loss and its gradient by the entries of W^V and of M: those of one entry of each class."""
+    def distance(self, logits: Six) -> float:
+        """How far word queries' attention is from uniform in total variation, on average over masked positions."""
+        weight = self.targets.sum(axis=1) * (self.query > 0)
+        apart = np.abs(self._attention(logits) - self.frequencies).sum(axis=1) / 2
+        return float(weight @ apart / weight.sum()) if weight.any() else 0.0
+
+    def gradient(
+        self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
+    ) -> Gradient:
+        """The loss and its gradient by the entries of W^V and of M: those of one entry of each class.
+
+        ``noise`` is the covariance of W^V's columns, summed over its rows, where W^V scatters around its mean: under the
+        squared loss it costs A⊤NA at a query with attention A, whatever the mean is. Under cross-entropy it is the
+        second order of the same. ``squares`` asks for the mean squares too, which take longer.
+        """
         attention = self._attention(logits)
         scores = self._predict(value, attention)
         weight = self.targets.sum(axis=1, keepdims=True)
@@ -113,24 +139,70 @@ class Rows:
         else:
             missing = weight * softmax(scores, axis=1) - self.targets
         pull = self._back(value, missing)
+        if noise is not None:
+            # Per row of W^V the loss bends by 2, or by p(1 − p).
+            guess = softmax(scores, axis=1) if loss == "cross_entropy" else scores
+            bend = (
+                2 * weight if loss == "squared" else weight * (1 - (guess**2).sum(axis=1, keepdims=True)) / self.tokens
+            )
+            pull += bend * self._back(noise, attention)
         through = attention * (pull - (pull * attention).sum(axis=1, keepdims=True))
         by_logits = np.bincount(self._kind.ravel(), weights=through.ravel(), minlength=6)
         sizes = np.maximum(self.vocabulary.sizes, 1)
-        return Gradient(self._losses(scores, loss), self._value_sums(missing, attention) / sizes, by_logits / sizes)
+        return Gradient(
+            self._losses(scores, loss),
+            self._value_sums(missing, attention) / sizes,
+            by_logits / sizes,
+            *(
+                (self._value_squares(missing), self._logit_squares(through, attention * weight, noise, loss))
+                if squares
+                else (np.zeros(6), np.zeros((2, 2)))
+            ),
+            self._value_sums(weight * attention, attention) / sizes,
+        )
 
     @property
+    def tokens(self) -> int:
+        """V."""
+        return self.vocabulary.count + 1
+
+    @cached_property
+    def documents(self) -> tuple[Int[np.ndarray, " document"], Float[np.ndarray, "document token"]]:
+        """Where each document's rows begin, and its frequencies."""
+        first = np.flatnonzero(np.diff(self.document, prepend=-1))
+        return first, self.frequencies[first]
+
+    def _value_squares(self, missing: Float[np.ndarray, "row token"]) -> Six:
+        """E[(r_i x̃_j)²] by class, r a document's residual: attention is taken as uniform."""
+        first, x = self.documents
+        residual = np.add.reduceat(missing, first, axis=0) * len(first)
+        return self._value_sums(residual**2 / len(first), x**2) / np.maximum(self.vocabulary.sizes, 1)
+
+    def _logit_squares(
+        self,
+        through: Float[np.ndarray, "row token"],
+        weighted: Float[np.ndarray, "row token"],
+        noise: Six | None,
+        loss: Loss,
+    ) -> Float[np.ndarray, "2 2"]:
+        """Mean squares of a document's gradient by logits, summed: keys [MASK] and words by queries [MASK] and words."""
+        squares = through**2
+        if noise is not None:
+            # A predicted word's own row of W^V scatters too.
+            squares = squares + (4 if loss == "squared" else 1) * noise[3] / self.tokens * weighted**2
+        by_key = np.column_stack([squares[:, 0], squares[:, 1:].sum(axis=1)])
+        of_mask = by_key[self.query == 0].sum(axis=0)
+        return len(self.documents[0]) * np.column_stack([of_mask, by_key.sum(axis=0) - of_mask])
+
+    @cached_property
     def _kind(self) -> Int[np.ndarray, "row token"]:
         """The class of (key, query) for each key: row the key, column the query."""
-        cached = self.__dict__.get("_kinds")
-        if cached is None:
-            words = self.vocabulary.words
-            key, query = np.arange(self.vocabulary.count + 1), self.query[:, None]
-            topic, own = (key - 1) // words, (query - 1) // words
-            cached = np.where(key == query, 3, np.where(topic == own, 4, 5))
-            cached = np.where(query == 0, 2, np.where(key == 0, 1, cached))
-            cached = np.where((query == 0) & (key == 0), 0, cached)
-            self.__dict__["_kinds"] = cached
-        return cached
+        words = self.vocabulary.words
+        key, query = np.arange(self.tokens), self.query[:, None]
+        topic, own = (key - 1) // words, (query - 1) // words
+        kind = np.where(key == query, 3, np.where(topic == own, 4, 5))
+        kind = np.where(query == 0, 2, np.where(key == 0, 1, kind))
+        return np.where((query == 0) & (key == 0), 0, kind)
 
     def _attention(self, logits: Six) -> Float[np.ndarray, "row token"]:
         weights = self.frequencies * np.exp(logits - logits.max())[self._kind]
@@ -173,13 +245,12 @@ class Rows:
     def _value_sums(self, missing: Float[np.ndarray, "row token"], attention: Float[np.ndarray, "row token"]) -> Six:
         """Σ r_i A_a over the entries of each class."""
         mask, words = attention[:, 0], attention[:, 1:]
-        total = missing[:, 1:].sum(axis=1)
+        total, seen = missing[:, 1:].sum(axis=1), words.sum(axis=1)
         own = float((missing[:, 1:] * words).sum())
         topic = float((missing[:, 1:] * self._topic_sums(words)).sum())
-        everything = float(total @ (1 - mask))
         of_mask = missing[:, 0]
         return np.array(
-            [of_mask @ mask, of_mask @ (1 - mask), total @ mask, own, topic - own, everything - topic], dtype=float
+            [of_mask @ mask, of_mask @ seen, total @ mask, own, topic - own, total @ seen - topic], dtype=float
         )
 
     def _losses(self, scores: Float[np.ndarray, "row token"], loss: Loss) -> float:
@@ -196,7 +267,9 @@ def sampled_rows(
     """Rows of so many documents drawn afresh."""
     model = TopicModel.from_settings(data)
     if model.equal_words is None:
-        raise InputError("Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out.")
+        raise InputError(
+            "Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out."
+        )
     size = Vocabulary(model.topics, model.equal_words)
     drawn = sample_documents(model, documents, generator=generator)
     return Rows.of(mask_documents(drawn, masking, model.vocabulary, generator=generator), size, average)
@@ -204,62 +277,81 @@ def sampled_rows(
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """W^V by its six entries; W^K and W^Q on each mode.
-
-    On each mode W^K and W^Q live in the plane (or, for the two-dimensional one, in four dimensions) that the start
-    spans: only their products matter, and training never leaves it.
-    """
+    """W^V by its six entries, and the products of W^K and W^Q, all that the loss and its gradient flow see of them."""
 
     value: Six
-    key_topic: Float[np.ndarray, " 2"]
-    query_topic: Float[np.ndarray, " 2"]
-    key_word: Float[np.ndarray, " 2"]
-    query_word: Float[np.ndarray, " 2"]
-    key_plane: Float[np.ndarray, "4 2"]
-    query_plane: Float[np.ndarray, "4 2"]
+    key: Modes
+    """W^K⊤W^K."""
+    query: Modes
+    """W^Q⊤W^Q."""
+    cross: Modes
+    """W^K⊤W^Q."""
+    noise: Modes
+    """How W^V scatters around its mean: the covariance of its columns, summed over its rows."""
 
     @classmethod
-    def start(cls, scale: float, width: int, value: Six | None = None) -> "Reduced":
+    def start(cls, scale: float, width: int, *, value: Six | None = None, noise: float = 0.0) -> "Reduced":
         """W^V at zero, or as given; W^K and W^Q as random matrices N(0, s²) of ``width`` rows are on average."""
         check_positive("scale", scale)
-        norm = scale * np.sqrt(width)
-        one, two = norm * np.eye(2)
-        four = norm * np.eye(4)
-        return cls(np.zeros(6) if value is None else value, one, two, one, two, four[:, :2], four[:, 2:])
+        square = Modes.identity(scale**2 * width)
+        nothing = np.zeros(6) if value is None else value
+        return cls(nothing, square, square, Modes.identity(0.0), Modes.identity(noise))
 
-    def flat(self) -> Float[np.ndarray, " number"]:
+    def flat(self) -> Float[np.ndarray, " 30"]:
         """All numbers in one row."""
-        return np.concatenate([np.ravel(each) for each in self.__dict__.values()])
+        products = (self.key, self.query, self.cross, self.noise)
+        return np.concatenate([self.value, *(each.flat() for each in products)])
 
     @classmethod
-    def of(cls, flat: Float[np.ndarray, " number"]) -> "Reduced":
+    def of(cls, flat: Float[np.ndarray, " 30"]) -> "Reduced":
         """The same from one row."""
-        value, kt, qt, kw, qw, kp, qp = np.split(flat, np.cumsum([6, 2, 2, 2, 2, 8]))
-        return cls(value, kt, qt, kw, qw, kp.reshape(4, 2), qp.reshape(4, 2))
+        return cls(flat[:6], *(Modes.of(flat[first : first + 6]) for first in (6, 12, 18, 24)))
 
     def logits(self, vocabulary: Vocabulary, width: int) -> Six:
         """M by classes."""
-        root = np.sqrt(width)
-        return vocabulary.classes(
-            Modes(
-                float(self.key_topic @ self.query_topic) / root,
-                float(self.key_word @ self.query_word) / root,
-                self.key_plane.T @ self.query_plane / root,
-            )
-        )
+        return vocabulary.classes(self.cross * (1 / np.sqrt(width)))
 
-    def downhill(self, gradient: Gradient, vocabulary: Vocabulary, width: int, ridge: float = 0.0) -> "Reduced":
-        """Minus the gradient, as what gradient flow adds per unit of time."""
-        slope, root = vocabulary.modes(gradient.logits), np.sqrt(width)
-        return Reduced(
-            -gradient.value - 2 * ridge * self.value,
-            -slope.topic * self.query_topic / root - 2 * ridge * self.key_topic,
-            -slope.topic * self.key_topic / root - 2 * ridge * self.query_topic,
-            -slope.same_word * self.query_word / root - 2 * ridge * self.key_word,
-            -slope.same_word * self.key_word / root - 2 * ridge * self.query_word,
-            -self.query_plane @ slope.plane.T / root - 2 * ridge * self.key_plane,
-            -self.key_plane @ slope.plane / root - 2 * ridge * self.query_plane,
-        )
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What an optimiser makes of a gradient per unit of time; plain gradient flow if nothing is given."""
+
+    value: Six = field(default_factory=lambda: np.ones(6))
+    """Learning rates of each class of W^V."""
+    key: Modes = field(default_factory=Modes.identity)
+    """Those of W^K's columns: one for [MASK]'s, one for all words'; diagonal."""
+    query: Modes = field(default_factory=Modes.identity)
+    key_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    """What noise adds to W^K⊤W^K."""
+    query_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    noise_decay: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    """X in dN/dt = −XN − NX⊤ + what is added."""
+    noise_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+
+
+def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: int, rates: Rates) -> Reduced:
+    r"""What gradient flow adds per unit of time: with G by the logits and D the rates of the columns
+
+    .. math::
+        \tfrac{d}{dt} W^{K\top} W^Q = -\big(D_K G\, W^{Q\top} W^Q + W^{K\top} W^K G D_Q\big) / \sqrt{d_a}
+
+    and likewise for the other two products.
+    """
+    slope = vocabulary.modes(gradient.logits) * (-1 / np.sqrt(width))
+    by_key, by_query = rates.key @ slope, slope @ rates.query
+    own_key, own_query = state.cross @ by_key.transposed, state.cross.transposed @ by_query
+    fading = rates.noise_decay @ state.noise * -1.0
+    return Reduced(
+        -rates.value * gradient.value,
+        own_key + own_key.transposed + rates.key_spread,
+        own_query + own_query.transposed + rates.query_spread,
+        by_key @ state.query + state.key @ by_query,
+        fading + fading.transposed + rates.noise_spread,
+    )
+
+
+# The learning rates at a state, where the gradient is this.
+Optimiser = Callable[[Reduced, Gradient], Rates]
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,38 +359,80 @@ class Path:
     """The reduced model at given times."""
 
     times: Float[np.ndarray, " time"]
-    value: Float[np.ndarray, "time 6"]
-    logits: Float[np.ndarray, "time 6"]
     states: tuple[Reduced, ...]
+    vocabulary: Vocabulary
+    width: int
+
+    @property
+    def value(self) -> Float[np.ndarray, "time 6"]:
+        """W^V by classes."""
+        return np.array([state.value for state in self.states])
+
+    @property
+    def logits(self) -> Float[np.ndarray, "time 6"]:
+        """M by classes."""
+        return np.array([state.logits(self.vocabulary, self.width) for state in self.states])
+
+
+class Gradients(Protocol):
+    """What the reduced model follows: ``Rows``, or something that knows its gradient better."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """T and v."""
+
+    def gradient(
+        self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
+    ) -> Gradient:
+        """As of ``Rows``."""
 
 
 def flow(
-    rows: Rows,
+    rows: Gradients,
     loss: Loss,
     start: Reduced,
     times: Float[np.ndarray, " time"],
     *,
     width: int,
-    ridge: float = 0.0,
-    tolerance: float = 1e-6,
+    optimiser: Optimiser = lambda state, gradient: Rates(),
+    enough: Callable[[Reduced], float] | None = None,
+    squares: bool = False,
+    tolerance: float = 1e-5,
 ) -> Path:
-    """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0); time is learning rate times steps."""
+    """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
-    def move(_: float, flat: Float[np.ndarray, " number"]) -> Float[np.ndarray, " number"]:
+    With ``enough`` it ends where that passes zero, and the path with it. An ``optimiser`` that looks at the gradient's mean
+    squares asks for them by ``squares``.
+    """
+    size = rows.vocabulary
+
+    def move(_: float, flat: Float[np.ndarray, " 30"]) -> Float[np.ndarray, " 30"]:
         here = Reduced.of(flat)
-        gradient = rows.gradient(here.value, here.logits(rows.vocabulary, width), loss)
-        return here.downhill(gradient, rows.vocabulary, width, ridge).flat()
+        noise = size.classes(here.noise) if flat[24:].any() else None
+        gradient = rows.gradient(here.value, here.logits(size, width), loss, noise, squares=squares)
+        return velocity(here, gradient, size, width, optimiser(here, gradient)).flat()
 
-    scale = np.abs(start.flat()).max()
+    def ended(_: float, flat: Float[np.ndarray, " 30"]) -> float:
+        assert enough is not None
+        return enough(Reduced.of(flat))
+
+    ended.terminal = True  # type: ignore[attr-defined]
+    first = start.flat()
+    # W^V's entries, the products of W^K and W^Q, and the noise are of very different sizes.
+    small = np.concatenate([np.full(6, 1e-3), np.full(18, first[6]), np.full(6, 1e-4)])
     found = solve_ivp(
-        move, (0.0, float(times[-1])), start.flat(), "LSODA", t_eval=times, rtol=tolerance, atol=tolerance * 1e-3 * scale
+        move,
+        (0.0, float(times[-1])),
+        first,
+        "LSODA",
+        t_eval=times,
+        rtol=tolerance,
+        atol=tolerance * small,
+        events=None if enough is None else ended,
     )
     if not found.success:
         raise InputError(f"The reduced model could not be followed to time {times[-1]:g}: {found.message}")
-    states = tuple(Reduced.of(flat) for flat in found.y.T)
-    return Path(
-        times,
-        np.array([state.value for state in states]),
-        np.array([state.logits(rows.vocabulary, width) for state in states]),
-        states,
-    )
+    at, numbers = found.t, found.y.T
+    if enough is not None and len(found.t_events[0]):
+        at, numbers = np.append(at, found.t_events[0][0]), np.vstack([numbers, found.y_events[0][0]])
+    return Path(at, tuple(Reduced.of(flat) for flat in numbers), size, width)
