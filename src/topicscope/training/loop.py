@@ -44,7 +44,7 @@ from topicscope.training.machine import find_device, out_of_memory_said, torch_t
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
-from topicscope.training.schedule import learning_rate, steps_with_rows, validates
+from topicscope.training.schedule import has_regular_row, learning_rate, steps_with_rows, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
 
 logger = logging.getLogger(__name__)
@@ -96,14 +96,16 @@ def train_together(
     for folder in folders:
         if resume and not folder.settings_path.exists():
             logger.info("%s holds no run yet: starting one.", folder.path)
+    earlier = folders[0].lengths_before(settings[0].training.steps)
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
-        trainer = Trainer(make_engine(settings, topic_model))
+        trainer = Trainer(make_engine(settings, topic_model, earlier=earlier))
         for mine, folder in zip(settings, folders, strict=True):
             stack.enter_context(folder.locked())
             # Once more, now that nobody else can write here.
             _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
                 folder.create(mine)
+            folder.lengthen(mine.training.steps)
             folder.warn_of_other_versions()
             reference = None
             if not folder.reference_path.exists():
@@ -123,7 +125,8 @@ def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Set
         folder.check_can_resume(given, together=members)
         stored = folder.settings()
         assert isinstance(stored, Settings)
-        return stored
+        # A run may be made longer; all else is as it was.
+        return dataclasses.replace(stored, training=dataclasses.replace(stored.training, steps=given.training.steps))
     return given
 
 
@@ -212,11 +215,13 @@ def _train_on_text(
             facts["passages"] = prepared.passages.digest
             folder.check_can_resume(settings, facts=facts)
             folder.warn_of_other_versions()
+            earlier = folder.lengths_before(settings.training.steps)
             measure = measuring(prepared, settings) if measuring and settings.training.measures else None
             specials = prepared.text.specials
             with out_of_memory_said(settings, specials.vocabulary):
-                engine = TextEngine(settings, prepared.text, device=device, measure=measure)
+                engine = TextEngine(settings, prepared.text, device=device, measure=measure, earlier=earlier)
                 trainer = Trainer(engine)
+            folder.lengthen(settings.training.steps)
             folder.describe(settings, facts=facts)
         except InputError:
             # A folder that held no settings is left as it was, so that the same --out can be given again.
@@ -258,7 +263,7 @@ class Trainer:
         trained = {name: engine.weights[name] for name in engine.trained}
         self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
-        self._rows = frozenset(steps_with_rows(self.training))
+        self._rows = frozenset(steps_with_rows(self.training, engine.earlier))
         self._chunk = -1
         self._batches: list[Any] = []
         self._tokens = 0.0
@@ -377,7 +382,8 @@ class Trainer:
         for member in going:
             if self.step in (self.engine.snapshot_steps or ()):
                 member.snapshots[self.step] = self.engine.snapshot(member.seed)
-            if self.step + record.ROTATION_STEPS in self._rows:
+            later = self.step + record.ROTATION_STEPS
+            if later in self._rows or has_regular_row(self.training, later):
                 member.history[self.step] = self.engine.weights["value"][member.seed].detach().clone()
             member.history.pop(self.step - record.ROTATION_STEPS - 1, None)
 

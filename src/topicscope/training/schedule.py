@@ -1,6 +1,8 @@
 """What happens at which step: which parts are trained (§5.1, §8.1), how fast, and what is recorded."""
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,14 +54,44 @@ def validates(training: AnyTraining, step: int) -> bool:
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def steps_with_rows(training: AnyTraining) -> list[int]:
-    """Steps that have a row of metrics: every so often, where anything is measured that is not always, and the last."""
-    measured = snapshot_steps(training.steps, training.measures) if isinstance(training, TextTraining) else ()
+def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = ()) -> list[int]:
+    """Steps that have a row of metrics: every so often, where anything is measured that is not always, and the last.
+
+    ``earlier`` are lengths that the run had before it was made longer.
+    """
+    lengths = (*earlier, training.steps)
+    measured = spaced_steps(lengths, training.measures, snapshot_steps) if isinstance(training, TextTraining) else ()
     return [
         step
         for step in range(training.steps + 1)
-        if step % training.log_every == 0 or step == training.steps or validates(training, step) or step in measured
+        if has_regular_row(training, step) or step == training.steps or step in measured
     ]
+
+
+def has_regular_row(training: AnyTraining, step: int) -> bool:
+    """Whether a step has a row of metrics however long the run is."""
+    return step % training.log_every == 0 or (training.validate_every > 0 and step % training.validate_every == 0)
+
+
+def why_not_longer(training: AnyTraining) -> str | None:
+    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
+    if training.decay == "cosine":
+        return 'training.decay = "cosine" depends on how many there are'
+    schedule, stage = getattr(training, "schedule", "joint"), getattr(training, "stage_steps", 0)
+    if schedule == "alternating":
+        return 'training.schedule = "alternating" divides all of them into turns'
+    if schedule == "two_stage" and not stage:
+        return "training.stage_steps = 0 gives half of them to the first stage"
+    return None
+
+
+def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int], frozenset[int]]) -> frozenset[int]:
+    """Steps of a run that was made longer: up to each of its lengths, spaced as they were then."""
+    found: set[int] = set()
+    for before, length in itertools.pairwise((0, *lengths)):
+        found = {step for step in found if step < before}
+        found |= {step for step in spacing(length, count) if step >= before}
+    return frozenset(found)
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
