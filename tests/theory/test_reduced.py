@@ -15,11 +15,11 @@ from topicscope.theory.reduced import Reduced, Rows, flow, sampled_rows
 
 STRONG = Masking(mask=0.3, keep=0.4, random=0.1)
 # T, v, τ, masking, loss: five settings, of both losses.
-SETTINGS: list[tuple[int, int, int, Masking, Loss]] = [
+SETTINGS = [
     (3, 3, 2, STRONG, "squared"),
-    (4, 3, 2, STRONG, "squared"),
-    (5, 2, 3, Masking(mask=0.4, keep=0.5, random=0.2), "squared"),
-    (3, 4, 2, STRONG, "cross_entropy"),
+    pytest.param(4, 3, 2, STRONG, "squared", marks=pytest.mark.slow),
+    pytest.param(5, 2, 3, Masking(mask=0.4, keep=0.5, random=0.2), "squared", marks=pytest.mark.slow),
+    pytest.param(3, 4, 2, STRONG, "cross_entropy", marks=pytest.mark.slow),
     (4, 2, 2, Masking(mask=0.2, keep=0.5, random=0.0), "cross_entropy"),
 ]
 
@@ -70,7 +70,7 @@ def descend(
         if step % every == 0:
             value, key, query = (weight.detach().numpy().copy() for weight in weights)
             found.append((value, key.T @ query / np.sqrt(len(key))))
-        slopes = torch.autograd.grad(full_loss(*weights, x, pairs, loss), weights)
+        slopes = torch.autograd.grad(full_loss(weights[0], weights[1], weights[2], x, pairs, loss), weights)
         with torch.no_grad():
             for weight, slope in zip(weights, slopes, strict=True):
                 weight -= rate * slope

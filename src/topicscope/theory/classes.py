@@ -1,4 +1,4 @@
-r"""Matrices over tokens that have one number per class of entries, and what they do to the spaces that they leave alone.
+r"""Matrices over tokens that have one number per class of entries, and the spaces that they leave invariant.
 
 Documents do not change when topics, or words within a topic, are renamed. So every expectation over them that has a row
 and a column of tokens has six different entries at most, in this order: [MASK] with [MASK], [MASK] with a word, a word

@@ -1,7 +1,7 @@
 r"""Why W^V comes first (§8.1): how fast each stage goes, in closed form.
 
-**Stage 1.** Attention is uniform, and W^V relaxes under the squared loss at twice the eigenvalues of S = E[x̃x̃⊤], one for
-each mode (``stage1_rates``).
+**Stage 1.** Attention is uniform, and W^V relaxes under the squared loss at twice the eigenvalues of S = E[x̃x̃⊤], one
+for each mode (``stage1_rates``).
 
 **Stage 2.** Let G = ∂L/∂M be the gradient by the logits M = W^K⊤W^Q/√d_a where attention is uniform. To first order
 
@@ -15,7 +15,7 @@ stage 1 ``topic_slope``. docs/theory-dynamics.md has the proofs.
 
 **The start.** §8.1 argues with the sizes of the first gradients. All entries of W^V, W^K, W^Q are independent N(0, s²);
 one-hot embeddings, no biases, masked keys visible. To leading order in s attention is uniform and the prediction zero,
-so with r = y (squared loss, gradients twice as large) or r = y − 1/V (cross-entropy) and q the one-hot token at the query,
+so with r = y (squared loss, gradients twice as large) or r = y − 1/V (cross-entropy) and q the query's one-hot token,
 
 .. math::
     \nabla_{W^V} = -E[r \tilde x^\top], \qquad
@@ -44,7 +44,7 @@ from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import Bags
 from topicscope.theory.classes import Six, Vocabulary
 from topicscope.theory.finite_documents import class_moments
-from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.lemma1 import require_topic_sets, topic_gain
 from topicscope.theory.logit_gradient import logit_gradient
 
 # Entries of a gradient below this share of the terms that they are the sum of are rounding.
@@ -170,8 +170,8 @@ def topic_slope(value: Six, topics: int, words: int, per_document: int, masking:
         + 2\kappa^2 \alpha \big(a (1 - \tfrac{\tau}{T}) + b \tfrac{\tau}{T}\big)\Big) - \frac{2\kappa a}{v}\Big], \qquad
         C = m D - 2\kappa^2 q + 2\kappa a, \quad D = 2\phi\kappa + 2(\phi Tv - 1)(W_{different} - W_{i0}).
 
-    On stage 1's path from zero κ = (1 − e^{−λt})/A with λ ``stage1_topic_rate``. At Theorem 2's W^V κ = 1/A, φ = 1/(Tv),
-    and the eigenvalue is minus ``stage2_topic_rate``.
+    On stage 1's path from zero κ = (1 − e^{−λt})/A with λ ``stage1_topic_rate``. At Theorem 2's W^V κ = 1/A and
+    φ = 1/(Tv), and the eigenvalue is minus ``stage2_topic_rate``.
     """
     require_topic_sets(topics, per_document)
     _, _, mask_column, same_word, same_topic, different = (float(each) for each in value)
@@ -196,7 +196,7 @@ def topic_slope(value: Six, topics: int, words: int, per_document: int, masking:
 
 def _visible(masking: Masking) -> float:
     """A = 1 − (1 − p_c)p_m: the share of a document's words that masking leaves."""
-    return 1 - (1 - masking.keep) * masking.mask
+    return 1 / topic_gain(masking)
 
 
 def gradient_ratio(bags: Bags, loss: Loss, scale: float) -> float:

@@ -26,7 +26,7 @@ from math import perm, prod
 
 import numpy as np
 from jaxtyping import Float
-from scipy.stats import binom
+from scipy.special import gammaln, xlog1py, xlogy
 
 from topicscope.errors import refuse
 from topicscope.settings.data import Data, Masking
@@ -134,7 +134,7 @@ class _Moment:
 
     def __call__(self, query: Token, target: Token, keys: tuple[Token, ...]) -> float:
         # The query's position: it keeps its word, or shows what does not depend on it.
-        starts = [(self._hidden(query), [] if target is None else [target])]
+        starts: list[tuple[float, list[Token]]] = [(self._hidden(query), [] if target is None else [target])]
         if query is not None and target in (None, query):
             starts.append((self._masking.keep, [query]))
         total = 0.0
@@ -193,7 +193,8 @@ def _shares(keys: int, length: tuple[int, int], mask: float, average: Average) -
     total = 0.0
     for n in lengths:
         m = np.arange(1, n + 1)
-        weight = binom.pmf(m, n, mask)
+        # The binomial's probabilities, but for a factor.
+        weight = np.exp(xlogy(m, mask) + xlog1py(n - m, -mask) - gammaln(m + 1) - gammaln(n - m + 1) + gammaln(n + 1))
         weight = weight / weight.sum() * (m if average == "batch" else 1)
         total += weight.sum()
         for k, share in enumerate(found):

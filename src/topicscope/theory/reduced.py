@@ -18,7 +18,8 @@ infinite documents need one document (``Rows.infinite``).
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from itertools import count
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -35,6 +36,8 @@ from topicscope.theory.classes import Modes, Six, Vocabulary
 
 # Rows of this many numbers in all are looked at in one go.
 MOST_NUMBERS = 50_000_000
+# A path that takes more evaluations of the gradient than this is given up.
+MOST_LOOKS = 20_000
 
 
 class Gradient(NamedTuple):
@@ -127,9 +130,9 @@ class Rows:
     ) -> Gradient:
         """The loss and its gradient by the entries of W^V and of M: those of one entry of each class.
 
-        ``noise`` is the covariance of W^V's columns, summed over its rows, where W^V scatters around its mean: under the
-        squared loss it costs A⊤NA at a query with attention A, whatever the mean is. Under cross-entropy it is the
-        second order of the same. ``squares`` asks for the mean squares too, which take longer.
+        ``noise`` is the covariance N of W^V's columns, summed over its rows, where W^V scatters around its mean. Under
+        the squared loss it costs A⊤NA at a query with attention A, whatever the mean is; under cross-entropy this is
+        taken to second order. ``squares`` asks for the mean squares too, which take longer.
         """
         attention = self._attention(logits)
         scores = self._predict(value, attention)
@@ -149,16 +152,16 @@ class Rows:
         through = attention * (pull - (pull * attention).sum(axis=1, keepdims=True))
         by_logits = np.bincount(self._kind.ravel(), weights=through.ravel(), minlength=6)
         sizes = np.maximum(self.vocabulary.sizes, 1)
+        spread = (np.zeros(6), np.zeros((2, 2)))
+        if squares:
+            spread = (self._value_squares(missing), self._logit_squares(through, attention * weight, noise, loss))
         return Gradient(
-            self._losses(scores, loss),
-            self._value_sums(missing, attention) / sizes,
-            by_logits / sizes,
-            *(
-                (self._value_squares(missing), self._logit_squares(through, attention * weight, noise, loss))
-                if squares
-                else (np.zeros(6), np.zeros((2, 2)))
-            ),
-            self._value_sums(weight * attention, attention) / sizes,
+            loss=self._losses(scores, loss),
+            value=self._value_sums(missing, attention) / sizes,
+            logits=by_logits / sizes,
+            value_squares=spread[0],
+            logit_squares=spread[1],
+            second=self._value_sums(weight * attention, attention) / sizes,
         )
 
     @property
@@ -185,7 +188,7 @@ class Rows:
         noise: Six | None,
         loss: Loss,
     ) -> Float[np.ndarray, "2 2"]:
-        """Mean squares of a document's gradient by logits, summed: keys [MASK] and words by queries [MASK] and words."""
+        """Mean squares of a document's gradient by logits, summed: keys by queries, [MASK] and words each."""
         squares = through**2
         if noise is not None:
             # A predicted word's own row of W^V scatters too.
@@ -330,7 +333,9 @@ class Rates:
 
 
 def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: int, rates: Rates) -> Reduced:
-    r"""What gradient flow adds per unit of time: with G by the logits and D the rates of the columns
+    r"""What gradient flow adds per unit of time.
+
+    With G the gradient by the logits and D the rates of the columns,
 
     .. math::
         \tfrac{d}{dt} W^{K\top} W^Q = -\big(D_K G\, W^{Q\top} W^Q + W^{K\top} W^K G D_Q\big) / \sqrt{d_a}
@@ -374,6 +379,7 @@ class Path:
         return np.array([state.logits(self.vocabulary, self.width) for state in self.states])
 
 
+@runtime_checkable
 class Gradients(Protocol):
     """What the reduced model follows: ``Rows``, or something that knows its gradient better."""
 
@@ -401,12 +407,16 @@ def flow(
 ) -> Path:
     """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
-    With ``enough`` it ends where that passes zero, and the path with it. An ``optimiser`` that looks at the gradient's mean
-    squares asks for them by ``squares``.
+    With ``enough`` it ends where that passes zero, and the path with it. An ``optimiser`` that looks at the gradient's
+    mean squares asks for them by ``squares``.
     """
-    size = rows.vocabulary
+    size, looks = rows.vocabulary, count()
 
     def move(_: float, flat: Float[np.ndarray, " 30"]) -> Float[np.ndarray, " 30"]:
+        if next(looks) == MOST_LOOKS:
+            raise InputError(
+                f"The reduced model needs more than {MOST_LOOKS:,} looks at the documents; give fewer steps."
+            )
         here = Reduced.of(flat)
         noise = size.classes(here.noise) if flat[24:].any() else None
         gradient = rows.gradient(here.value, here.logits(size, width), loss, noise, squares=squares)
@@ -433,6 +443,7 @@ def flow(
     if not found.success:
         raise InputError(f"The reduced model could not be followed to time {times[-1]:g}: {found.message}")
     at, numbers = found.t, found.y.T
-    if enough is not None and len(found.t_events[0]):
+    if enough is not None and found.t_events is not None and len(found.t_events[0]):
+        assert found.y_events is not None
         at, numbers = np.append(at, found.t_events[0][0]), np.vstack([numbers, found.y_events[0][0]])
     return Path(at, tuple(Reduced.of(flat) for flat in numbers), size, width)

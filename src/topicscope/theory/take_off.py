@@ -1,17 +1,14 @@
 r"""When attention takes off, predicted before training: from the setting, the optimiser and the initial scale alone.
 
 The reduced model (``theory/reduced.py``) is followed in flow time, with W^V from zero and W^K, W^Q with the average
-products that entries N(0, s²) have. What random W^K and W^Q add is carried along mode by mode: each is a linear function
-of its start, with the coefficients that the reduced model has for that mode,
+products that entries N(0, s²) have. What random W^K and W^Q add is carried along mode by mode: on each they stay a
+linear function of their start, Gaussian with the products that the reduced model has at that time (``draw_logits``), so
+that one draw has the spread of a Wishart matrix. Attention has taken off when word queries' is 0.05 from uniform
+(``measure/stages.py``), and g is what W^V has gained by then.
 
-.. math:: W^K_{mode}(t) = c(t)\, W^K_{mode}(0) + d(t)\, W^Q_{mode}(0),
-
-so one draw of the start gives the logits at every time, the spread of a Wishart matrix included. Attention has taken
-off when word queries' is 0.05 from uniform (``measure/stages.py``), and g is what W^V has gained by then.
-
-**Optimisers.** SGD at rate η is at time ηk after k steps; momentum μ at ηk/(1 − μ), after the μ/(1 − μ) steps that it
-needs to get going. Adam with gradients far below ε is SGD at rate η/ε; where they are not it is not a gradient flow, and
-``adam_rate`` says what stands in for it. No constant is fitted.
+**Optimisers.** SGD at rate η is at time ηk after k steps, momentum μ at ηk/(1 − μ); batches make W^V scatter around its
+path, which pushes attention too (``sgd``). Adam divides each entry's gradient by its root mean square and ε (``adam``):
+far below ε it is SGD at rate η/ε, far above it goes by signs and noise. No constant is fitted.
 """
 
 from collections.abc import Callable
@@ -130,9 +127,9 @@ def _crossing(steps: Float[np.ndarray, " point"], distance: Float[np.ndarray, " 
 
 
 class Population:
-    """Documents of one setting: a sample for the reduced model, one to measure on, and the best under uniform attention.
+    """Documents of one setting: a sample for the reduced model and to measure on, and g.
 
-    Where the exact moments are known (squared loss) the sample's gradient is corrected by its error at uniform attention.
+    Where the exact moments are known (squared loss) the sample's gradient is freed of its error at uniform attention.
     """
 
     def __init__(
@@ -143,7 +140,8 @@ class Population:
             raise InputError("The dynamics are predicted for equal, disjoint topics; leave topic_words out.")
         if model.vocabulary - 1 > MOST_WORDS:
             raise InputError(
-                f"topics · words = {model.vocabulary - 1} is too many for a predicted take-off; give at most {MOST_WORDS}."
+                f"topics · words = {model.vocabulary - 1} is not allowed for a predicted take-off: give at most "
+                f"{MOST_WORDS}."
             )
         self.data, self.masking, self.loss, self.average = data, masking, loss, average
         self.vocabulary = Vocabulary(model.topics, model.equal_words)
@@ -309,7 +307,8 @@ def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
     fastest = 1 / float(np.linalg.eigvalsh(population.second.plane)[-1])
     if rate >= fastest:
         raise InputError(
-            f"rate = {stepping.rate:g} is not allowed: W^V diverges; give less than {fastest * stepping.rate / rate:.3g}."
+            f"rate = {stepping.rate:g} is not allowed: W^V diverges; give less than "
+            f"{fastest * stepping.rate / rate:.3g}."
         )
 
     def rates(state: Reduced, gradient: Gradient) -> Rates:
@@ -337,6 +336,9 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
 
     counts = np.array([1.0, size.count])
 
+    def diagonal(numbers: Float[np.ndarray, " 2"]) -> Modes:
+        return Modes(float(numbers[1]), float(numbers[1]), np.diag(numbers))
+
     def mean_squares(products: Modes) -> Float[np.ndarray, " 2"]:
         """Of an entry of [MASK]'s column, and of a word's, of a matrix with these products."""
         mask = max(float(products.plane[0, 0]), 0.0)
@@ -348,7 +350,7 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
         signal = mean_squares(slope @ other @ slope.transposed) / width
         sigma = np.sqrt(noise + signal)
         rates, spread = rate / (sigma + epsilon), width * noise * (rate / (sigma + epsilon)) ** 2
-        return tuple(Modes(float(each[1]), float(each[1]), np.diag(each)) for each in (rates, spread))
+        return diagonal(rates), diagonal(spread)
 
     def rates(state: Reduced, gradient: Gradient) -> Rates:
         sigma = np.sqrt(gradient.value_squares / batch + gradient.value**2)
@@ -358,7 +360,7 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
         query, query_spread = columns(gradient.logit_squares.T, slope.transposed, state.key)
         walk = (size.count + 1) * (value * np.sqrt(gradient.value_squares / batch)) ** 2
         # Columns of W^V: [MASK]'s, and a word's, of which most entries are of other topics.
-        mean = np.array([value[2], value[5]])
+        mean = value[[2, 5]]
         bend = 2.0 if stepping.loss == "squared" else 1 / (size.count + 1)
         return Rates(
             value=value,
@@ -366,8 +368,8 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
             query=query,
             key_spread=key_spread,
             query_spread=query_spread,
-            noise_decay=Modes(mean[1], mean[1], np.diag(mean)) @ size.modes(gradient.second) * bend,
-            noise_spread=Modes(walk[5], walk[5], np.diag([walk[2], walk[5]])),
+            noise_decay=diagonal(mean) @ size.modes(gradient.second) * bend,
+            noise_spread=diagonal(walk[[2, 5]]),
         )
 
     return rates
