@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= results
 
-.PHONY: reproduce test test-slow test-portable test-foreign lint format walk clean help
+.PHONY: reproduce test test-slow test-portable test-foreign lint format docs walk clean help
 
 reproduce: $(VENV)/base ## run the paper's claims; the results go to OUT
 	$(BIN)/topicscope reproduce --out $(OUT)
@@ -31,11 +31,14 @@ format: $(VENV)/dev ## format the code, and mend what the linter can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+docs: $(VENV)/docs ## the documentation as a site of plain files, in site/
+	$(BIN)/mkdocs build --quiet
+
 walk: $(VENV)/dev ## how large the source is, and how many hops lead from a command to its result
 	$(BIN)/python tools/walk.py
 
-clean: ## remove the virtual environment and the results
-	rm -rf $(VENV) $(OUT)
+clean: ## remove the virtual environment, the results and the site
+	rm -rf $(VENV) $(OUT) site
 
 help: ## list all this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +48,10 @@ $(VENV)/base: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[language]"
+	touch $@
+
+$(VENV)/docs: $(VENV)/base
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[docs]"
 	touch $@
 
 $(VENV)/dev: $(VENV)/base

@@ -19,7 +19,7 @@ TITLES = {
     "ensemble": f"bag engine, {ENSEMBLE_SEEDS} seeds in one tensor, per seed",
 }
 AXES = {
-    "length": "words a document, N",
+    "length": "words per document, N",
     "vocabulary": "vocabulary, V",
     "layers": "layers",
 }
@@ -54,7 +54,7 @@ def page(compared: Bench, grown: Growth, gains: list[ThreadGain]) -> str:
         growth_table("Layers: trained embeddings of width 64, V = 101", "layers", grown.layers),
         "## Threads\n",
         f"The same step on one thread and on {available_cores()}, in turn, by the clock; medians. Training takes one "
-        f"thread below {LARGE_STEP / 1e9:g} billion multiply-adds a step (as `training/machine.py` counts them), and "
+        f"thread below {LARGE_STEP / 1e9:g} billion multiply-adds per step (as `training/machine.py` counts them), and "
         "all cores from there on; a gain above 1 is where several threads are faster.\n",
         thread_table(gains),
     ]

@@ -111,7 +111,7 @@ def measure(name: str, fit: Callable[[], np.ndarray], fitted: Bags, held_out: Ba
 
 
 def completion(topic_word: np.ndarray, bags: Bags) -> float:
-    """Log-likelihood a word of every second word of each passage, its topics found from the other words."""
+    """Log-likelihood per word of every second word of each passage, its topics found from the other words."""
     topic_word = topic_word.astype(np.float64) + 1e-12
     topic_word /= topic_word.sum(axis=1, keepdims=True)
     total, words = 0.0, 0
@@ -138,11 +138,11 @@ def page(fitted: Bags, held_out: Bags, outcomes: list[Outcome]) -> str:
         f"distinct), judged on the other ({len(held_out.documents()):,} passages, {len(held_out.words):,} words). "
         "Priors, fitted meanwhile by both, begin differently: 0.1 for the topics of a document by tomotopy "
         "(`auto` by gensim's `LdaModel`, from 1/100), 0.01 for the words of a topic. "
-        "*Held-out*: log-likelihood a word of every second "
+        "*Held-out*: log-likelihood per word of every second "
         f"word of a passage, whose topics are found from its other words by {ROUNDS} rounds of the same EM for all. "
-        "Coherence: of ten words a topic, on what was fitted, as some of them do not occur in the other half: "
+        "Coherence: of ten words per topic, on what was fitted, as some of them do not occur in the other half: "
         "so the held-out column is the one to compare by.\n",
-        "| | seconds | held-out log-likelihood a word | c_npmi | c_v | diversity |",
+        "| | seconds | held-out log-likelihood per word | c_npmi | c_v | diversity |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     lines += [

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topicscope.model.transformer import sinusoids, target_weights
+from topicscope.model.transformer import ATTENTION, Blocks, Layer, linear, sinusoids, target_weights
 from topicscope.model.weights import Sizes, Weights, shapes
 from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.settings.training import Average
@@ -22,12 +22,6 @@ from topicscope.synthetic.documents import MaskedDocuments
 
 # BERT knows two kinds of sentences; ours are all of the first.
 TOKEN_TYPES = 2
-ATTENTION = ("key", "query", "value")
-MATRICES = (*ATTENTION, "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm")
-LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
-
-# One layer's parameters by name.
-Layer = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,20 +132,15 @@ def encoder_weights(
     return weights
 
 
-class Encoder(nn.Module):
+class Encoder(Blocks):
     """BERT, with each of its parts switchable; rows are positions."""
 
     def __init__(self, settings: EncoderSettings, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings: EncoderSettings = settings
+        self.norm_epsilon = settings.norm_epsilon
         for name, array in weights.items():
             self.register_parameter(name, nn.Parameter(torch.from_numpy(array).to(dtype, copy=True)))
-
-    def parameter(self, name: str) -> Tensor:
-        """One parameter by name, for instance ``value``."""
-        parameter = getattr(self, name)
-        assert isinstance(parameter, Tensor)
-        return parameter
 
     def predict_masked(self, batch: PackedBatch) -> Float[Tensor, "target token"]:
         """Scores of every token at the masked positions alone."""
@@ -182,7 +171,7 @@ class Encoder(nn.Module):
         width = self.settings.width // self.settings.heads
         for layer in self._layers():
             query, key, value = (
-                _linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
+                linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
                 for name in ("query", "key", "value")
             )
             found.append((query @ key.mT / width**0.5).softmax(dim=-1))
@@ -204,60 +193,15 @@ class Encoder(nn.Module):
             state = state + self.parameter("token_types")[0]
         return self._normalise(state, "embedding_norm") if self.settings.embedding_norm else state
 
-    def predict(self, state: Float[Tensor, "row width"]) -> Float[Tensor, "row token"]:
-        """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
-        if self.settings.head_transform:
-            state = functional.gelu(functional.linear(state, self.parameter("head"), self.parameter("head_bias")))
-            state = self._normalise(state, "head_norm")
-        table = self.parameter("embedding" if self.settings.tied else "prediction")
-        return functional.linear(state, table, self.parameter("prediction_bias"))
-
     def _mix(
         self, state: Float[Tensor, "position width"], groups: tuple[tuple[int, int], ...], layer: Layer
     ) -> Float[Tensor, "position width"]:
         """Attention within each passage, heads side by side; passages of equal length at once."""
         heads, sizes = self.settings.heads, [passages * length for passages, length in groups]
-        projected = [torch.split(_linear(state, name, layer), sizes) for name in ("query", "key", "value")]
+        projected = [torch.split(linear(state, name, layer), sizes) for name in ("query", "key", "value")]
         mixed = []
         for (passages, length), *parts in zip(groups, *projected, strict=True):
             query, key, value = (part.view(passages, length, heads, -1).transpose(1, 2) for part in parts)
             each = functional.scaled_dot_product_attention(query, key, value)
             mixed.append(each.transpose(1, 2).reshape(passages * length, -1))
         return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
-
-    def _finish(
-        self, before: Float[Tensor, "row width"], mixed: Float[Tensor, "row width"], layer: Layer
-    ) -> Float[Tensor, "row width"]:
-        """What follows attention in a layer."""
-        if self.settings.output_projection:
-            mixed = _linear(mixed, "output", layer)
-        state = self._connect(before, mixed, "attention_norm", layer)
-        if not self.settings.feed_forward:
-            return state
-        inner = functional.gelu(_linear(state, "feed_forward_in", layer))
-        return self._connect(state, _linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
-
-    def _connect(
-        self, before: Float[Tensor, "row width"], after: Float[Tensor, "row width"], norm: str, layer: Layer
-    ) -> Float[Tensor, "row width"]:
-        state = before + after if self.settings.residual else after
-        return self._normalise(state, norm, layer) if self.settings.layer_norm else state
-
-    def _layers(self) -> list[Layer]:
-        """Each layer's parameters; taken apart once, so that their gradients are put together once."""
-        names = [name for name in LAYERED if hasattr(self, name)]
-        apart = [self.parameter(name).unbind(0) for name in names]
-        return [dict(zip(names, each, strict=True)) for each in zip(*apart, strict=True)]
-
-    def _normalise(
-        self, state: Float[Tensor, "row width"], norm: str, layer: Layer | None = None
-    ) -> Float[Tensor, "row width"]:
-        if layer is None:
-            gain, bias = self.parameter(norm), self.parameter(norm + "_bias")
-        else:
-            gain, bias = layer[norm], layer[norm + "_bias"]
-        return functional.layer_norm(state, (self.settings.width,), gain, bias, self.settings.norm_epsilon)
-
-
-def _linear(state: Float[Tensor, "row input"], name: str, layer: Layer) -> Float[Tensor, "row output"]:
-    return functional.linear(state, layer[name], layer[name + "_bias"])

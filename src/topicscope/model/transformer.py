@@ -6,6 +6,7 @@ written ``state @ W.T``.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch.nn import functional
 from topicscope.model.weights import EMBEDDING_NORM_EPSILON, Sizes, Weights, part_of
 from topicscope.settings import Model
 from topicscope.settings.model import MaskedKeys
+from topicscope.settings.text import Encoder
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
@@ -68,7 +70,76 @@ def target_weights(documents: MaskedDocuments, average: Average, *, batches: int
     return np.repeat(batches / (len(documents) * counts), counts)
 
 
-class Transformer(nn.Module):
+ATTENTION = ("key", "query", "value")
+MATRICES = (*ATTENTION, "output", "feed_forward_in", "feed_forward_out", "attention_norm", "feed_forward_norm")
+LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
+
+# One layer's parameters by name.
+Layer = Mapping[str, Tensor]
+
+
+def linear(state: Float[Tensor, "*row input"], name: str, layer: Layer) -> Float[Tensor, "*row output"]:
+    """W state + b, with a layer's matrix of this name."""
+    return functional.linear(state, layer[name], layer[name + "_bias"])
+
+
+class Blocks(nn.Module):
+    """What the reference and the encoder of real text have in common: all but embedding and attention."""
+
+    settings: Model | Encoder
+    norm_epsilon = 1e-5
+    """What LayerNorm adds to the variance."""
+
+    def parameter(self, name: str) -> Tensor:
+        """One parameter by name, for instance ``value``."""
+        parameter = getattr(self, name)
+        assert isinstance(parameter, Tensor)
+        return parameter
+
+    def predict(self, state: Float[Tensor, "*row dimension"]) -> Float[Tensor, "*row token"]:
+        """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
+        if self.settings.head_transform:
+            state = functional.gelu(functional.linear(state, self.parameter("head"), self.parameter("head_bias")))
+            state = self._normalise(state, "head_norm")
+        table = self.parameter("embedding" if self.settings.tied else "prediction")
+        return functional.linear(state, table, self.parameter("prediction_bias"))
+
+    def _layers(self) -> list[Layer]:
+        """Each layer's parameters; taken apart once, so that their gradients are put together once."""
+        names = [name for name in LAYERED if hasattr(self, name)]
+        apart = [self.parameter(name).unbind(0) for name in names]
+        return [dict(zip(names, each, strict=True)) for each in zip(*apart, strict=True)]
+
+    def _finish(
+        self, before: Float[Tensor, "*row dimension"], mixed: Float[Tensor, "*row dimension"], layer: Layer
+    ) -> Float[Tensor, "*row dimension"]:
+        """What follows attention in a layer."""
+        if self.settings.output_projection:
+            mixed = linear(mixed, "output", layer)
+        state = self._connect(before, mixed, "attention_norm", layer)
+        if not self.settings.feed_forward:
+            return state
+        inner = functional.gelu(linear(state, "feed_forward_in", layer))
+        return self._connect(state, linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
+
+    def _connect(
+        self, before: Float[Tensor, "*row dimension"], after: Float[Tensor, "*row dimension"], norm: str, layer: Layer
+    ) -> Float[Tensor, "*row dimension"]:
+        state = before + after if self.settings.residual else after
+        return self._normalise(state, norm, layer) if self.settings.layer_norm else state
+
+    def _normalise(
+        self,
+        state: Float[Tensor, "*row dimension"],
+        norm: str,
+        layer: Layer | None = None,
+        epsilon: float | None = None,
+    ) -> Float[Tensor, "*row dimension"]:
+        gain, bias = (self.parameter(name) if layer is None else layer[name] for name in (norm, norm + "_bias"))
+        return functional.layer_norm(state, state.shape[-1:], gain, bias, epsilon or self.norm_epsilon)
+
+
+class Transformer(Blocks):
     r"""A transformer without residual connection, normalisation and positions, unless switched on.
 
     .. math::
@@ -82,7 +153,7 @@ class Transformer(nn.Module):
 
     def __init__(self, settings: Model, sizes: Sizes, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings: Model = settings
         self.sizes = sizes
         trained = settings.trained_parts
         for name, array in weights.items():
@@ -90,12 +161,6 @@ class Transformer(nn.Module):
             self.register_parameter(name, nn.Parameter(tensor, requires_grad=part_of(name) in trained))
         # Two-stage training holds attention uniform for a while, whatever W^K and W^Q are.
         self.uniform_attention = settings.uniform
-
-    def parameter(self, name: str) -> Tensor:
-        """One parameter by name, for instance ``value``."""
-        parameter = getattr(self, name)
-        assert isinstance(parameter, Tensor)
-        return parameter
 
     def forward(
         self, tokens: Int[Tensor, "document position"], visible: Bool[Tensor, "document position"] | None = None
@@ -119,10 +184,10 @@ class Transformer(nn.Module):
         """
         state, found = self._embed(tokens), []
         keys = self._keys(tokens, visible)
-        for layer in range(self.settings.layers):
-            # A layer's output is needed by the next one only.
-            state = self._layer(state, keys, layer - 1) if layer else state
+        for number, layer in enumerate(self._layers(), start=1):
             found.append(self._attention(state, keys, layer))
+            # The last layer's output is not needed.
+            state = self._layer(state, keys, layer) if number < self.settings.layers else state
         return torch.stack(found)
 
     def states(
@@ -130,17 +195,9 @@ class Transformer(nn.Module):
     ) -> list[Float[Tensor, "document position dimension"]]:
         """The embeddings, then the output of each layer."""
         states, keys = [self._embed(tokens)], self._keys(tokens, visible)
-        for layer in range(self.settings.layers):
+        for layer in self._layers():
             states.append(self._layer(states[-1], keys, layer))
         return states
-
-    def predict(self, state: Float[Tensor, "*row dimension"]) -> Float[Tensor, "*row token"]:
-        """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
-        if self.settings.head_transform:
-            state = functional.gelu(functional.linear(state, self.parameter("head"), self.parameter("head_bias")))
-            state = self._normalise(state, "head_norm")
-        table = self.parameter("embedding" if self.settings.tied else "prediction")
-        return functional.linear(state, table, self.parameter("prediction_bias"))
 
     def _keys(self, tokens: Tensor, visible: Tensor | None) -> Float[Tensor, "document position"]:
         """How many keys a row is: none where it cannot be attended to."""
@@ -163,30 +220,23 @@ class Transformer(nn.Module):
         self,
         state: Float[Tensor, "document position dimension"],
         keys: Float[Tensor, "document position"],
-        layer: int,
+        layer: Layer,
     ) -> Float[Tensor, "document position dimension"]:
-        mixed = self._mix(state, keys, layer)
-        if self.settings.output_projection:
-            mixed = self._linear(mixed, "output", layer)
-        state = self._connect(state, mixed, "attention_norm", layer)
-        if not self.settings.feed_forward:
-            return state
-        inner = functional.gelu(self._linear(state, "feed_forward_in", layer))
-        return self._connect(state, self._linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
+        return self._finish(state, self._mix(state, keys, layer), layer)
 
     def _mix(
         self,
         state: Float[Tensor, "document position dimension"],
         keys: Float[Tensor, "document position"],
-        layer: int,
+        layer: Layer,
     ) -> Float[Tensor, "document position dimension"]:
         """W^V Z A, heads side by side."""
         if self.uniform_attention:
             # A = 1/N: every query gets the mean over the keys, so the mean is taken first.
             shares = keys / keys.sum(dim=1, keepdim=True)
             mean = torch.einsum("dk,dkw->dw", shares, state)
-            return self._linear(mean, "value", layer)[:, None, :].expand_as(state)
-        values = self._heads(self._linear(state, "value", layer))
+            return linear(mean, "value", layer)[:, None, :].expand_as(state)
+        values = self._heads(linear(state, "value", layer))
         mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, keys, layer), values)
         return mixed.flatten(start_dim=2)
 
@@ -194,36 +244,19 @@ class Transformer(nn.Module):
         self,
         state: Float[Tensor, "document position dimension"],
         keys: Float[Tensor, "document position"],
-        layer: int,
+        layer: Layer,
     ) -> Float[Tensor, "document head key query"]:
         if self.uniform_attention:
             shares = keys / keys.sum(dim=1, keepdim=True)
             documents, positions = keys.shape
             return shares[:, None, :, None].expand(documents, self.settings.heads, positions, positions)
-        offered, asked = (self._heads(self._linear(state, name, layer)) for name in ("key", "query"))
+        offered, asked = (self._heads(linear(state, name, layer)) for name in ("key", "query"))
         scores = torch.einsum("dkhw,dqhw->dhkq", offered, asked)
         scores = scores / math.sqrt(self.sizes.attention_dimension)
         return (scores + keys.log()[:, None, :, None]).softmax(dim=2)
 
-    def _linear(self, state: Float[Tensor, "*row input"], name: str, layer: int) -> Float[Tensor, "*row output"]:
-        return functional.linear(state, self.parameter(name)[layer], self.parameter(name + "_bias")[layer])
-
     def _heads(self, rows: Float[Tensor, "document position all"]) -> Float[Tensor, "document position head width"]:
         return rows.reshape(*rows.shape[:2], self.settings.heads, -1)
-
-    def _connect(
-        self, before: Float[Tensor, "*row dimension"], after: Float[Tensor, "*row dimension"], norm: str, layer: int
-    ) -> Float[Tensor, "*row dimension"]:
-        state = before + after if self.settings.residual else after
-        return self._normalise(state, norm, layer) if self.settings.layer_norm else state
-
-    def _normalise(
-        self, state: Float[Tensor, "*row dimension"], norm: str, layer: int | None = None, epsilon: float = 1e-5
-    ) -> Float[Tensor, "*row dimension"]:
-        gain, bias = self.parameter(norm), self.parameter(norm + "_bias")
-        if layer is not None:
-            gain, bias = gain[layer], bias[layer]
-        return functional.layer_norm(state, (self.sizes.dimension,), gain, bias, epsilon)
 
 
 def sinusoids(length: int, dimension: int) -> Float[Tensor, "position dimension"]:

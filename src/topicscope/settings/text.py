@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
-from topicscope.settings.training import AnyTraining, Average
+from topicscope.settings.training import AnyTraining
 
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
 PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
@@ -187,36 +187,18 @@ class Encoder:
 class TextTraining(AnyTraining):
     """How the encoder is trained, and what is recorded."""
 
-    average: Average = "document"
-    """"document": each passage's mean over its own masked positions, then over passages (eq. 1); "batch": one mean over
-    all masked positions of a step, as BERT's training takes it."""
-
+    # As in ``AnyTraining``, with defaults for text.
     learning_rate: float = 0.001
-    """Learning rate at the first step."""
-
     batch: int = 32
-    """Passages a step."""
+    steps: int = 1_000
+    log_every: int = 1
+    checkpoint_every: int = 100
 
     accumulate: int = 1
     """Parts that a step's passages are computed in, one after another: memory falls, the gradient stays the same."""
 
-    steps: int = 1_000
-    """Training steps."""
-
-    threads: int = 0
-    """Threads; results repeat to the bit for the same number only. 0: all cores; the run folder records the number."""
-
-    log_every: int = 1
-    """Steps between rows of metrics.jsonl."""
-
-    validate_every: int = 100
-    """Steps between losses on held-out passages; 0 for never."""
-
     validation_passages: int = 256
     """How many held-out passages at most the validation loss is taken on."""
-
-    checkpoint_every: int = 100
-    """Steps between checkpoints; the last step has one too."""
 
     measures: int = 16
     """At how many steps, dense early and sparser later, topic structure is measured; 0 for never."""

@@ -27,8 +27,8 @@ class AnyTraining:
     """Eq. 4, or eq. 3 (a sum over the vocabulary)."""
 
     average: Average = "document"
-    """"document": each document's mean over its own masked positions, then over documents (eq. 1); "batch": one mean
-    over all masked positions, which weighs a document by how many it has."""
+    """"document": each document's (or passage's) mean over its own masked positions, then over documents (eq. 1);
+    "batch": one mean over all masked positions of a step, which weighs a document by how many it has."""
 
     optimizer: Optimizer = "adam"
     """Plain SGD, SGD with momentum, Adam or AdamW."""
@@ -58,20 +58,20 @@ class AnyTraining:
     """For "step": what the rate is multiplied by."""
 
     batch: int = 40
-    """Documents a step."""
+    """Documents (or passages) per step."""
 
     steps: int = 1_500
     """Training steps."""
 
     threads: int = 0
-    """Threads of one run; results repeat to the bit for the same number only. 0: one, unless a step is large, then all
-    cores; the run folder records the number chosen."""
+    """Threads of one run; results repeat to the bit for the same number only. 0: one, or all cores if a step is large,
+    as it is on text; the run folder records the number chosen."""
 
     log_every: int = 10
     """Steps between rows of metrics.jsonl."""
 
     validate_every: int = 100
-    """Steps between losses on held-out documents; 0 for never."""
+    """Steps between losses on held-out documents (or passages); 0 for never."""
 
     checkpoint_every: int = 500
     """Steps between checkpoints; the last step has one too."""

@@ -19,7 +19,8 @@ from torch import Tensor
 from topicscope.errors import InputError
 from topicscope.files import Row
 from topicscope.model.bert import bert_config, require_bert, to_bert
-from topicscope.model.encoder import ATTENTION, Encoder, PackedBatch, encoder_weights, pack_parts
+from topicscope.model.encoder import Encoder, PackedBatch, encoder_weights, pack_parts
+from topicscope.model.transformer import ATTENTION
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
 from topicscope.settings.text import TextData, TextSettings
