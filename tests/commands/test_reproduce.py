@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from support.scale_work import Gated
 from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, draw, run, verdicts
 from topicscope.commands import reproduce as command
-from topicscope.commands.reproduce import Clock, Progress, list_claims, reproduce
+from topicscope.commands.reproduce import TRUSTED_SECONDS, Clock, Progress, list_claims, reproduce
 from topicscope.errors import InputError, LostWorkError
 from topicscope.paper.claim import (
     Claim,
@@ -157,7 +157,7 @@ class Count:
 
     name: str
     text: str
-    cost = 0.5
+    cost: float = 0.5
     suffix = ".txt"
 
     def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
@@ -357,34 +357,93 @@ class Time:
 
 def test_two_workers_take_half_the_time_and_what_is_under_way_counts_as_far_as_it_is() -> None:
     time = Time()
-    clock = Clock(dict.fromkeys(range(5), 2.0), workers=2, now=time)
-    assert clock.seconds_left is None
-    time.seconds = 4.0
-    clock.finished(0)
-    # Four seconds a piece: one is at its end, three more are left for two workers.
-    assert clock.seconds_left == pytest.approx(8.0)
-    clock.finished(1)
-    assert clock.seconds_left == pytest.approx(8.0)
-    time.seconds = 7.0
-    assert clock.seconds_left == pytest.approx(5.0)
+    clock = Clock(dict.fromkeys("abcde", 200.0), workers=2, now=time)
+    # Before anything is known, a cost is as many seconds.
+    assert clock.seconds_left == pytest.approx(600.0)
+    assert clock.running == ("a", "b")
+    time.seconds = 400.0
+    clock.finished("a")
+    assert clock.running == ("b", "c")
+    # Nearly two seconds per unit of cost: one piece is at its end, three more are left for two workers.
+    rate = (400 + TRUSTED_SECONDS) / (200 + TRUSTED_SECONDS)
+    assert clock.seconds_left == pytest.approx(200 * rate + 200 * rate)
+    clock.finished("b")
+    rate = (800 + TRUSTED_SECONDS) / (400 + TRUSTED_SECONDS)
+    assert clock.seconds_left == pytest.approx(2 * 200 * rate)
+    time.seconds = 700.0
+    assert clock.seconds_left == pytest.approx(2 * 200 * rate - 300)
 
 
 def test_on_the_last_piece_the_rest_of_it_is_left_and_after_it_nothing() -> None:
     time = Time()
-    clock = Clock({0: 1.0, 1: 3.0}, workers=2, now=time)
-    time.seconds = 2.0
-    clock.finished(0)
-    # A unit takes two seconds; of the other piece's six, two are over. Elapsed time times what is left would say 6.
-    assert clock.seconds_left == pytest.approx(4.0)
-    time.seconds = 9.0
+    clock = Clock({"short": 100.0, "long": 300.0}, workers=2, now=time)
+    time.seconds = 200.0
+    clock.finished("short")
+    # Elapsed time times the share that is left would say 600.
+    rate = (200 + TRUSTED_SECONDS) / (100 + TRUSTED_SECONDS)
+    assert clock.seconds_left == pytest.approx(300 * rate - 200)
+    time.seconds = 900.0
     assert clock.seconds_left == 0.0
-    clock.finished(1)
+    clock.finished("long")
     assert clock.seconds_left is None
+    assert clock.running == ()
 
 
 def test_work_that_was_there_before_tells_nothing_of_time() -> None:
     time = Time()
-    clock = Clock({1: 1.0}, workers=1, now=time)
+    clock = Clock({"new": 1.0}, workers=1, now=time)
     time.seconds = 5.0
-    clock.finished(0)
-    assert clock.seconds_left is None
+    clock.finished("old")
+    time.seconds = 0.0
+    assert clock.seconds_left == pytest.approx(1.0)
+
+
+def test_short_pieces_come_first_and_then_the_longest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs = {cost: Costly(f"costly/{cost:g}", cost=cost) for cost in (50.0, 300.0, 5.0, 100.0)}
+    claims = tuple(replace(EXACT, id=f"theorem9/{cost:g}", needs=(need,)) for cost, need in needs.items())
+    monkeypatch.setattr(command, "registry", lambda preset: Registry(claims, ()))
+    seen: list[Progress] = []
+    run(tmp_path / "out", report=seen.append)
+    # Five and fifty seconds are within the first minute; of the others the longest must not be left to the end.
+    assert [each.row["id"] for each in seen] == [f"theorem9/{cost}" for cost in (5, 50, 300, 100)]
+
+
+@dataclass(frozen=True)
+class Costly(Count):
+    """Counting that is said to take long."""
+
+    text: str = "frog"
+    cost: float = 0.0
+
+    def key(self, seeds: tuple[int, ...]) -> dict[str, Any]:
+        return {"name": self.name}
+
+
+def test_the_page_is_written_while_work_goes_on_and_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "FIRST_PAGE_SECONDS", 0.0)
+    monkeypatch.setattr(command, "NEXT_PAGE_SECONDS", 0.0)
+    pages: list[bool] = []
+
+    def stop(progress: Progress) -> None:
+        page = tmp_path / "out" / "report.html"
+        pages.append(page.exists() and STEP.statement in page.read_text())
+
+    result = run(tmp_path / "out", report=stop)
+    # The last claim comes when the page already has the one before it, and not what is not measured yet.
+    assert pages == [False, False, True]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert all(row["statement"] in page for row in result.rows)
+
+
+@pytest.mark.parametrize("name", ["nope/nope", "./no-such-folder"])
+def test_a_model_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=name):
+        run(tmp_path / "out", models=(name,))
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_without_a_name_are_refused(tmp_path: Path) -> None:
+    for words in (["--models"], ["--models", ""], ["--models="]):
+        with pytest.raises(InputError, match=r"^--models"):
+            command.main([*words, "--out", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()

@@ -1,3 +1,4 @@
+import io
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import topicscope
 from support.helpers import start_program
@@ -32,13 +34,33 @@ def test_reproduce_prints_claims_as_json_alone_and_keeps_them(
     assert "theorem2/finite-ratio" in output.err
 
 
-def test_reproduce_prints_a_table_with_verdicts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_reproduce_ends_with_the_answer_and_not_with_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["reproduce", "--out", str(tmp_path / "results"), "--only", "remark8", "--quiet"]) == 0
     output = capsys.readouterr()
     assert output.err == ""
-    assert "remark8/rank-corrected (check)" in output.out
-    assert "the paper's: 1 holds, 1 fails." in output.out
-    assert "remark8/rank fails (" in " ".join(output.out.split())
+    said = " ".join(output.out.split())
+    assert said.startswith("Of the paper's claims 1 holds, 1 fails.")
+    # What fails is named with its number, its sentence and why; what holds is in the files.
+    assert "fails remark8/rank 1010, asked for between 0.5 and 1.5 The Hessian of the loss" in said
+    assert "An error in the paper. Attention is of rank 1 in each document" in said
+    assert "remark8/ridge" not in said
+    assert "claims.tex" in said
+    assert (tmp_path / "results" / "claims.tex").read_text().startswith("% Written by topicscope reproduce")
+
+
+def test_the_live_display_says_how_far_it_is_what_runs_and_how_long_it_will_be() -> None:
+    display = command._Display()
+    claim = registry(PRESETS["quick"]).claims[0]
+    shown = row(claim, over_seeds((1.0, 1.1, 1.2)), "holds")
+    display.show(command.Progress(3, 40, shown, 600.0, ("figure5/adam", "probe/minilm")))
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(display)
+    text = console.export_text()
+    assert "3 of 40 claims, about 10 min left" in text
+    assert "now  figure5/adam, probe/minilm" in text
+    assert claim.id in text
 
 
 def test_strict_exits_with_1_if_a_claim_fails_and_only_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,11 +102,9 @@ def test_verdicts_are_shown_before_and_after_correction(
 
     monkeypatch.setattr(command, "reproduce", fabricated)
     assert main(["reproduce", "--out", str(tmp_path / "results")]) == 0
-    output = capsys.readouterr().out
-    assert "the paper's: 2 holds, 1 not run." in output
-    assert "checks apart: 1 holds, 1 undecided, 1 not run." in " ".join(output.split())
-    (line,) = [line for line in output.splitlines() if "Figure 9" in line]
-    assert [cell.strip() for cell in line.split("│")[1:3]] == ["Figure 9", "2 holds, 1 not run"]
+    output = " ".join(capsys.readouterr().out.split())
+    assert "Of the paper's claims 2 hold, 1 is not run." in output
+    assert "within a source, in all: 1 holds, 1 is undecided, 1 is not run." in output
 
 
 @pytest.mark.parametrize(
@@ -95,6 +115,8 @@ def test_verdicts_are_shown_before_and_after_correction(
         (["--preset", "huge"], "--preset"),
         (["--timeout", "0"], "--timeout = 0.0 is not allowed"),
         (["--address", "auto"], "add --engine ray"),
+        (["--models", "nope/nope", "--only", "table1"], "nope/nope"),
+        (["--models", ""], "--models"),
     ],
 )
 def test_bad_options_are_one_sentence_and_exit_code_2(

@@ -15,9 +15,9 @@ from topicscope.paper.experiment import (
     dump_arrays,
     held_out_documents,
     load_arrays,
+    mean_losses,
     start_weights,
 )
-from topicscope.paper.held_out import mean_losses
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.training.checkpoints import newest_checkpoint

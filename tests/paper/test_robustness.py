@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from support.fabricated import SEEDS, decide, experiments_of, fabricate, shuffled
+from support.fabricated import SEEDS, decide, experiments_of, fabricate, quick_claim, shuffled
 from topicscope.paper import robustness
 from topicscope.paper.claim import PRESETS
 from topicscope.settings import Masking
@@ -43,3 +43,10 @@ def test_robustness_claims_turn_with_shuffled_topics_and_uniform_attention() -> 
     assert decide(value, shuffled(good)) != "holds"
     assert decide(attention, good) == "holds"
     assert decide(attention, fabricate(experiments_of(value)[0], attention=np.ones(5) * jitter)) == "fails"
+
+
+def test_without_kept_and_random_words_attention_must_be_uniform_for_the_claim_to_hold() -> None:
+    claim = quick_claim("masking/all-masked/squared/attention")
+    jitter = 1 + 0.001 * np.arange(SEEDS)[:, None]
+    assert decide(claim, fabricate(experiments_of(claim)[0], attention=np.ones(5) * jitter)) == "holds"
+    assert decide(claim, fabricate(experiments_of(claim)[0], attention=np.array([5.0, 3, 1, 1, 5]) * jitter)) == "fails"

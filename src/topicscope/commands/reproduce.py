@@ -10,12 +10,18 @@ import json
 import operator
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-from rich.table import Table
+from rich.columns import Columns
+from rich.console import Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
 from rich.text import Text
 from safetensors.numpy import save
 from threadpoolctl import threadpool_limits
@@ -42,30 +48,23 @@ from topicscope.paper.claim import (
     row,
 )
 from topicscope.paper.figures6_9 import write_landscapes
+from topicscope.paper.probe_experiment import why_unavailable
 from topicscope.paper.registry import Registry, registry
 from topicscope.probing.settings import check_names
 from topicscope.records import read_reproduce_settings
 from topicscope.reporting.rounding import claim_text
+from topicscope.reporting.verdicts import KINDS, findings, headline, latex, what_does_not_hold
 
 # Seeds of one ``seed`` are shared with no other.
 MOST_SEEDS = 1_000
 # Claims about the loss over attention's weights have figures of these names.
 LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
-# Whose a claim is, and why one does not hold, in words.
-KINDS = {
-    "paper": "the paper's",
-    "elsewhere": "the paper's, on another model or corpus",
-    "ours": "ours",
-    "check": "checks, not counted",
-}
-CAUSES = {
-    "error": "an error in the paper",
-    "wording": "a matter of wording",
-    "settings": "a matter of settings",
-    "power": "too few runs to tell",
-    "unknown": "not explained",
-}
 COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
+# Seconds of work on short pieces before the longest are taken up.
+FIRST_SECONDS = 60.0
+# Until so many seconds of work are done, the time left follows the costs more than what was seen.
+TRUSTED_SECONDS = 30.0
+FIRST_PAGE_SECONDS, NEXT_PAGE_SECONDS = 45.0, 120.0
 DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
 fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
 
@@ -132,7 +131,10 @@ class Progress:
     total: int
     row: Row
     seconds_left: float | None
-    """None until a first piece of work is finished, and when none is left."""
+    """None before work has begun, and when none is left."""
+
+    running: tuple[str, ...] = ()
+    """What is worked on now."""
 
 
 @dataclass(frozen=True)
@@ -189,27 +191,52 @@ def reproduce(
     count = PRESETS[preset].seeds if seeds is None else seeds
     if not 1 <= count <= MOST_SEEDS:
         raise refuse("--seeds", count, f"give a number from 1 to {MOST_SEEDS}")
+    if "" in models:
+        raise InputError("--models names no model: give a name or a folder, or leave it out for minilm.")
     if models:
         check_names(models, ())
+    for model in models:
+        if reason := why_unavailable(model):
+            raise InputError(reason)
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     asked = {"preset": preset, "seeds": count, "seed": seed, "models": list(models)}
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     _check_folder(out, asked)
     # Linear algebra on one thread: the last bits of a number depend on how many there are, and workers need the cores.
+    from topicscope.reporting.page import write_report
+
     with locked(out), threadpool_limits(1):
         _check_folder(out, asked)
         (out / "figures").mkdir(exist_ok=True)
         write_atomically(out / "settings.json", json.dumps(asked, indent=2) + "\n")
         numbers = tuple(range(seed * MOST_SEEDS, seed * MOST_SEEDS + count))
         run = _Reproducing(out, everything, selected, numbers, report or (lambda progress: None))
-        run.work(engine=engine, workers=workers, address=address, timeout=timeout)
+        run.advance()
+        groups = run.groups()
+        missing = {group[0].name: group[0].cost for group in groups if not run.is_there(group[0])}
+        clock = Clock(missing, workers or scale.available_cores())
+        # A page to look at while the rest is worked out: after a minute, then every two.
+        page_due = time.monotonic() + FIRST_PAGE_SECONDS
+        for place, content in scale.completed(
+            operator.call,
+            [run.item(group[0]) for group in groups],
+            folder=out / "work" / "needs",
+            workers=workers,
+            engine=engine,
+            address=address,
+            timeout=timeout,
+        ):
+            run.take(groups[place], content)
+            clock.finished(groups[place][0].name)
+            run.advance(clock)
+            if time.monotonic() > page_due:
+                write_report([out], out / "report.html")
+                page_due = time.monotonic() + NEXT_PAGE_SECONDS
         # The page has sliders for landscapes, where claims are about them.
         about_landscapes = any(claim.figure.startswith(LANDSCAPES) for claim in selected)
         if about_landscapes and not (out / "landscapes.json").exists():
             write_landscapes(out)
-        from topicscope.reporting.page import write_report
-
         write_report([out], out / "report.html")
         drawn = [path for drawing in run.drawings for path in run.files(drawing) if path.exists()]
         return Reproduction(run.rows(selected), drawn, out)
@@ -239,7 +266,7 @@ class _Reproducing:
     """The state between claims: what is measured, worked out and drawn so far.
 
     In ``work`` is kept, named by content, what claims need, each claim's measurement, and which figures are drawn.
-    claims.json, claims.csv and progress.json follow from the measurements.
+    claims.json, claims.csv, claims.tex and progress.json follow from the measurements.
     """
 
     def __init__(
@@ -266,53 +293,76 @@ class _Reproducing:
         self.drawings = [drawing for drawing in everything.drawings if drawing.name in shown]
         # A figure is drawn if all of its claims are asked for, or if nothing more has to be done for it.
         incomplete = {claim.figure for claim in everything.claims if claim not in selected}
-        coming = {self._item(need).digest for claim in self.pending for need in claim.needs}
+        coming = {self.item(need).digest for claim in self.pending for need in claim.needs}
         self.undrawn = [
             drawing
             for drawing in self.drawings
             if drawing.name not in incomplete
-            or all(self._item(need).digest in coming or self._there(need) for need in drawing.needs)
+            or all(self.item(need).digest in coming or self.is_there(need) for need in drawing.needs)
             if scale.read_result(self._path(drawing)) is None or not all(path.exists() for path in self.files(drawing))
         ]
 
-    def work(self, *, workers: int | None, **where: Any) -> None:
-        """Do what is missing, cheapest claims first and equal work once; go on with each claim as soon as it can be.
+    def groups(self) -> list[list[Need]]:
+        """Work that is waited for, equal work together, in the order in which it is taken up.
 
-        Without a number of workers, the engine uses what it finds.
+        Short pieces come first, so that there is something to see; then the longest, so that no worker is left with
+        one at the end while the others have nothing to do.
         """
-        self._write()
-        self._measure_and_draw()
         alike: dict[str, list[Need]] = {}
         for need in self._wanted():
-            alike.setdefault(self._item(need).digest, []).append(need)
-        groups = list(alike.values())
-        clock = Clock(
-            {place: need.cost for place, (need, *_) in enumerate(groups) if not self._there(need)},
-            workers or scale.available_cores(),
-        )
-        items = [self._item(need) for need, *_ in groups]
-        for place, content in scale.completed(
-            operator.call, items, folder=self.out / "work" / "needs", workers=workers, **where
-        ):
-            result = groups[place][0].restore(content)
-            self.results |= {need.name: result for need in groups[place]}
-            if film := getattr(result, "film", None):
-                # An experiment's matrices over training, where the page finds them.
-                name = json.loads(film["about"].tobytes())["name"]
-                path = self.out / "runs" / name / "trained.safetensors"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, save(dict(film)))
-            clock.finished(place)
-            self._measure_and_draw(clock.seconds_left)
-            # Twenty seeds of all experiments would fill the memory: let go of what no claim or drawing waits for.
-            wanted = {need.name for need in self._wanted()}
-            self.results = {name: result for name, result in self.results.items() if name in wanted}
+            alike.setdefault(self.item(need).digest, []).append(need)
+        shortest_first = sorted(alike.values(), key=lambda group: group[0].cost)
+        first = sum(spent <= FIRST_SECONDS for spent in accumulate(group[0].cost for group in shortest_first))
+        return shortest_first[:first] + shortest_first[first:][::-1]
+
+    def advance(self, clock: "Clock | None" = None) -> None:
+        """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
+        try:
+            for claim in [claim for claim in self.pending if self._ready(claim)]:
+                results = {need.name: self.results[need.name] for need in claim.needs}
+                self.measured[claim.id] = measured(claim, results)
+                scale.write_result(self._path(claim), self.measured[claim.id].dump())
+                self.pending.remove(claim)
+                done = len(self.selected) - len(self.pending)
+                left, running = (clock.seconds_left, clock.running) if clock else (None, ())
+                self.report(Progress(done, len(self.selected), self.rows([claim])[0], left, running))
+        finally:
+            # Once for all of them, and also when one is interrupted.
+            rows = self.rows(self.everything.claims)
+            text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
+            write_atomically(self.out / "claims.json", text + "\n")
+            write_atomically(self.out / "claims.csv", _table(rows))
+            write_atomically(self.out / "claims.tex", latex(rows))
+            progress = {"asked": len(self.selected), "measured": len(self.selected) - len(self.pending)}
+            write_atomically(self.out / "progress.json", json.dumps(progress) + "\n")
+        for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
+            from topicscope.reporting.figures import save_figure
+
+            drawn = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
+            save_figure(drawn, self.out / "figures" / drawing.name)
+            names = [file.name for file in self.files(drawing)]
+            scale.write_result(self._path(drawing), json.dumps(names).encode())
+            self.undrawn.remove(drawing)
+        # Twenty seeds of all experiments would fill the memory: let go of what no claim or drawing waits for.
+        wanted = {need.name for need in self._wanted()}
+        self.results = {name: result for name, result in self.results.items() if name in wanted}
+
+    def take(self, group: Sequence[Need], content: bytes) -> None:
+        """Take up what a piece of work gave."""
+        result = group[0].restore(content)
+        self.results |= {need.name: result for need in group}
+        if film := getattr(result, "film", None):
+            # An experiment's matrices over training, where the page finds them.
+            name = json.loads(film["about"].tobytes())["name"]
+            path = self.out / "runs" / name / "trained.safetensors"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, save(dict(film)))
 
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
         """Rows of what is known of these claims; corrected for all that is measured in the folder."""
-        measured = [claim for claim in self.everything.claims if claim.id in self.measured]
-        pairs = [(claim.source, claim.rule, self.measured[claim.id]) for claim in measured]
-        corrected = dict(zip([claim.id for claim in measured], corrected_verdicts(pairs), strict=True))
+        known = [claim for claim in self.everything.claims if claim.id in self.measured]
+        pairs = [(claim.source, claim.rule, self.measured[claim.id]) for claim in known]
+        corrected = dict(zip([claim.id for claim in known], corrected_verdicts(pairs), strict=True))
         rows = []
         for claim in claims:
             if found := self.measured.get(claim.id):
@@ -325,59 +375,20 @@ class _Reproducing:
         """A figure's files."""
         return [self.out / "figures" / f"{drawing.name}.{kind}" for kind in ("png", "svg", "csv")]
 
-    def _measure_and_draw(self, seconds_left: float | None = None) -> None:
-        """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
-        try:
-            for claim in [claim for claim in self.pending if self._ready(claim)]:
-                results = {need.name: self.results[need.name] for need in claim.needs}
-                self.measured[claim.id] = measured(claim, results)
-                scale.write_result(self._path(claim), self.measured[claim.id].dump())
-                self.pending.remove(claim)
-                done = len(self.selected) - len(self.pending)
-                self.report(Progress(done, len(self.selected), self.rows([claim])[0], seconds_left))
-        finally:
-            # Once for all of them, and also when one is interrupted.
-            self._write()
-        for drawing in [drawing for drawing in self.undrawn if self._ready(drawing)]:
-            from topicscope.reporting.figures import save_figure
-
-            drawn = drawing.draw({need.name: self.results[need.name] for need in drawing.needs})
-            save_figure(drawn, self.out / "figures" / drawing.name)
-            names = [file.name for file in self.files(drawing)]
-            scale.write_result(self._path(drawing), json.dumps(names).encode())
-            self.undrawn.remove(drawing)
-
-    def _write(self) -> None:
-        """Claims that are known, as JSON and as a table; and how many are done, for the page of a stopped run."""
-        rows = self.rows(self.everything.claims)
-        text = json.dumps(rows, indent=2, ensure_ascii=False, allow_nan=False)
-        write_atomically(self.out / "claims.json", text + "\n")
-        table = io.StringIO()
-        writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(
-            {
-                name: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
-                for name, value in row.items()
-            }
-            for row in rows
-        )
-        write_atomically(self.out / "claims.csv", table.getvalue())
-        progress = {"asked": len(self.selected), "measured": len(self.selected) - len(self.pending)}
-        write_atomically(self.out / "progress.json", json.dumps(progress) + "\n")
-
-    def _item(self, need: Need) -> NeedItem:
+    def item(self, need: Need) -> NeedItem:
+        """A need as work for any process."""
         if need.name not in self.items:
             self.items[need.name] = need_item(need, self.seeds)
         return self.items[need.name]
 
-    def _there(self, need: Need) -> bool:
-        return self._item(need).path(self.out / "work" / "needs").exists()
+    def is_there(self, need: Need) -> bool:
+        """Whether it was done before."""
+        return self.item(need).path(self.out / "work" / "needs").exists()
 
     def _path(self, asked: Claim | Drawing) -> Path:
         """Where it is kept that this claim was measured, or this figure drawn: that depends on needs and on code."""
         kind, name = ("claim", asked.id) if isinstance(asked, Claim) else ("drawing", asked.name)
-        needs = [self._item(need).digest for need in asked.needs]
+        needs = [self.item(need).digest for need in asked.needs]
         key = {kind: name, "needs": needs, "code": scale.code_digest(MEASURING)}
         folder = self.out / "work" / ("claims" if isinstance(asked, Claim) else "figures")
         return scale.Item(name, key, asked, suffix=".json").path(folder)
@@ -390,43 +401,62 @@ class _Reproducing:
         return all(need.name in self.results for need in asked.needs)
 
 
+def _table(rows: list[Row]) -> str:
+    """The rows as CSV, with what is not a number or a word as JSON."""
+    table = io.StringIO()
+    writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    for each in rows:
+        cells = each.items()
+        writer.writerow(
+            {name: json.dumps(cell, ensure_ascii=False) if isinstance(cell, dict) else cell for name, cell in cells}
+        )
+    return table.getvalue()
+
+
 class Clock:
     """Estimates the time until all work is finished.
 
-    Workers take up work in order, each a new piece when it has finished one. Costs need only be right relative to each
-    other: what a unit of cost takes is learnt on the way.
+    Workers take up work in order, each a new piece when it has finished one. Costs are seconds on an idle core; how
+    much longer this machine takes is learnt on the way.
     """
 
-    def __init__(self, costs: Mapping[int, float], workers: int, now: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, costs: Mapping[str, float], workers: int, now: Callable[[], float] = time.perf_counter) -> None:
         self._costs, self._now = dict(costs), now
         self._waiting = list(costs)
-        self._began: dict[int, float] = {}
+        self._began: dict[str, float] = {}
         self._spent = self._done = 0.0
         for _ in range(workers):
             self._take_up()
 
-    def finished(self, place: int) -> None:
+    def finished(self, name: str) -> None:
         """One piece less; those that were there before do not count."""
-        if place in self._costs:
-            began = self._began.pop(place, None)
+        if name in self._costs:
+            began = self._began.pop(name, None)
             if began is None:
-                self._waiting.remove(place)
+                self._waiting.remove(name)
                 return
             self._spent += self._now() - began
-            self._done += self._costs[place]
+            self._done += self._costs[name]
             self._take_up()
 
     @property
+    def running(self) -> tuple[str, ...]:
+        """What is worked on."""
+        return tuple(self._began)
+
+    @property
     def seconds_left(self) -> float | None:
-        """None until a first piece is finished, and when nothing is left."""
-        if not self._done or not self._began:
+        """None when nothing is left."""
+        if not self._began:
             return None
-        rate, now = self._spent / self._done, self._now()
+        # As long as little is finished, mostly what the costs say.
+        rate, now = (self._spent + TRUSTED_SECONDS) / (self._done + TRUSTED_SECONDS), self._now()
         # When each worker is free, as far as one can tell; a piece that takes longer than thought may end any moment.
-        free = [max(0.0, rate * self._costs[place] - (now - began)) for place, began in self._began.items()]
+        free = [max(0.0, rate * self._costs[name] - (now - began)) for name, began in self._began.items()]
         heapq.heapify(free)
-        for place in self._waiting:
-            heapq.heapreplace(free, free[0] + rate * self._costs[place])
+        for name in self._waiting:
+            heapq.heapreplace(free, free[0] + rate * self._costs[name])
         return max(free)
 
     def _take_up(self) -> None:
@@ -435,11 +465,13 @@ class Clock:
 
 
 def main(words: list[str]) -> int:
-    """Parse, run, print the table; 1 if --strict and a claim fails."""
+    """Parse, run, print the answer; 1 if --strict and a claim fails."""
     options = parse(Options, words, command="reproduce", description=DESCRIPTION)
     # Such as after an empty variable of a shell, which must not start everything.
     if "--only" in words and not options.only:
         raise InputError("--only has no claim: give an id, its beginning or a source, or leave it out to run all.")
+    if "--models" in words and not options.models:
+        raise InputError("--models names no model: give a name or a folder, or leave it out for minilm.")
     log_to_terminal(quiet=True)
     # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -449,94 +481,85 @@ def main(words: list[str]) -> int:
         claims = list_claims(preset=options.preset, only=options.only, models=options.models)
         print_json(claims) if options.json else _print_list(claims)
         return 0
-    report = None if options.quiet else _print_line
-    result = call(reproduce, options, without=("list", "strict"), report=report)
+    with _progress_shown(quiet=options.quiet) as report:
+        result = call(reproduce, options, without=("list", "strict"), report=report)
     if options.json:
         print_json(result.rows)
     else:
-        _print_table(result.rows)
-        _print_diagnoses(result.rows)
-        _print_sources(result.rows)
+        _print_answer(result.rows)
         console().print(
-            f"written: {options.out}/report.html, claims.json, claims.csv, figures/ ({len(result.figures)} files)"
+            f"written: {options.out}/report.html, claims.json, claims.csv, claims.tex, "
+            f"figures/ ({len(result.figures)} files)"
         )
     return 1 if options.strict and result.failed else 0
 
 
-def _print_line(progress: Progress) -> None:
+@contextmanager
+def _progress_shown(*, quiet: bool) -> Iterator[Callable[[Progress], None] | None]:
+    """One live display on a terminal, a short line for each claim elsewhere, nothing if quiet."""
+    out = console(to_errors=True)
+    if quiet:
+        yield None
+    elif not out.is_terminal:
+        yield lambda progress: out.print(_line(progress), no_wrap=True, overflow="ellipsis")
+    else:
+        display = _Display()
+        with Live(display, console=out, transient=True, refresh_per_second=2):
+            yield display.show
+
+
+class _Display:
+    """Claims done, the last one, what runs now and how long it will be; the time left counts down by itself."""
+
+    def __init__(self) -> None:
+        self._last: Progress | None = None
+        self._at = time.monotonic()
+
+    def show(self, progress: Progress) -> None:
+        self._last, self._at = progress, time.monotonic()
+
+    def __rich__(self) -> Group:
+        last = self._last
+        if last is None:
+            return Group(Text("reading the claims"))
+        left = None if last.seconds_left is None else max(last.seconds_left - (time.monotonic() - self._at), 0.0)
+        bar = ProgressBar(total=last.total, completed=last.done, width=40)
+        state = Text(f" {last.done} of {last.total} claims{_time(left)}")
+        now = Text(f"now  {', '.join(last.running) or 'measuring'}", no_wrap=True, overflow="ellipsis", style="dim")
+        return Group(Columns([bar, state]), Text("last ").append(_line(last)), now)
+
+
+def _line(progress: Progress) -> Text:
+    """A claim that was just finished."""
     row = progress.row
-    left = ""
-    if (seconds := progress.seconds_left) is not None:
-        left = f"   {seconds / 60:.0f} min left" if seconds >= 90 else f"   {seconds:.0f} s left"
-    line = Text(f"{progress.done:>4}/{progress.total}  ")
+    line = Text(f"{progress.done:>4}/{progress.total}  ", no_wrap=True, overflow="ellipsis")
     line.append(f"{row['verdict']:<10}", style=COLOURS[row["verdict"]])
-    line.append(f"{row['id']:<44} {claim_text(row)}{left}")
-    console(to_errors=True).print(line, no_wrap=True, overflow="ellipsis")
+    return line.append(f"{row['id']:<44} {claim_text(row)}{_time(progress.seconds_left)}")
 
 
-def _print_table(rows: list[Row]) -> None:
-    table = Table(title="The paper's claims, and ours beside them")
-    table.add_column("claim", overflow="fold")
-    for name in ("verdict", "measured [95 % interval]", "expected"):
-        table.add_column(name, no_wrap=True)
-    for each in rows:
-        # With a star if correcting for the number of claims leaves it undecided.
-        star = "" if each["verdict_corrected"] == each["verdict"] else "*"
-        verdict = Text(each["verdict"] + star, style=COLOURS[each["verdict"]])
-        expected = each["rule"] if isinstance(each["expected"], str) else f"{each['expected']:.5g}"
-        table.add_row(_name(each), verdict, claim_text(each), expected)
-    console().print(table)
-    console().print("\n".join(_summary(rows)), highlight=False)
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
+    return f", about {seconds / 60:.0f} min left" if seconds >= 90 else f", about {seconds:.0f} s left"
 
 
-def _summary(rows: list[Row]) -> list[str]:
-    """How many claims of each kind have which verdict, and what that depends on."""
-    lines = []
-    for kind, words in KINDS.items():
-        some = [row for row in rows if row["kind"] == kind]
-        if some:
-            lines.append(f"{words}: {_counts(some, 'verdict')}.")
-    if any(row["verdict_corrected"] != row["verdict"] for row in rows):
-        counted = [row for row in rows if row["kind"] != "check"]
-        lines.append(
-            f"* undecided after correction for the number of claims within a source; then in all, checks "
-            f"apart: {_counts(counted, 'verdict_corrected')}."
-        )
-    chosen = [row for row in rows if row["sensitivity"]]
-    if chosen:
-        turning = [row for row in chosen if set(row["sensitivity"].values()) != {row["verdict"]}]
-        lines.append(
-            f"{len(chosen)} verdicts rest on a threshold that was chosen here; a third or three times of it turns "
-            f"{len(turning)} of them (claims.json has which)."
-        )
-    return lines
-
-
-def _counts(rows: list[Row], kind: str) -> str:
-    """How many claims have each verdict, in words."""
-    counts = {verdict: sum(row[kind] == verdict for row in rows) for verdict in COLOURS}
-    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-
-
-def _print_sources(rows: list[Row]) -> None:
-    """One line per source, with a column for each kind of claim."""
-    kinds = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
-    table = Table("source", *(KINDS[kind] for kind in kinds), title="By source")
-    for source in dict.fromkeys(each["source"] for each in rows):
-        chosen = [[row for row in rows if (row["source"], row["kind"]) == (source, kind)] for kind in kinds]
-        table.add_row(source, *(_counts(some, "verdict") for some in chosen))
-    console().print(table)
-
-
-def _print_diagnoses(rows: list[Row]) -> None:
-    """Why each claim that fails or is undecided does so."""
-    for each in rows:
-        if each["verdict"] in ("fails", "undecided"):
-            found = each["diagnosis"]
-            parts = [f"{_name(each)} {each['verdict']} ({CAUSES[found['cause']]}). {found['explanation']}"]
-            parts += [f"It holds {found['holds']}."] if found["holds"] else []
-            parts += [f"See {', '.join(found['see'])}."] if found["see"] else []
-            console().print(Text(" ".join(parts)))
+def _print_answer(rows: list[Row]) -> None:
+    """The headline, the findings, and what does not hold and why; the table of all claims is in the files."""
+    out = console()
+    for line in headline(rows):
+        out.print(Text(line, style="bold"))
+    if found := findings(rows):
+        out.print(Text("\nFindings", style="bold"))
+        for place, sentence in enumerate(found, start=1):
+            out.print(Padding(Text(f"{place}. {sentence}"), (0, 0, 0, 2)))
+    if broken := what_does_not_hold(rows):
+        out.print(Text("\nWhat does not hold, and why", style="bold"))
+        for each, explained in broken:
+            named = Text(f"{each['verdict']}  ", style=COLOURS[each["verdict"]])
+            named.append(f"{_name(each)}  {claim_text(each)}, asked for {each['rule']}", style="default")
+            out.print(Padding(named, (0, 0, 0, 2)))
+            out.print(Padding(Text(f"{each['statement']} {explained}"), (0, 0, 0, 6)))
+    out.print()
 
 
 def _print_list(claims: list[Row]) -> None:

@@ -15,6 +15,7 @@ from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
 from topicscope.files import Row
+from topicscope.measure.attention import pair_classes
 from topicscope.measure.film import film, run_view, together
 from topicscope.model.weights import Weights, initial_weights
 from topicscope.paper.claim import PRESETS, Seeds
@@ -27,6 +28,7 @@ from topicscope.training.batches import BatchStream
 from topicscope.training.runs import made_with
 
 if TYPE_CHECKING:
+    from topicscope.training.engines import TopicModelEngine
     from topicscope.training.runs import MemoryRun
 
 # Seconds that a document of a step takes on one core for the quick preset's seeds, one-hot embeddings and uniform
@@ -84,12 +86,11 @@ class Experiment:
             "settings": to_table(self.settings) | {"seed": None},
             "topic_words": self.topic_words,
             "seeds": list(self._chosen(seeds)),
-            **made_with("paper/experiment.py", "paper/held_out.py"),
+            **made_with("paper/experiment.py"),
         }
 
     def compute(self, seeds: Seeds) -> bytes:
         """Train all seeds in memory and measure: the fields of ``Trained``, all but the settings, as safetensors."""
-        from topicscope.paper.held_out import attention_averages, gradient_norms, mean_losses
         from topicscope.training.engines import make_engine
         from topicscope.training.loop import train_in_memory
         from topicscope.training.machine import torch_threads
@@ -138,7 +139,7 @@ class Experiment:
                     "embedding": column(rows, steps, lambda row: row["contrast"]["embedding"]),
                 },
                 "held_out_loss": losses,
-                "attention": np.array([[each[name] for name in ATTENTION_CLASSES] for each in attention]),
+                "attention": attention,
                 "first_gradients": gradients,
                 "seconds": seconds,
                 "film": _film(self, members),
@@ -239,6 +240,57 @@ def held_out_documents(settings: Settings, topic_model: TopicModel) -> MaskedDoc
 def start_weights(settings: Settings, seed: int, topic_model: TopicModel) -> Weights:
     """What a seed begins with."""
     return initial_weights(settings.model, topic_model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
+
+
+def mean_losses(engine: "TopicModelEngine", documents: MaskedDocuments, chunk: int) -> Float[np.ndarray, " seed"]:
+    """Each seed's loss of eq. 1, without L2; chunks of so many documents have equal weight."""
+    import torch
+
+    batches = engine.prepare([documents] * len(engine.members), steps=len(documents) // chunk)
+    with torch.no_grad():
+        return torch.stack([engine.losses(batch).double() for batch in batches]).mean(dim=0).numpy()
+
+
+def gradient_norms(engine: "TopicModelEngine", documents: MaskedDocuments) -> dict[str, Float[np.ndarray, " seed"]]:
+    """The norm of the loss's gradient in every trained parameter; zero where the loss does not depend on it."""
+    for name in engine.trained:
+        engine.weights[name].requires_grad_()
+    [batch] = engine.prepare([documents] * len(engine.members))
+    found = engine.loss_gradients(engine.losses(batch), engine.trained)
+    zero = np.zeros(len(engine.members))
+    return {
+        name: found[name].flatten(1).norm(dim=1).double().numpy() if name in found else zero for name in engine.trained
+    }
+
+
+def attention_averages(engine: "TopicModelEngine", documents: MaskedDocuments) -> Float[np.ndarray, "seed class"]:
+    """Each seed's average attention of word queries by ATTENTION_CLASSES; NaN for a class without a pair."""
+    import torch
+
+    from topicscope.model.transformer import padded_batch
+
+    batch = padded_batch(documents, masked_keys=engine.settings.model.masked_keys, average="document")
+    tokens = batch.tokens.numpy()
+    present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
+    classes = pair_classes(tokens, present, engine.topic_model.word_topics)
+    word_query = (present & (tokens != 0))[:, None, :]
+    pairs = (
+        classes.same_word,
+        classes.same_topic,
+        classes.different_topic,
+        word_query & (present & (tokens == 0))[:, :, None],
+        word_query & np.eye(tokens.shape[1], dtype=bool),
+    )
+    # A hidden key gets no attention whatever it holds: it says nothing of its class.
+    masks = [pair & batch.visible.numpy()[:, :, None] for pair in pairs]
+    # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+    scale = documents.lengths[:, None, None] / np.mean(engine.topic_model.length)
+    averages = []
+    with torch.no_grad():
+        for model in engine.models:
+            attention = model.attention(batch.tokens, batch.visible).mean(dim=(0, 2)).double().numpy() * scale
+            averages.append([float(attention[mask].mean()) if mask.any() else np.nan for mask in masks])
+    return np.array(averages)
 
 
 def dump_arrays(fields: Mapping[str, Any]) -> bytes:

@@ -1,20 +1,34 @@
-"""§2.3: the main conclusions under other documents, and where the theory's disjoint topics are broken."""
+"""§2.3, §3.2: the main conclusions under other documents and other masks.
+
+Documents differ in one thing from the paper's, or break the theory's disjoint topics. Masks have no kept or random
+words, or are hidden as keys, as in the released code.
+"""
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.paper import figure10, table3
-from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim_on
+from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, claim_on, near
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
-from topicscope.paper.setups import ALL_PARTS, FEW_SEEDS, LDA, MORE_ATTENTION, ONE_HOT, TOPIC_SETS, set_up
-from topicscope.paper.table3 import attention_claims, topic_average
-from topicscope.settings import Data, Model
+from topicscope.paper.setups import (
+    ALL_PARTS,
+    FEW_SEEDS,
+    LDA,
+    LOSS_WORDS,
+    MORE_ATTENTION,
+    ONE_HOT,
+    TOPIC_SETS,
+    UNIFORM_ATTENTION,
+    set_up,
+)
+from topicscope.paper.table3 import attention_claims, same_topic_ratio, topic_average
+from topicscope.settings import Data, Masking, Model
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
 
@@ -42,6 +56,14 @@ LOSSES: tuple[Loss, ...] = ("squared", "cross_entropy")
 # Shares of topics' probability that are common to all.
 OVERLAPS = (0.1, 0.3, 0.6)
 MORE_OVERLAPS = (0.2, 0.4, 0.5, 0.7, 0.8)
+# Masks in words, what of the settings they change, and the losses in the order of the claims.
+MASKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "all-masked": ("p_c = p_r = 0", {"masking": Masking(keep=0.0, random=0.0)}),
+    "hidden-keys": ("masked keys hidden", {"model": replace(ONE_HOT, masked_keys="hidden")}),
+}
+MASK_LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
+# How near to 1 attention's ratio must be to count as uniform.
+UNIFORM_WITHIN = 0.05
 
 
 def zipf_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
@@ -198,3 +220,73 @@ def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]
 
 def _short(experiment: Experiment) -> str:
     return "squared" if experiment.settings.training.loss == "squared" else "cross-entropy"
+
+
+def masked(preset: Preset, name: str, loss: Loss) -> Experiment:
+    """A one-hot model with attention trained under other masks: p_c = p_r = 0, or masked positions hidden as keys."""
+    _, changes = MASKS[name]
+    return set_up(
+        f"masking/{name}/{loss.replace('_', '-')}",
+        preset,
+        loss=loss,
+        optimizer="adam",
+        how_long=STEPS,
+        most_seeds=FEW_SEEDS,
+        **{"model": ONE_HOT} | changes,
+    )
+
+
+def mask_claims(preset: Preset) -> tuple[Claim, ...]:
+    """W^V and attention under both changes."""
+    found = []
+    for loss in MASK_LOSSES:
+        for name, (words, _) in MASKS.items():
+            experiment, setting = masked(preset, name, loss), f"With {words} ({LOSS_WORDS[loss]})"
+            blind = name == "all-masked"
+            found += [
+                claim_on(
+                    experiment,
+                    centred_contrast,
+                    id=f"{experiment.name}/value",
+                    source="§3.2",
+                    statement=f"{setting}, the trained W^V is on average larger within topics than between them.",
+                    rule=above(0.0),
+                    figure="masking",
+                    kind="ours",
+                ),
+                claim_on(
+                    experiment,
+                    same_topic_ratio,
+                    id=f"{experiment.name}/attention",
+                    source="§3.2",
+                    statement=f"{setting} attention between words stays blind to topics: word queries are never "
+                    "predicted at, so nothing trains them."
+                    if blind
+                    else f"{setting} words attend more to other words of their topic than to words of other topics.",
+                    expected=1.0 if blind else None,
+                    unit="ratio of average attention",
+                    rule=near(1.0, UNIFORM_WITHIN) if blind else MORE_ATTENTION,
+                    figure="masking",
+                    kind="ours",
+                ),
+            ]
+    return tuple(found)
+
+
+def mask_drawings(preset: Preset) -> tuple[Drawing, ...]:
+    """Attention by class under both changes, beside the paper's masking."""
+    chosen = {}
+    for loss in MASK_LOSSES:
+        chosen[f"the paper's masking\n{LOSS_WORDS[loss]}"] = figure10.joint(preset, loss, "adam")
+        for name, (words, _) in MASKS.items():
+            chosen[f"{words}\n{LOSS_WORDS[loss]}"] = masked(preset, name, loss)
+    return (Drawing(name="masking", needs=tuple(chosen.values()), draw=lambda trained: _draw_masks(trained, chosen)),)
+
+
+def _draw_masks(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
+    from topicscope.reporting.figures.training import attention_bars
+
+    rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
+    return attention_bars(
+        rows, uniform=UNIFORM_ATTENTION, title="Masking: average attention of word queries, W^V trained too (Adam)"
+    )
