@@ -42,6 +42,9 @@ class LostWorkError(Exception):
     exit_code = 4
 
 
+# Files and libraries count in 64 bits.
+LARGEST_NUMBER = 2**63 - 1
+
 # Checks shared by the settings: each raises one sentence with the name, the value and what is allowed.
 
 
@@ -59,10 +62,12 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def check_at_least(name: str, value: int, low: int) -> None:
-    """Whole numbers from ``low`` up; what is too large for memory is found when it is used."""
+def check_at_least(name: str, value: int, low: int, most: int = LARGEST_NUMBER) -> None:
+    """Whole numbers from ``low`` up to ``most``; what is too large for memory is found when it is used."""
     if not isinstance(value, int) or value < low:
         raise refuse(name, value, f"give a whole number, {low} or more")
+    if value > most:
+        raise refuse(name, value, f"give a whole number of at most {most:,}")
 
 
 def check_probability(name: str, value: float) -> None:
@@ -95,3 +100,9 @@ def import_for_language(module: str, need: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(f'{need}: pip install "topicscope[language]".') from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is about memory; on the CPU PyTorch has no type for it."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)

@@ -37,15 +37,18 @@ LINES: dict[str, list[list[str]]] = {
 }
 
 TEXTS = [
-    "", " ", "x", "None", "nan", "inf", "-inf", "-", "--", "---", "=", "1e400", "1e-320", "-0.0", "0x10", "1_0", "٣", "1.5",
-    "9" * 400, "9" * 5000, "1e18", "new[/foo]", "y[red]z", "~nouser/x", "~", "/dev/null", "/dev/zero", "/proc/self/mem",
-    "no/such/folder", "run", "matrix.npy", "settings.toml", "corpus.txt", ".", "..", "a\0b", "\n", "line\nbreak",
-    "\ud800", os.fsdecode(b"\xff\xfe"), "x" * 300, "../" * 40, "topics", "dirichlet", "sgd", "squared", "random", "auto",
-    "ray", "local", "127.0.0.1:1", "cpu", "cuda", "all", "theorem9", "figure2", "[1, 2]", "{}", "true", "<script>", "𝔘𝔫",
+    "", " ", "x", "None", "nan", "inf", "-inf", "-", "--", "---", "=", "1e400", "1e-320", "-0.0", "0x10", "1_0", "٣",
+    "1.5", "9" * 400, "9" * 5000, "1e18", "new[/foo]", "y[red]z", "~nouser/x", "~", "/dev/null", "/dev/zero",
+    "/proc/self/mem", "no/such/folder", "run", "matrix.npy", "settings.toml", "corpus.txt", ".", "..", "a\0b", "\n",
+    "line\nbreak", "\ud800", os.fsdecode(b"\xff\xfe"), "x" * 300, "../" * 40, "topics", "dirichlet", "sgd", "squared",
+    "random", "auto", "ray", "local", "127.0.0.1:1", "cpu", "cuda", "all", "theorem9", "figure2", "[1, 2]", "{}",
+    "true", "<script>", "𝔘𝔫", ":smile:",
 ]  # fmt: skip
 
 # Between what is small and what no machine has, a number may well ask for hours of work that is meant.
-NUMBERS = st.integers(-3, 12).map(str) | st.integers(min_value=10**15).map(str) | st.integers(max_value=-(10**9)).map(str)
+NUMBERS = (
+    st.integers(-3, 12).map(str) | st.integers(min_value=10**15).map(str) | st.integers(max_value=-(10**9)).map(str)
+)
 FRACTIONS = st.floats(-0.5, 1.5).map(str) | st.floats().map(str)
 VALUES = st.sampled_from(TEXTS) | NUMBERS | FRACTIONS | st.text(max_size=8)
 
@@ -63,7 +66,9 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "[data]\ntopics = 3\nwords = 2\nlength = [4, 9]\ndocuments = 20\n"
         "[training]\nbatch = 5\nsteps = 2\nvalidation_documents = 6\n"
     )
-    (folder / "sweep.toml").write_text('seeds = 2\nbase = "settings.toml"\n[vary]\ntraining.learning_rate = [0.1, 1.0]\n')
+    (folder / "sweep.toml").write_text(
+        'seeds = 2\nbase = "settings.toml"\n[vary]\ntraining.learning_rate = [0.1, 1.0]\n'
+    )
     assert run(["train", f"--out={folder / 'run'}", *TRAINING], folder).code == 0
     return folder
 
@@ -121,7 +126,9 @@ def check_lines(command: str, cases: int, material: Path, folder: Path, options:
     counts = Counts()
     lines = st.one_of([spoilt(line, options) for line in LINES[command]])
 
-    @settings(max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
     @given(line=lines)
     def each(line: list[str]) -> None:
         counts.add(in_a_copy([command, *line], material, folder))

@@ -7,7 +7,6 @@ changed on disk after a refusal; within a time and below a growth of memory.
 import contextlib
 import io
 import logging
-import os
 import resource
 import signal
 import sys
@@ -56,7 +55,7 @@ class Ended:
 
     @property
     def ending(self) -> str:
-        """"success", "refusal" or "divergence"."""
+        """ "success", "refusal" or "divergence"."""
         return ENDINGS[self.code]
 
     def check(self) -> None:
@@ -104,12 +103,9 @@ def run(words: Sequence[str], folder: Path) -> Ended:
 def disk(folder: Path) -> Disk:
     """All that is in a folder; of folders only that they are there."""
     found = {}
-    for top, folders, names in os.walk(folder):
-        found.update({os.path.join(top, name): (0, 0) for name in folders})
-        for name in names:
-            path = os.path.join(top, name)
-            about = os.lstat(path)
-            found[path] = (about.st_mtime_ns, about.st_size)
+    for path in folder.rglob("*"):
+        about = path.lstat()
+        found[str(path.relative_to(folder))] = (0, 0) if path.is_dir() else (about.st_mtime_ns, about.st_size)
     return found
 
 

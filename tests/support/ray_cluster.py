@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import topicscope
@@ -17,7 +17,7 @@ from support import scale_work
 
 # Ray would wait half a minute for a machine's work to end, and for a head that is gone.
 AT_ONCE = {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "5"}
-LONGEST_START = 120.0
+LONGEST_WAIT = 300.0
 
 
 class Cluster:
@@ -107,13 +107,16 @@ def descendants(process: int) -> list[int]:
 
 def hiding_is_possible() -> bool:
     """Whether this process may give another one a disk of its own."""
-    tried = subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False)
+    tried = subprocess.run(
+        ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True, check=False
+    )
     return tried.returncode == 0
 
 
-def wait_for(condition: "object", seconds: float = LONGEST_START) -> None:
-    """Until it is so."""
-    end = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
+def wait_for(condition: Callable[[], bool], program: "subprocess.Popen[str]") -> None:
+    """Until it is so, while a program runs."""
+    end = time.monotonic() + LONGEST_WAIT
+    while not condition():
+        assert program.poll() is None, program.communicate()
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.05)

@@ -279,7 +279,7 @@ class RunFolder:
     def missing_before(self, step: int, training: AnyTraining) -> str | None:
         """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
         rows = [row["step"] for row in self.metrics()]
-        if [at for at in rows if at < step] != [at for at in steps_with_rows(training) if at < step]:
+        if [at for at in rows if at < step] != steps_with_rows(training, before=step):
             return f"{self.metrics_path.name} is damaged"
         count = training.snapshots if isinstance(training, Training) else 0
         due = {at for at in snapshot_steps(training.steps, count) if at < step}

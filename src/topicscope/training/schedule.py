@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -52,16 +53,22 @@ def validates(training: AnyTraining, step: int) -> bool:
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def steps_with_rows(training: AnyTraining) -> list[int]:
-    """Steps that have a row of metrics: every so often, where anything is measured that is not always, and the last."""
-    measured = snapshot_steps(training.steps, training.measures) if isinstance(training, TextTraining) else ()
-    return [
-        step
-        for step in range(training.steps + 1)
-        if step % training.log_every == 0 or step == training.steps or validates(training, step) or step in measured
-    ]
+def has_row(training: AnyTraining, step: int) -> bool:
+    """Whether a step has a row of metrics: every so often, where anything is measured that is not always, the last."""
+    if not 0 <= step <= training.steps:
+        return False
+    if step % training.log_every == 0 or step == training.steps or validates(training, step):
+        return True
+    return isinstance(training, TextTraining) and step in snapshot_steps(training.steps, training.measures)
 
 
+def steps_with_rows(training: AnyTraining, before: int | None = None) -> list[int]:
+    """Steps that have a row of metrics: all, or those before one."""
+    end = training.steps + 1 if before is None else min(before, training.steps + 1)
+    return [step for step in range(end) if has_row(training, step)]
+
+
+@cache
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
     """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
     if count < 2:
