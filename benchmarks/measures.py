@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from topicscope.probing.models import HuggingFaceModel, Loading, model_tokenizer
-from topicscope.probing.passes import attention_sums, places
+from topicscope.probing.passes import attention_sums
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
@@ -127,7 +127,7 @@ def compare_forward(passages: int = 64) -> None:
         study = Study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
         chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()
         texts = [np.array(study.passages[place]) for place in chosen]
-        words = [places(study.passages.whole_tokens(place), study.plan.tokens) for place in chosen]
+        words = [study.passages.spelled(place) for place in chosen]
         articles = [int(study.passages.articles[place]) for place in chosen]
     plan = study.plan
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)

@@ -23,6 +23,7 @@ from topicscope.probing.topics import (
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokenizers import load_tokenizer
 from topicscope.text.tokens import write_passages
+from topicscope.text.words import Words
 
 PAGE = Path(__file__).parent.parent / "docs" / "topics-performance.md"
 TOPICS = 100
@@ -61,7 +62,7 @@ def halves() -> tuple[Bags, Bags]:
         one, other = (
             collect_bags(
                 passages,
-                tokenizer,
+                Words.of(passages, tokenizer),
                 chosen=chosen,
                 most_tokens=10**9,
                 stop_words=stop_word_list("gensim"),

@@ -14,6 +14,7 @@ COMMANDS = {
     "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
+    "playground": "a page that trains the paper's transformer live in the browser",
     "probe": "topic structure in pretrained transformers, on any corpus",
     "report": "one HTML page, to look at and to send, from finished work",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",

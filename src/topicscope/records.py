@@ -159,11 +159,15 @@ class _Member(TypedDict):
 
 
 class Versions(TypedDict, total=False):
-    """What a run was made with, beside versions of packages by name; ``together``: the runs trained with it."""
+    """What a run was made with, beside versions of packages by name. ``together``: the runs trained with it.
+
+    ``earlier_steps``: how many steps it was to have before it was made longer.
+    """
 
     seed: int
     threads: int
     together: list[_Member]
+    earlier_steps: list[Count]
 
 
 class PassagesAbout(TypedDict, total=False):
@@ -174,6 +178,8 @@ class PassagesAbout(TypedDict, total=False):
     tokens: Count
     passages: Count
     documents: Count
+    words: Count
+    words_whole: Count
     digest: str
 
 
@@ -200,6 +206,7 @@ UNKNOWN = "remove it to go on without knowing what the run was begun with"
 read_versions = partial(read_json, schema=Versions, remedy=UNKNOWN)
 READ_AGAIN = "remove its folder, to have the corpus read again"
 read_passages_about = partial(read_json, schema=PassagesAbout, remedy=READ_AGAIN)
+read_several_token_words = partial(read_json, schema=list[tuple[str, list[Count]]], remedy=READ_AGAIN)
 
 
 def read_snapshots(path: Path) -> dict[int, Snapshot]:

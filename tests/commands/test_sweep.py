@@ -16,7 +16,7 @@ import tomli_w
 from safetensors.numpy import load_file
 
 import topicscope
-from support.helpers import SMALL, overlay, start_program
+from support.helpers import ONE_HOT_UNIFORM, SMALL, overlay, start_program
 from support.small_sweeps import shared, small_sweep, untimed
 from topicscope.cli import main
 from topicscope.commands import sweep as command
@@ -79,6 +79,26 @@ def test_measures_are_those_of_the_run_folders(whole: SweepResult) -> None:
         assert run.settings().training.learning_rate == row["training.learning_rate"]
     assert len({row["loss"] for row in whole.rows}) == len(whole.rows)
     assert set(MEASURES) <= set(whole.rows[0])
+
+
+def test_a_sweep_of_value_matrices_measures_and_draws_how_far_they_are_from_the_exact_optimum(tmp_path: Path) -> None:
+    """And no attention, which is frozen; nor a Bayes floor's excess where the same number holds for all runs."""
+    settings = overlay(SMALL, {"model": ONE_HOT_UNIFORM, "training": {"loss": "squared"}})
+    one = small_sweep(settings=settings, vary={"training.learning_rate": (0.003, 0.03)}, seeds=(0,))
+    result = sweep(one, tmp_path / "out", workers=1)
+    slow, fast = result.rows
+    for row in (slow, fast):
+        run = RunFolder(result.out / row["run"])
+        best = load_file(run.path / "reference.safetensors")["value"]
+        value = load_file(run.path / "checkpoint-12.safetensors")["weights/value"][0]
+        away = np.linalg.norm(value - best) / np.linalg.norm(best)
+        assert row["distance_to_optimum"] == pytest.approx(away, rel=1e-5)
+    # From near zero in a few steps, the larger rate comes nearer.
+    assert slow["excess_over_optimum"] > fast["excess_over_optimum"] > 0
+    with (result.out / "figures" / "by-training.learning_rate.csv").open() as file:
+        drawn = {row["measure"] for row in csv.DictReader(file)}
+    assert {"distance_to_optimum", "excess_over_optimum"} < drawn
+    assert "attention_same_topic" not in drawn
 
 
 def test_seeds_are_trained_together_as_the_sweep_says_and_like_an_ensemble(tmp_path: Path, whole: SweepResult) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.fuzzing import Counts, run
 from support.small_registry import SMALL as SMALL_REGISTRY
 from topicscope.cli import COMMANDS, main
+from topicscope.errors import InputError
 
 SETTING = ["--topics=3", "--words=2", "--per-document=2"]
 TRAINING = [
@@ -79,8 +80,12 @@ def quick() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.commands.reproduce.registry", lambda preset: SMALL_REGISTRY)
         patch.setattr("topicscope.reporting.page._library", lambda: "")
-        patch.setattr("topicscope.commands.bench.bench", lambda **_: pytest.fail("a benchmark takes minutes"))
+        patch.setattr("topicscope.commands.bench.bench", _refused)
         yield
+
+
+def _refused(**_: Any) -> None:
+    raise InputError("a benchmark takes minutes.")
 
 
 def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from support.planted import words_of_one_token
 from support.text_corpus import small_text, small_text_settings
 from topicscope.model.encoder import Encoder, encoder_weights
 from topicscope.probing.emergence import Emergence
 from topicscope.probing.models import EncoderSubject, HuggingFaceModel, Loading, Subject
-from topicscope.probing.passes import places
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.training.text import export
@@ -41,7 +41,7 @@ def some_emergence(shuffled: bool = False) -> Emergence:
     return Emergence(
         labelling=labelling,
         passages=tuple(passages),
-        words=tuple(places(passage, tokens) for passage in passages),
+        words=tuple(words_of_one_token(30).places(tokens)[passage] for passage in passages),
         articles=TEXT.articles[:12].astype(np.int64),
         replicates=50,
     )

@@ -10,11 +10,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from support.planted import words_of_one_token
 from support.planted_model import PlantedModel, planted_labelling
 from support.tiny_models import VOCABULARY, save_tiny
 from topicscope.errors import InputError
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, load_network
-from topicscope.probing.passes import Plan, attention_sums, places, read_plan
+from topicscope.probing.passes import Plan, attention_sums, read_plan
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import ShardSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
@@ -40,7 +41,9 @@ def some_labels() -> list[Labelling]:
 def some_plan(labels: Sequence[Labelling], permutations: int = 1) -> Plan:
     labellings = over_one_vocabulary(labels)
     words = len(labellings[0].tokens)
-    return Plan(labellings, np.ones(words), PairTable.empty(words), permutations, seed=0)
+    places = words_of_one_token(VOCABULARY).places(labellings[0].tokens)
+    lengths = np.ones_like(places)
+    return Plan(labellings, np.ones(words), PairTable.empty(words), permutations, 0, places, lengths)
 
 
 def measure(
@@ -50,8 +53,7 @@ def measure(
     batch: int = 64,
     articles: list[int] = ARTICLES,
 ) -> ShardSums:
-    words = [places(passage, plan.tokens) for passage in passages]
-    return attention_sums(subject, passages, words, articles, plan=plan, batch=batch)
+    return attention_sums(subject, passages, passages, articles, plan=plan, batch=batch)
 
 
 def by_hand(

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from support.planted import words_of_one_token
 from support.planted_model import PlantedModel, planted_labelling
-from topicscope.probing.passes import Plan, attention_sums, places
+from topicscope.probing.passes import Plan, attention_sums
 from topicscope.probing.rows import (
     RATIOS,
     VARIANTS,
@@ -38,9 +39,9 @@ def make_plan(labels: list[Labelling]) -> Plan:
     tokens = np.concatenate(PASSAGES)
     offsets = np.cumsum([0, *map(len, PASSAGES)])
     frequency = np.bincount(tokens, minlength=WORDS).astype(np.float64)
-    return Plan(
-        over_one_vocabulary(labels), frequency, count_pairs(tokens, offsets, WORDS), MEASURES.head_permutations, seed=0
-    )
+    places = words_of_one_token(WORDS).places(np.arange(WORDS))
+    pairs, lengths = count_pairs(tokens, offsets, WORDS), np.ones_like(places)
+    return Plan(over_one_vocabulary(labels), frequency, pairs, MEASURES.head_permutations, 0, places, lengths)
 
 
 def shuffled(seed: int = 0) -> Labelling:
@@ -59,9 +60,8 @@ def attention_groups(labels: list[Labelling], shards: int = 3) -> list[dict[str,
     totals = AttentionTotals(MEASURES.replicates, plan.seed)
     for part in np.array_split(np.arange(len(PASSAGES)), shards):
         passages = [PASSAGES[place] for place in part]
-        words = [places(passage, plan.tokens) for passage in passages]
         articles = [ARTICLES[place] for place in part]
-        content = attention_sums(MODEL, passages, words, articles, plan=plan, batch=100).to_bytes()
+        content = attention_sums(MODEL, passages, passages, articles, plan=plan, batch=100).to_bytes()
         totals.add(ShardSums.restore(content))
     groups: list[dict[str, Any]] = attention_summary(totals, plan, MEASURES)["groups"]
     return groups

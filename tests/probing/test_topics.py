@@ -37,6 +37,7 @@ from topicscope.probing.topics import (
 from topicscope.scale import versions
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
+from topicscope.text.words import Words
 
 # Topics and iterations.
 PLANTED = (4, 60)
@@ -128,12 +129,18 @@ def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
 def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
     [fitted] = fit_topics(
-        passages, tokenizer, TopicOptions(topics=4, iterations=60), folder=tmp_path / "fits", judged=False
+        passages,
+        Words.of(passages, tokenizer),
+        TopicOptions(topics=4, iterations=60),
+        folder=tmp_path / "fits",
+        judged=False,
     )
     assert recovered(fitted, 8) == 1
     for split, chosen in ((True, passages.for_topics), (False, np.arange(len(passages)))):
-        [one] = fit_topics(passages, tokenizer, ONCE, folder=tmp_path / "fits", halves=split, judged=False)
-        whole = [passages.whole_tokens(passage) for passage in chosen.tolist()]
+        [one] = fit_topics(
+            passages, Words.of(passages, tokenizer), ONCE, folder=tmp_path / "fits", halves=split, judged=False
+        )
+        whole = [passages.spelled(passage) for passage in chosen.tolist()]
         assert one.description["words_fitted"] == np.isin(np.concatenate(whole), one.tokens).sum()
         assert (one.counts == [(np.concatenate(whole) == token).sum() for token in one.tokens]).all()
 
@@ -141,21 +148,21 @@ def test_topics_are_fitted_on_one_half_of_the_articles_unless_told_otherwise(tmp
 def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text")
     options = TopicOptions(topics=4, iterations=20)
-    fits = fit_topics(passages, tokenizer, options, folder=tmp_path / "fits", seeds=(0, 5))
+    fits = fit_topics(passages, Words.of(passages, tokenizer), options, folder=tmp_path / "fits", seeds=(0, 5))
     assert [one.seed for one in fits] == [0, 5]
     assert set(quality(fits)) == {"c_npmi", "c_v", "diversity", "log_likelihood_per_word", "stability"}
     monkeypatch.setattr("topicscope.probing.topics.fit_lda", None)
-    again = fit_topics(passages, tokenizer, options, folder=tmp_path / "fits", seeds=(0, 5))
+    again = fit_topics(passages, Words.of(passages, tokenizer), options, folder=tmp_path / "fits", seeds=(0, 5))
     save_topics(again, tmp_path)
-    for loaded, one in zip(load_topics(tmp_path, tokenizer), fits, strict=True):
+    for loaded, one in zip(load_topics(tmp_path, passages, Words.of(passages, tokenizer)), fits, strict=True):
         assert (loaded.topic_word == one.topic_word).all()
         assert (loaded.tokens == one.tokens).all()
         assert loaded.description == one.description
     with pytest.raises(InputError, match="which is not that of"):
-        load_topics(tmp_path, word_tokenizer(3, 3))
+        load_topics(tmp_path, passages, Words.of(None, word_tokenizer(3, 3)))
     (tmp_path / "topics.safetensors").write_bytes(b"short")
     with pytest.raises(InputError, match="has no fitted topics that can be read"):
-        load_topics(tmp_path, tokenizer)
+        load_topics(tmp_path, passages, Words.of(passages, tokenizer))
 
 
 def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +177,7 @@ def test_another_version_of_a_library_fits_anew(tmp_path: Path, monkeypatch: pyt
     known = versions()
     for tomotopy, fits in (("1", 1), ("1", 1), ("2", 2)):
         monkeypatch.setattr("topicscope.probing.topics.versions", lambda given=tomotopy: known | {"tomotopy": given})
-        [found] = fit_topics(passages, tokenizer, ONCE, folder=tmp_path / "fits", judged=False)
+        [found] = fit_topics(passages, Words.of(passages, tokenizer), ONCE, folder=tmp_path / "fits", judged=False)
         assert len(fitted) == fits
     assert found.description["corpus"] == passages.description["corpus"]
 
@@ -181,7 +188,7 @@ def test_fits_in_several_processes_equal_those_in_one(tmp_path: Path) -> None:
     alone, together = (
         fit_topics(
             passages,
-            tokenizer,
+            Words.of(passages, tokenizer),
             TopicOptions(topics=4, iterations=20),
             folder=tmp_path / str(workers),
             seeds=(0, 1, 2),
@@ -196,13 +203,13 @@ def test_fits_in_several_processes_equal_those_in_one(tmp_path: Path) -> None:
 def test_fewer_words_than_topics_are_refused(tmp_path: Path) -> None:
     passages, tokenizer = planted_passages(tmp_path / "text", documents=20)
     with pytest.raises(InputError, match="topics = 40 is not allowed with 32 words"):
-        fit_topics(passages, tokenizer, TopicOptions(topics=40), folder=tmp_path)
+        fit_topics(passages, Words.of(passages, tokenizer), TopicOptions(topics=40), folder=tmp_path)
 
 
 def collected(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray, most: int = 10**9) -> Bags:
     return collect_bags(
         passages,
-        tokenizer,
+        Words.of(passages, tokenizer),
         chosen=chosen,
         most_tokens=most,
         stop_words=stop_word_list("gensim"),
@@ -217,7 +224,7 @@ def brute_force(passages: Passages, tokenizer: Tokenizer, chosen: np.ndarray) ->
         kept = []
         for place in range(passages.offsets[passage], passages.offsets[passage + 1]):
             word = tokenizer.engine.id_to_token(int(passages.tokens[place]))
-            if passages.whole[place] and word not in {"the", "[UNK]"} and len(word) >= 3:
+            if passages.spellings[place] >= 0 and word not in {"the", "[UNK]"} and len(word) >= 3:
                 kept.append(int(passages.tokens[place]))
         documents.append(kept)
     return documents
@@ -265,6 +272,7 @@ def test_stop_words_come_from_gensim_or_a_file(tmp_path: Path) -> None:
 
 
 TOKENIZER = word_tokenizer(3, 3)
+WORDS = Words.of(None, TOKENIZER)
 
 
 def written(folder: Path, *rows: str) -> Path:
@@ -275,7 +283,7 @@ def written(folder: Path, *rows: str) -> Path:
 
 def test_own_topics_label_the_words_that_are_kept_whole(tmp_path: Path) -> None:
     own, split_words = read_own_topics(
-        written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second"), TOKENIZER
+        written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second"), WORDS
     )
     assert own.topic_names == ("first", "second")
     assert own.tokens.tolist() == [TOKENIZER.token(word) for word in ("aax", "abx", "bax", "bbx")]
@@ -285,7 +293,7 @@ def test_own_topics_label_the_words_that_are_kept_whole(tmp_path: Path) -> None:
 
 
 def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
-    own, _ = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), TOKENIZER)
+    own, _ = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), WORDS)
     assert own.membership.tolist() == [[True, True], [False, True]]
     assert own.assignment == "several"
 
@@ -305,19 +313,19 @@ def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
 )
 def test_own_topics_that_say_nothing_are_refused(tmp_path: Path, rows: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_own_topics(written(tmp_path, *rows), TOKENIZER)
+        read_own_topics(written(tmp_path, *rows), WORDS)
 
 
 def test_files_that_are_no_such_table_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "topics.csv"
     with pytest.raises(InputError, match="cannot be read"):
-        read_own_topics(path, TOKENIZER)
+        read_own_topics(path, WORDS)
     path.write_text("token;topic\nfrog;1\n")
     with pytest.raises(InputError, match="has the columns token;topic: give a CSV file with word and topic"):
-        read_own_topics(path, TOKENIZER)
+        read_own_topics(path, WORDS)
     path.write_bytes(b"word,topic\n\xff,1\n")
     with pytest.raises(InputError, match="cannot be read"):
-        read_own_topics(path, TOKENIZER)
+        read_own_topics(path, WORDS)
 
 
 def test_top_words_are_the_likeliest_first_of_equals_first() -> None:

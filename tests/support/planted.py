@@ -10,6 +10,7 @@ from topicscope.probing.topics import Bags
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokenizers import Tokenizer, from_engine
 from topicscope.text.tokens import Passages, write_passages
+from topicscope.text.words import Words
 
 
 def spelled(topic: int, word: int) -> str:
@@ -40,6 +41,13 @@ def planted_passages(
     (folder / "text").write_text("\n".join(lines))
     tokenizer = word_tokenizer(topics, words)
     return write_passages(open_corpus(str(folder / "text")), tokenizer, length=40, folder=folder), tokenizer
+
+
+def words_of_one_token(size: int) -> Words:
+    """Each of so many tokens is a word; nobody has counted them."""
+    numbers, ones = np.arange(size, dtype=np.int32), np.ones(size, dtype=np.int32)
+    names = [str(number) for number in numbers]
+    return Words(word_tokenizer(1, 1), numbers, ones, numbers, ones.astype(np.int64), names, merged=False)
 
 
 def planted_bags(*, topics: int, words: int, documents: int, length: int, seed: int = 0) -> Bags:

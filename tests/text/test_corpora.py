@@ -118,7 +118,7 @@ def test_a_corrupt_archive_gives_what_was_readable(tmp_path: Path) -> None:
         (b"", "has no document: give text"),
         (b"\n \n", "has no document"),
         (b'{"text": 7}\n', "1 broken lines were left out"),
-        (b"%PDF\0\0\0", "is not text"),
+        (b"%XDF\0\0\0", "is not text"),
         (bz2.compress(b"frog " * 10)[:20], "ends in the middle of its data after 20 bytes"),
     ],
 )

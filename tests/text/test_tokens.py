@@ -52,8 +52,8 @@ def test_passages_hold_each_documents_tokens_in_order(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert passages.articles.tolist() == [0, 0, 2, 2]
     assert passages.lengths.tolist() == [3, 3, 3, 3]
-    assert passages.whole_tokens(2).tolist() == [-1, -1, -1]
-    assert passages.whole_tokens(1).tolist() == passages[1].tolist()
+    assert passages.spelled(2).tolist() == [-1, -1, -1]
+    assert passages.spelled(1).tolist() == passages[1].tolist()
     assert isinstance(passages.tokens, np.memmap)
     assert sum(seen) == corpus.size
     assert passages.description["documents"] == 3
@@ -87,7 +87,7 @@ def test_passages_that_are_there_are_not_written_again_and_others_are(
         open_passages(tmp_path / "passages")
 
 
-@pytest.mark.parametrize("name", ["tokens", "whole", "offsets", "articles"])
+@pytest.mark.parametrize("name", ["tokens", "spellings", "offsets", "articles"])
 def test_passages_with_a_changed_byte_are_cut_again(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text").write_text("the frog in the pond\nthe toad in the pond")
     corpus, pieces, folder = open_corpus(str(tmp_path / "text")), word_pieces(), tmp_path / "passages"

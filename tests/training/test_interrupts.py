@@ -12,7 +12,7 @@ import pytest
 
 from support.helpers import run_files, small_settings, start_program
 from support.text_corpus import small_text_settings, write_corpus
-from topicscope.errors import InputError, StoppedTraining
+from topicscope.errors import StoppedTraining
 from topicscope.files import checkpoint_steps
 from topicscope.settings.toml import dump_settings
 from topicscope.training.loop import stop_on_interrupt, train
@@ -131,17 +131,3 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-
-
-def test_a_run_cannot_be_made_longer_and_says_why(tmp_path: Path) -> None:
-    out = train(SANDBOX, tmp_path / "run").path
-    before = run_files(out)
-    longer = small_settings(training={"steps": 20, "checkpoint_every": 4, "snapshots": 5})
-    with pytest.raises(
-        InputError, match=r"training.steps \(14 there, 20 here\); .* cannot be made longer; leave it out"
-    ):
-        train(longer, out, resume=True)
-    assert run_files(out) == before
-    other = small_settings(seed=9, training={"steps": 20, "checkpoint_every": 4, "snapshots": 5})
-    with pytest.raises(InputError, match=r"seed .*training.steps .*; leave the settings out to go on"):
-        train(other, out, resume=True)

@@ -11,11 +11,11 @@ from safetensors.numpy import load_file
 from support.helpers import build_model, small_settings
 from topicscope.settings import Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.finite_documents import moments, population_loss
+from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training.batches import BatchStream
 from topicscope.training.loop import train
 from topicscope.training.record import SnapshotTaker, value_products
-from topicscope.training.reference import reference_losses, write_reference_matrices
+from topicscope.training.reference import optimum_measures, reference_losses, write_reference_matrices
 
 FROZEN: dict[str, Any] = {"start": "zero", "train": False}
 STILL = dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), FROZEN)
@@ -44,6 +44,32 @@ def test_the_value_matrix_minimises_the_runs_own_objective(tmp_path: Path) -> No
         # A minimum at this λ alone: without L2 going on along the shrinkage lowers the loss.
     assert objective(1.01 * matrix, 0.0) < objective(matrix, 0.0)
     assert objective(1.01 * matrix, 1e-3) > objective(matrix, 1e-3)
+
+
+def test_the_distance_to_the_optimum_and_the_loss_above_it_are_those_of_the_runs_own_objective() -> None:
+    """The objective is quadratic: at W* + D it is ⟨D(S + λI), D⟩ above its least value, whatever D is."""
+    settings = small_settings(model=ONE_HOT, training={"loss": "squared", "l2": 1e-3})
+    topic_model = TopicModel.from_settings(settings.data)
+    exact = moments(topic_model, settings.masking)
+    best = finite_optimum(exact, 1e-3)
+    at_best = optimum_measures(settings, best[None])
+    assert at_best["distance_to_optimum"] == pytest.approx(0, abs=1e-12)
+    assert at_best["excess_over_optimum"] == pytest.approx(0, abs=1e-12)
+    nudge = 1e-2 * np.random.default_rng(0).normal(size=best.shape)
+    found = optimum_measures(settings, (best + nudge)[None])
+    above = np.trace(nudge @ (exact.second + 1e-3 * np.eye(len(best))) @ nudge.T)
+    assert found["excess_over_optimum"] == pytest.approx(above, rel=1e-9)
+    assert found["distance_to_optimum"] == pytest.approx(np.sqrt((nudge**2).sum() / (best**2).sum()), rel=1e-9)
+    # λ is the run's own: without it the same matrix is elsewhere.
+    without = small_settings(model=ONE_HOT, training={"loss": "squared"})
+    assert (optimum_measures(without, best[None])["excess_over_optimum"] or 0) > 1e-6
+    # Where other parts matter, no optimum is the run's own.
+    joint = small_settings(training={"loss": "squared"})
+    assert set(optimum_measures(joint, best[None]).values()) == {None}
+    crossed = small_settings(model=ONE_HOT, training={"loss": "cross_entropy", "l2": 1e-3})
+    distance = optimum_measures(crossed, best[None])
+    assert (distance["distance_to_optimum"] or 0) > 0
+    assert distance["excess_over_optimum"] is None
 
 
 def test_a_mean_over_entries_divides_the_losses_and_weighs_l2_v_times_as_much(tmp_path: Path) -> None:

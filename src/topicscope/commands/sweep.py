@@ -32,7 +32,7 @@ from topicscope.commands.terminal import console, log_to_terminal, print_json, p
 from topicscope.errors import InputError
 from topicscope.files import Row, write_atomically
 from topicscope.scale import Item
-from topicscope.settings import EXTRAS, PARTS
+from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
 from topicscope.settings.toml import FILE_SETTINGS, flat, to_table
 from topicscope.synthetic.topics import TopicModel
@@ -60,13 +60,16 @@ examples:
 """
 
 # Drawn unless others are asked for; those that say nothing in a sweep are left out.
-DRAWN = ("validation_loss", "excess_loss", "contrast_value", "contrast_embedding", "attention_same_topic")
+DRAWN = (
+    "validation_loss", "excess_loss", "distance_to_optimum", "excess_over_optimum",
+    "contrast_value", "contrast_embedding", "attention_same_topic",
+)  # fmt: skip
 
 # Differences between two sweeps that are named; of more, how many there are.
 MOST_NAMES = 3
 
 # Measures in the table on the terminal, and how many combinations it has at most.
-PRINTED = ("loss", "validation_loss", "contrast_value")
+PRINTED = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
 
 MOST_ROWS = 20
 
@@ -194,7 +197,10 @@ def _draw(sweep: Sweep, rows: Sequence[Row], asked: Sequence[str], out: Path) ->
     names += [f"map-{first}-{second}" for first, second in itertools.permutations(sweep.vary, 2)]
     for name, kind in itertools.product(names, ("png", "svg", "csv")):
         (out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
-    numbers = {name: {row.get(name) for row in rows} - {None} for name in asked or DRAWN}
+    # Attention that is not trained is what it was at the start.
+    frozen = not any(ATTENTION_PARTS & set(point.settings.model.trained_parts) for point in sweep.points())
+    usual = [name for name in DRAWN if not (frozen and name.startswith("attention_"))]
+    numbers = {name: {row.get(name) for row in rows} - {None} for name in asked or usual}
     # One number for all runs is worth a figure only if somebody asked for it.
     measures = [name for name, found in numbers.items() if len(found) > (0 if asked else 1)]
     if not measures:
@@ -405,9 +411,10 @@ class Options:
     """Seconds that the runs trained together may take; over it they are tried again, three times in all."""
 
     measures: tuple[str, ...] = ()
-    """What is drawn, instead of the usual ones: loss, validation_loss, bayes_floor, excess_loss, contrast_value,
-    contrast_embedding, attention_same_word, attention_same_topic, attention_different_topic, stage_1_end,
-    stage_1_growth, two_stages, or norm_ and a part of the model, such as norm_value."""
+    """What is drawn, instead of the usual ones: loss, validation_loss, bayes_floor, excess_loss, distance_to_optimum,
+    excess_over_optimum, contrast_value, contrast_embedding, attention_same_word, attention_same_topic,
+    attention_different_topic, stage_1_end, stage_1_growth, two_stages, or norm_ and a part of the model, such as
+    norm_value."""
 
     quiet: bool = False
     """No progress bar, no messages."""
@@ -479,11 +486,12 @@ def _print_result(result: SweepResult) -> None:
     means = "" if seeds == 1 else f", mean ± half of the 95 % interval over {seeds} seeds"
     console().print(f"{len(result.rows)} runs: {len(by_combination)} combinations{means}")
     table = Table(box=SIMPLE)
-    for name in [*settings, *PRINTED]:
+    printed = [name for name in PRINTED if any(row[name] is not None for row in result.rows)]
+    for name in [*settings, *printed]:
         # With spaces a narrow terminal breaks the heading instead of cutting it.
         table.add_column(name.rpartition(".")[2].replace("_", " "), justify="right")
     for values, rows in list(by_combination.items())[:MOST_ROWS]:
-        table.add_row(*map(brief, values), *(_printed_cell(rows, name) for name in PRINTED))
+        table.add_row(*map(brief, values), *(_printed_cell(rows, name) for name in printed))
     console().print(table)
     if len(by_combination) > MOST_ROWS:
         console().print(f"… and {len(by_combination) - MOST_ROWS} more combinations.")

@@ -13,7 +13,6 @@ from jaxtyping import Float, Int
 
 from topicscope.errors import InputError
 from topicscope.probing.models import EncoderSubject
-from topicscope.probing.passes import places
 from topicscope.probing.rows import plain
 from topicscope.probing.settings import TopicOptions
 from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, passage_pairs
@@ -25,6 +24,7 @@ from topicscope.randomness import Purpose, generator
 from topicscope.settings.text import TextTopics
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
+from topicscope.text.words import Words
 
 # Passages a forward pass.
 BATCH = 32
@@ -89,7 +89,9 @@ def _contrast(averages: Float[np.ndarray, "replicate class"]) -> dict[str, Any]:
 def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTopics, folder: Path) -> Emergence:
     """Fit topics (found again in the folder) and choose the passages to measure on."""
     options = TopicOptions(topics=settings.count, iterations=settings.iterations)
-    [fitted] = fit_topics(passages, tokenizer, options, folder=folder, judged=False)
+    # The tokens of a model that trains are its words, as they are in its loss.
+    words = Words.of(passages, tokenizer, merged=False)
+    [fitted] = fit_topics(passages, words, options, folder=folder, judged=False)
     # ⌊f V⌋ + 1 words are kept of V.
     fraction = min((settings.words - 0.5) / len(fitted.tokens), 0.99)
     chosen = label_words(fitted, fraction, "one")
@@ -104,7 +106,7 @@ def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTo
     return Emergence(
         labelling=chosen,
         passages=tuple(np.asarray(passages[place]) for place in drawn.tolist()),
-        words=tuple(places(passages.whole_tokens(place), chosen.tokens) for place in drawn.tolist()),
+        words=tuple(words.places(chosen.tokens)[passages.spelled(place)] for place in drawn.tolist()),
         articles=passages.articles[drawn].astype(np.int64),
         replicates=settings.replicates,
     )

@@ -30,6 +30,7 @@ from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import frequency_strata, stratified_orders
 from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import open_passages
+from topicscope.text.words import attention_between_words
 
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
@@ -55,10 +56,15 @@ class Plan:
 
     permutations: int
     seed: int
+    places: Int[np.ndarray, " spelling_plus_one"]
+    """Where the word of each spelling is in the vocabulary, −1 if it is not; the last entry, of no spelling, too."""
+
+    lengths: Int[np.ndarray, " spelling_plus_one"]
+    """How many tokens each spelling has; the last entry, of no spelling, is 1."""
 
     @property
     def tokens(self) -> Int[np.ndarray, " word"]:
-        """The vocabulary."""
+        """The vocabulary: numbers of words."""
         return self.labellings[0].tokens
 
     @cached_property
@@ -113,7 +119,7 @@ class Plan:
         """Write it under the name of its content; what there is to say of labellings is among the metadata."""
         arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
         arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
-        arrays["tokens"] = self.tokens
+        arrays |= {"tokens": self.tokens, "places": self.places, "lengths": self.lengths}
         names = [{name: getattr(each, name) for name in DESCRIBED} for each in self.labellings]
         about = {"labellings": names, "permutations": self.permutations, "seed": self.seed}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -136,13 +142,8 @@ def read_plan(path: Path) -> Plan:
         for place, each in enumerate(about["labellings"])
     )
     pairs = PairTable(len(arrays["frequency"]), arrays["codes"], arrays["counts"], np.zeros(len(arrays["codes"])))
-    return Plan(labellings, arrays["frequency"], pairs, about["permutations"], about["seed"])
-
-
-def places(tokens: Int[np.ndarray, " position"], words: Int[np.ndarray, " word"]) -> Int[np.ndarray, " position"]:
-    """Where each token is in the vocabulary, −1 if it is not."""
-    found = np.minimum(np.searchsorted(words, tokens), len(words) - 1)
-    return np.where(words[found] == tokens, found, -1)
+    draws = (about["permutations"], about["seed"])
+    return Plan(labellings, arrays["frequency"], pairs, *draws, arrays["places"], arrays["lengths"])
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class Shard:
         return attention_sums(
             self.model,
             [passages[place] for place in self.chosen],
-            [places(passages.whole_tokens(place), plan.tokens) for place in self.chosen],
+            [passages.spelled(place) for place in self.chosen],
             [int(passages.articles[place]) for place in self.chosen],
             plan=plan,
             batch=self.batch,
@@ -174,7 +175,7 @@ class Shard:
 def attention_sums(
     subject: Subject,
     passages: Sequence[Int[np.ndarray, " _"]],
-    words: Sequence[Int[np.ndarray, " _"]],
+    spellings: Sequence[Int[np.ndarray, " _"]],
     articles: Sequence[int],
     *,
     plan: Plan,
@@ -182,7 +183,7 @@ def attention_sums(
 ) -> ShardSums:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
-    words: of each passage's tokens, the place in the plan's vocabulary, −1 for other tokens.
+    spellings: the word that begins at each of a passage's tokens, as it is spelled, −1 where none does.
     articles: the document that each passage is of.
     batch: tokens that go through the model at once, halved when memory runs out. Passages go shortest first, so that
     little is padding; the order of the sums is that one, whatever the batch.
@@ -211,7 +212,9 @@ def attention_sums(
         for number, place in enumerate(chosen):
             length, first = len(passages[place]), subject.first
             own = [layer[number, :, :length, :length] for layer in layers]
-            pairs = passage_pairs(own, words[place], causal=subject.causal, skip=first)
+            sizes = plan.lengths[spellings[place]]
+            by_word = [attention_between_words(layer, sizes, causal=subject.causal) for layer in own]
+            pairs = passage_pairs(by_word, plan.places[spellings[place]], causal=subject.causal, skip=first)
             accumulator.add(pairs, articles[place])
             if subject.causal:
                 # What measured queries give to none of the measured keys. Of a decoder that is its first token: a

@@ -73,6 +73,12 @@ class CorpusSettings:
     every: int = 1
     """Keep one passage of so many."""
 
+    merge_words: bool = True
+    """Take spellings that differ in case or leading space only, such as "net", "Net" and " net", for one word."""
+
+    several_tokens: bool = False
+    """Also measure words of several tokens: mean of their vectors, attention to them summed, by them averaged."""
+
     halves: bool = True
     """Fit topics on one half of the articles and measure on the other; with --no-halves on all, as in the paper."""
 

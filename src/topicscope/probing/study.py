@@ -21,7 +21,7 @@ from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
-from topicscope.probing.passes import PASSAGES, Plan, Shard, places
+from topicscope.probing.passes import PASSAGES, Plan, Shard
 from topicscope.probing.rows import (
     RATIOS,
     VARIANTS,
@@ -52,6 +52,7 @@ from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages, write_passages
+from topicscope.text.words import Words
 
 # Part of every key, as ``SOURCES``: what the passages and topics themselves depend on is in their own keys.
 PACKAGES = ("numpy", "scipy", "torch", "transformers")
@@ -158,6 +159,7 @@ def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool,
 def make_plan(
     labellings: Sequence[Labelling],
     passages: Passages,
+    words: Words,
     chosen: Int[np.ndarray, " chosen"],
     settings: ProbeSettings,
     *,
@@ -170,33 +172,42 @@ def make_plan(
     beside = None
     if every is not None:
         number = max(top_pair_number(each) for each in labellings)
-        beside = most_co_occurring(every, passages, chosen, number)
+        beside = most_co_occurring(every, passages, words, chosen, number)
     together = over_one_vocabulary(labellings, beside)
-    frequency, pairs = counted(together[0].tokens, passages, chosen)
-    return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed)
+    places = words.places(together[0].tokens)
+    frequency, pairs = counted(together[0].tokens, passages, places, chosen)
+    lengths = np.append(words.lengths, np.int32(1))
+    return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed, places, lengths)
 
 
 def most_co_occurring(
-    words: Int[np.ndarray, " word"], passages: Passages, chosen: Int[np.ndarray, " chosen"], number: int
+    every: Int[np.ndarray, " word"],
+    passages: Passages,
+    words: Words,
+    chosen: Int[np.ndarray, " chosen"],
+    number: int,
 ) -> Int[np.ndarray, " found"]:
     """The words of so many pairs that co-occur most in these passages."""
-    frequency = np.zeros(len(words))
+    frequency, places = np.zeros(len(every)), words.places(every)
     for place in chosen.tolist():
-        found = places(passages.whole_tokens(place), words)
-        frequency += np.bincount(found[found >= 0], minlength=len(words))
-    frequent = np.sort(words[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
-    _, pairs = counted(frequent, passages, chosen)
+        found = places[passages.spelled(place)]
+        frequency += np.bincount(found[found >= 0], minlength=len(every))
+    frequent = np.sort(every[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
+    _, pairs = counted(frequent, passages, words.places(frequent), chosen)
     top = cooccurrence.top_pairs(pairs, number)
     return frequent[np.unique([pairs.first[top], pairs.second[top]])]
 
 
 def counted(
-    words: Int[np.ndarray, " word"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
+    words: Int[np.ndarray, " word"],
+    passages: Passages,
+    places: Int[np.ndarray, " spelling_plus_one"],
+    chosen: Int[np.ndarray, " chosen"],
 ) -> tuple[Float[np.ndarray, " word"], PairTable]:
     """How often each word, and each pair of them, is in these passages."""
     frequency, pairs = np.zeros(len(words)), PairTable.empty(len(words))
     for start in range(0, len(chosen), COUNTED):
-        found = [places(passages.whole_tokens(place), words) for place in chosen[start : start + COUNTED].tolist()]
+        found = [places[passages.spelled(place)] for place in chosen[start : start + COUNTED].tolist()]
         offsets = np.cumsum([0, *map(len, found)])
         flat = np.concatenate(found)
         frequency += np.bincount(flat[flat >= 0], minlength=len(words))
@@ -228,7 +239,8 @@ class Study:
         self.tokenizer, self.length = tokenizer, length
         folder = shared or work
         text, options = settings.text, settings.topics
-        self.folder = folder / f"passages-{tokenizer.digest}-{length}-{text.every}"
+        several = "-several" if text.several_tokens else ""
+        self.folder = folder / f"passages-{tokenizer.digest}-{length}-{text.every}{several}"
         with alone_in(folder):
             self.passages = passages = write_passages(
                 corpus,
@@ -236,8 +248,10 @@ class Study:
                 length=length,
                 folder=self.folder,
                 every=text.every,
+                several=text.several_tokens,
                 progress=bytes_read(corpus, report),
             )
+            self.words = words = Words.of(passages, tokenizer, merged=text.merge_words)
             # One half of the articles is measured if topics are fitted on the other; all of them for the user's own
             # topics, and if the user wants it so.
             self.chosen = np.arange(len(passages))
@@ -253,16 +267,16 @@ class Study:
             self.split_words: list[str] = []
             self.fitted_on: str | None = None
             if options.word_topics:
-                own, self.split_words = read_own_topics(options.word_topics, tokenizer)
+                own, self.split_words = read_own_topics(options.word_topics, words)
                 labellings = [own]
             else:
                 if options.topics_from:
-                    self.fits = load_topics(options.topics_from, tokenizer)
+                    self.fits = load_topics(options.topics_from, passages, words)
                 else:
                     first = settings.seed * MOST_FITS
                     self.fits = fit_topics(
                         passages,
-                        tokenizer,
+                        words,
                         options,
                         folder=folder / "topics",
                         seeds=range(first, first + options.fits),
@@ -281,7 +295,7 @@ class Study:
                 ]
             # Top pairs are those of all words that LDA knows, which leaves stop words out.
             every = np.unique(np.concatenate([each.tokens for each in self.fits])) if self.fits else None
-            self.plan = make_plan(labellings, passages, self.chosen, settings, every=every)
+            self.plan = make_plan(labellings, passages, words, self.chosen, settings, every=every)
             if options.word_topics and not self.plan.frequency.any():
                 raise InputError(
                     f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
@@ -296,7 +310,7 @@ class Study:
 
     def topic_rows(self) -> list[Row]:
         """Rows of topics.csv: the words of every labelling, with their topics."""
-        words = self.tokenizer.words(self.plan.tokens)
+        words = self.words.named(self.plan.tokens)
         return [
             {
                 "tokenizer": self.tokenizer.digest,
@@ -326,7 +340,7 @@ class Study:
             "words": int(np.any([each.kept for each in self.plan.labellings], axis=0).sum()),
             "words_left_out": self.split_words,
             # A user's words that the measured passages lack: they have embeddings, and no attention.
-            "words_without_attention": [] if self.fits else list(self.tokenizer.words(absent)),
+            "words_without_attention": [] if self.fits else self.words.named(absent),
             "topic_quality": quality(self.fits) if self.fits else None,
         }
 
@@ -350,8 +364,8 @@ class Study:
             scale.map_items(
                 lambda model: save(
                     {
-                        "matrix": model.embedding_matrix()[plan.tokens],
-                        "layer": model.embedding_layer(plan.tokens),
+                        "matrix": self.words.vectors(plan.tokens, model.embedding_matrix().__getitem__),
+                        "layer": self.words.vectors(plan.tokens, model.embedding_layer),
                     }
                 ),
                 [item],

@@ -30,11 +30,14 @@ from topicscope.records import FITTED, read_fitted_topics
 from topicscope.scale import Item, Report, code_digest, map_items, versions
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
+from topicscope.text.words import Words
 
 # Passages looked at together: memory does not grow with the corpus.
 BLOCK = 10_000
 # Letters; LDA does not see shorter words.
 SHORTEST_WORD = 3
+# Words of several tokens that occur less often are left out: there are many, and LDA learns nothing of them.
+RARE = 5
 # Words of each topic that are judged, as is common, and by what coherences.
 TOP = 10
 COHERENCES = ("c_npmi", "c_v")
@@ -52,7 +55,7 @@ class Bags:
     words: Int32[np.ndarray, " occurrence"]
     offsets: Int64[np.ndarray, " passage_plus_one"]
     tokens: Int32[np.ndarray, " word"]
-    """The tokenizer's number of each word, ascending."""
+    """The number of each word (``text.words``), ascending."""
 
     counts: Int64[np.ndarray, " word"]
     """How often each word occurs in these passages."""
@@ -88,7 +91,7 @@ def stop_word_list(name: str) -> frozenset[str]:
 
 def collect_bags(
     passages: Passages,
-    tokenizer: Tokenizer,
+    words: Words,
     *,
     chosen: Int64[np.ndarray, " chosen"],
     most_tokens: int,
@@ -99,23 +102,22 @@ def collect_bags(
     """The words of the chosen passages, or of as many of them, drawn at random, as have ``most_tokens`` tokens."""
     sampled = sample(chosen, passages.lengths[chosen], most_tokens, generator=generator)
     blocks = np.split(sampled, range(BLOCK, len(sampled), BLOCK))
-    seen = np.zeros(tokenizer.size, dtype=np.int64)
+    seen = np.zeros(len(words.word), dtype=np.int64)
     for block in blocks:
-        tokens, _ = _whole_tokens(passages, block)
-        seen += np.bincount(tokens, minlength=tokenizer.size)
-    tokens = np.flatnonzero(seen)
-    spelled = tokenizer.words(tokens)
-    kept = tokens[[len(word) >= shortest and word.lower() not in stop_words for word in spelled]]
-    place = np.full(tokenizer.size, -1, dtype=np.int32)
-    place[kept] = np.arange(len(kept), dtype=np.int32)
-    words, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
+        found, _ = _occurrences(passages, words, block)
+        seen += np.bincount(found, minlength=len(seen))
+    rare = (words.lengths > 1) & (seen < RARE)
+    there = np.flatnonzero((seen > 0) & ~rare)
+    kept = there[[len(name) >= shortest and name.lower() not in stop_words for name in words.named(there)]]
+    place = words.places(kept)
+    numbers, lengths = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int64)]
     for block in blocks:
-        tokens, passage = _whole_tokens(passages, block)
-        inside = place[tokens] >= 0
-        words.append(place[tokens[inside]])
+        found, passage = _occurrences(passages, words, block)
+        inside = place[found] >= 0
+        numbers.append(place[found[inside]])
         lengths.append(np.bincount(passage[inside], minlength=len(block)))
     offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-    return Bags(np.concatenate(words), offsets, kept.astype(np.int32), seen[kept])
+    return Bags(np.concatenate(numbers), offsets, kept.astype(np.int32), seen[kept])
 
 
 def sample(
@@ -133,18 +135,17 @@ def sample(
     return np.sort(chosen[order[fits]])
 
 
-def _whole_tokens(
-    passages: Passages, block: Int64[np.ndarray, " block"]
+def _occurrences(
+    passages: Passages, words: Words, block: Int64[np.ndarray, " block"]
 ) -> tuple[Int[np.ndarray, " occurrence"], Int[np.ndarray, " occurrence"]]:
-    """The tokens of a block's passages that are whole words, and the passage within the block that each is of."""
+    """The words of a block's passages, and the passage within the block that each is of."""
     lengths = passages.lengths[block]
     starts = passages.offsets[block]
     passage = np.repeat(np.arange(len(block)), lengths)
     # Each passage's places follow its start: a ramp that begins anew at every passage.
     ramp = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    places = np.repeat(starts, lengths) + ramp
-    whole = passages.whole[places]
-    return passages.tokens[places[whole]], passage[whole]
+    spellings = passages.spellings[np.repeat(starts, lengths) + ramp]
+    return words.word[spellings[spellings >= 0]], passage[spellings >= 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +153,7 @@ class FittedTopics:
     """One fit of LDA."""
 
     tokens: Int32[np.ndarray, " word"]
-    """The tokenizer's number of each word of LDA's vocabulary, ascending."""
+    """The number of each word of LDA's vocabulary (``text.words``), ascending."""
 
     topic_word: Float32[np.ndarray, "topic word"]
     """P(word | topic)."""
@@ -175,7 +176,7 @@ class FittedTopics:
 
 def fit_topics(
     passages: Passages,
-    tokenizer: Tokenizer,
+    words: Words,
     options: TopicOptions,
     *,
     folder: Path,
@@ -192,7 +193,7 @@ def fit_topics(
     """
     bags = collect_bags(
         passages,
-        tokenizer,
+        words,
         chosen=passages.for_topics if halves else np.arange(len(passages)),
         most_tokens=options.most_tokens,
         stop_words=stop_word_list(options.stop_words),
@@ -202,7 +203,7 @@ def fit_topics(
     if len(bags.tokens) < options.topics:
         raise InputError(
             f"topics = {options.topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
-            f'"{tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
+            f'"{words.tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
         )
     _tomotopy()
     folder.mkdir(parents=True, exist_ok=True)
@@ -225,8 +226,10 @@ def fit_topics(
     ]
     fitted = [_restored(content) for content in map_items(_fit, items, folder=folder, workers=workers, report=report)]
     about = {
-        "tokenizer": tokenizer.digest,
-        "tokenizer_name": tokenizer.name,
+        "tokenizer": words.tokenizer.digest,
+        "tokenizer_name": words.tokenizer.name,
+        "merged": words.merged,
+        "several_tokens": passages.description["several_tokens"],
         "corpus": passages.description["corpus"],
         "passages": passages.digest,
         "stop_words": options.stop_words,
@@ -329,21 +332,21 @@ def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -
     )
 
 
-def read_own_topics(path: Path, tokenizer: Tokenizer) -> tuple[Labelling, list[str]]:
+def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str]]:
     """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics.
 
     Also the words that the tokenizer does not keep whole, which are left out.
     """
     pairs = read_pairs(path)
-    tokens = {word: tokenizer.token(word) for word, _ in pairs}
+    found = {name: words.find(name) for name, _ in pairs}
     topics = list(dict.fromkeys(topic for _, topic in pairs))
-    kept = sorted({token for token in tokens.values() if token is not None})
+    kept = sorted({word for word in found.values() if word is not None})
     membership = np.zeros((len(kept), len(topics)), dtype=bool)
-    for word, topic in pairs:
-        token = tokens[word]
-        if token is not None:
-            membership[kept.index(token), topics.index(topic)] = True
-    _check(path, topics, membership, tokenizer)
+    for name, topic in pairs:
+        word = found[name]
+        if word is not None:
+            membership[kept.index(word), topics.index(topic)] = True
+    _check(path, topics, membership, words.tokenizer)
     assignment: Assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
     labelling = Labelling(
         membership,
@@ -352,7 +355,7 @@ def read_own_topics(path: Path, tokenizer: Tokenizer) -> tuple[Labelling, list[s
         assignment=assignment,
         topic_names=tuple(topics),
     )
-    return labelling, sorted(word for word, token in tokens.items() if token is None)
+    return labelling, sorted(name for name, word in found.items() if word is None)
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
@@ -401,8 +404,8 @@ def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
     write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
-def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
-    """What ``save_topics`` wrote; refused if another tokenizer numbered the words."""
+def load_topics(folder: Path, passages: Passages, words: Words) -> list[FittedTopics]:
+    """What ``save_topics`` wrote; refused if its words had other numbers."""
     try:
         descriptions, arrays = read_fitted_topics(folder)
     except UnreadableError as error:
@@ -414,12 +417,23 @@ def load_topics(folder: Path, tokenizer: Tokenizer) -> list[FittedTopics]:
         FittedTopics(**{name: arrays[f"seed{one['seed']}/{name}"] for name in FITTED}, description=one)
         for one in descriptions
     ]
-    other = next((one.description for one in fits if one.description["tokenizer"] != tokenizer.digest), None)
-    if other:
-        raise InputError(
-            f'The topics in {folder} were fitted with the tokenizer of "{other["tokenizer_name"]}", which is not that '
-            f'of "{tokenizer.name}": fit them anew.'
-        )
+    for about in (one.description for one in fits):
+        if about["tokenizer"] != words.tokenizer.digest:
+            raise InputError(
+                f'The topics in {folder} were fitted with the tokenizer of "{about["tokenizer_name"]}", which is not '
+                f'that of "{words.tokenizer.name}": fit them anew.'
+            )
+        if about.get("merged", False) != words.merged:
+            switch = "--merge-words" if not words.merged else "--no-merge-words"
+            raise InputError(f"The topics in {folder} were fitted with {switch}: give it here too, or fit them anew.")
+        several = (about.get("several_tokens", False), passages.description["several_tokens"])
+        if any(several) and (several[0] != several[1] or about["passages"] != passages.digest):
+            raise InputError(
+                f"The topics in {folder} have words of several tokens, which are numbered by their corpus: give it and "
+                "--several-tokens, or fit them anew."
+                if several[0]
+                else f"The topics in {folder} have no words of several tokens: leave --several-tokens out, or fit anew."
+            )
     return fits
 
 

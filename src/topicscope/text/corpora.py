@@ -1,7 +1,7 @@
 """Documents of a corpus, one at a time: files, folders, Wikipedia dumps, Hugging Face datasets, a packaged sample."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
@@ -12,8 +12,17 @@ from topicscope import scale
 from topicscope.errors import InputError, check_one_of
 from topicscope.files import expanded
 from topicscope.settings.text import Layout
-from topicscope.text import formats, hub
-from topicscope.text.formats import FIELD_OPTION, NotTextError, Problems, Progress, beginning, read_chunks
+from topicscope.text import formats, hub, tables
+from topicscope.text.formats import (
+    FIELD_OPTION,
+    AnyPath,
+    NotTextError,
+    Problems,
+    Progress,
+    beginning,
+    read_chunks,
+    size_on_disk,
+)
 
 SAMPLE = "wiki-sample"
 SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
@@ -31,14 +40,16 @@ class Document:
 def open_corpus(source: str, *, field: str = "text", split: str = "train", layout: str = "auto") -> "Corpus":
     """The corpus that a user names.
 
-    source: ``wiki-sample``; a file (text, JSON lines or a Wikipedia dump, each plain or compressed by gzip, bz2, xz or
-    zstd); a folder of such; else the name of a Hugging Face dataset, as NAME or NAME:CONFIG.
-    field: where JSON lines and datasets have the text.
+    source: ``wiki-sample``; a file (text, JSON lines, CSV, TSV, Parquet or a Wikipedia dump, each plain or compressed
+    by gzip, bz2, xz or zstd); a zip archive or folder of such; else the name of a Hugging Face dataset, as NAME or
+    NAME:CONFIG.
+    field: where JSON lines, tables and datasets have the text.
     split: of a dataset.
-    layout: what a document is in plain text. ``auto``: in a folder each file, in a file each paragraph if blank lines
-    set any apart, else each line.
+    layout: what a document is in plain text. ``auto``: in a folder or an archive each file, in a file each paragraph
+    if blank lines set any apart, else each line.
     """
     check_one_of("layout", layout, get_args(Layout))
+    check_exists(source)
     if source == SAMPLE:
         return Corpus(source, (_sample(),))
     path = expanded(source)
@@ -47,12 +58,13 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
         return Corpus(source, files, text_field=field, layout="files" if layout == "auto" else layout)
     if path.is_file():
         return Corpus(source, (path,), text_field=field, layout=layout)
-    check_exists(source)
     return Corpus(source, (), dataset=hub.load(source, split), text_field=field)
 
 
 def check_exists(source: str) -> None:
-    """Refuse what can only be a path, and is none."""
+    """Refuse what can only be a path, and is none; and no name at all, which as a path would be the current folder."""
+    if not source.strip():
+        raise InputError('corpus = "" names nothing: give a file, a folder, wiki-sample or a dataset\'s name.')
     path = expanded(source)
     a_path = path.is_absolute() or path.suffix or source.startswith((".", "~")) or source.count("/") > 1
     if a_path and not path.exists():
@@ -87,6 +99,8 @@ class Corpus:
         """Identifies the content and how it is read."""
         found = hashlib.sha256(repr((self.text_field, self.layout, self.dataset and self.dataset.identity)).encode())
         for path in self.files:
+            # Whether a file is a table, its name says.
+            found.update(b"table" if tables.is_table(path.name) else b"")
             with path.open("rb") as file:
                 found.update(hashlib.file_digest(file, "sha256").digest())
         return found.hexdigest()[:20]
@@ -100,7 +114,7 @@ class Corpus:
             found += 1
         if not found:
             because = "; ".join(self.problems.sentences())
-            remedy = f"give text, JSON lines with a field {self.text_field}, or a Wikipedia dump"
+            remedy = f"give text, JSON lines or a table with a field {self.text_field}, or a Wikipedia dump"
             if self.problems.lines_without_field:
                 remedy = f"name the field that holds the text by {FIELD_OPTION}"
             raise InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
@@ -109,29 +123,50 @@ class Corpus:
         if self.dataset:
             yield from self.dataset.texts(self.text_field, self.problems, progress)
         for path in self.files:
-            try:
-                texts = self._file_texts(path, progress)
-            except NotTextError:
-                if len(self.files) == 1:
-                    raise
-                # Among others, as pictures are in many folders, it ends no study.
-                self.problems.not_text.append(path.name)
-                if progress:
-                    progress(path.stat().st_size)
-            else:
-                yield from texts
+            yield from self._readable(path, progress, alone=len(self.files) == 1)
 
-    def _file_texts(self, path: Path, progress: Progress | None) -> Iterator[tuple[str, str]]:
+    def _readable(self, path: AnyPath, progress: Progress | None, *, alone: bool) -> Iterator[tuple[str, str]]:
+        """The texts of a file; one that is not text is refused if it is alone, else counted."""
+        try:
+            texts = self._file_texts(path, progress, alone=alone)
+        except NotTextError:
+            if alone:
+                raise
+            # Among others, as pictures are in many folders, it ends no study.
+            self.problems.not_text.append(path.name)
+            if progress:
+                progress(size_on_disk(path))
+        else:
+            yield from texts
+
+    def _archive_texts(
+        self, path: Path, members: Sequence[AnyPath], progress: Progress | None, *, alone: bool
+    ) -> Iterator[tuple[str, str]]:
+        for member in members:
+            yield from self._readable(member, progress, alone=alone and len(members) == 1)
+        if progress:
+            # What the archive holds beside its files.
+            progress(path.stat().st_size - sum(map(size_on_disk, members)))
+
+    def _file_texts(self, path: AnyPath, progress: Progress | None, *, alone: bool) -> Iterator[tuple[str, str]]:
+        if isinstance(path, Path) and formats.is_zip(path):
+            return self._archive_texts(path, formats.zip_members(path, self.problems), progress, alone=alone)
         start = beginning(path)
+        if tables.is_parquet(start):
+            return tables.parquet_texts(path, self.problems, self.text_field, progress)
         if b"\0" in start:
-            raise NotTextError(f"{path} is not text: give text, JSON lines or a Wikipedia dump, in UTF-8.")
+            raise NotTextError(f"{path} is not text: give text, JSON lines, CSV, Parquet or a Wikipedia dump.")
         chunks = read_chunks(path, self.problems, progress)
         if formats.is_dump(start):
             return formats.articles(chunks, self.problems, path.name)
         if formats.is_json(start):
             return formats.json_texts(chunks, self.problems, self.text_field)
+        if tables.is_table(path.name):
+            return tables.csv_texts(chunks, self.problems, self.text_field, path.name)
         layout = self.layout
-        if layout == "auto":
+        if layout == "auto" and not alone:
+            layout = "files"
+        elif layout == "auto":
             layout = "paragraphs" if formats.has_paragraphs(start) else "lines"
         split = {"lines": formats.line_texts, "paragraphs": formats.paragraph_texts, "files": formats.whole_texts}
         return ((path.name, text) for text in split[layout](chunks, self.problems))

@@ -1,4 +1,4 @@
-"""Files as documents: bytes compressed or not, plain text, JSON lines, Wikipedia dumps.
+"""Files as documents: bytes compressed or not, zip archives, plain text, JSON lines, Wikipedia dumps.
 
 All is read in constant memory and as far as it can be. Text from the world is never clean and one bad line ends no
 study, so what goes wrong is counted (``Problems``). Pages of a dump are walked here and not by gensim's
@@ -10,6 +10,7 @@ import bz2
 import json
 import lzma
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,15 @@ FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
 CHUNK = 1 << 16
 # The first bytes of a compressed file say how it is compressed; names of files often lie.
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+# Files that only a document of an office program has: these are zip archives too.
+OFFICE = {"[Content_Types].xml", "mimetype"}
+# Files of other kinds that people bring, by their first bytes, and what to do with them.
+OTHER_KINDS = {
+    b"%PDF": "a PDF: save its text (pdftotext) and give that",
+    b"7z\xbc\xaf": "a 7z archive: unpack it and give the folder",
+    b"Rar!": "a rar archive: unpack it and give the folder",
+}
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # Longer documents are cut, so that a file without line breaks is read in constant memory too; pages end the reading.
@@ -132,8 +142,43 @@ class NotTextError(InputError):
     """A file holds no text, or none in UTF-8."""
 
 
-def read_chunks(path: Path, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
+# A file, or one within a zip archive: both have a name and can be opened.
+AnyPath = Path | zipfile.Path
+
+
+def is_zip(path: Path) -> bool:
+    """Whether a file is a zip archive."""
+    with path.open("rb") as file:
+        return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def zip_members(path: Path, problems: Problems) -> list[zipfile.Path]:
+    """The files in a zip archive in the order of their names; hidden ones, and what macOS adds, are left out."""
+    try:
+        archive = zipfile.Path(zipfile.ZipFile(path))
+    except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
+        problems.archives.append(f"{path.name} is corrupt {FROM_THE_BEGINNING}")
+        return []
+    infos = archive.root.infolist()
+    if OFFICE & {each.filename for each in infos}:
+        raise NotTextError(f"{path} is a document of an office program: save it as plain text or CSV.")
+    names = sorted(each.filename for each in infos if not each.is_dir())
+    shown = [name for name in names if not name.startswith("__MACOSX/") and not re.search(r"(^|/)\.", name)]
+    return [zipfile.Path(archive.root, name) for name in shown]
+
+
+def size_on_disk(path: AnyPath) -> int:
+    """Bytes that a file takes, within its zip archive if it is in one."""
+    return path.root.getinfo(path.at).compress_size if isinstance(path, zipfile.Path) else path.stat().st_size
+
+
+def read_chunks(path: AnyPath, problems: Problems, progress: Progress | None = None) -> Iterator[bytes]:
     """The file's content, decompressed; ends early, and says so in ``problems``, where an archive is corrupt."""
+    if isinstance(path, zipfile.Path):
+        yield from _zipped_chunks(path, problems)
+        if progress:
+            progress(size_on_disk(path))
+        return
     if path.exists() and not path.is_file():
         raise NotTextError(f"{path} is not a regular file: give a file of text.")
     # What has no size has no text, or is the system's: its log would be waited for without end.
@@ -145,10 +190,27 @@ def read_chunks(path: Path, problems: Problems, progress: Progress | None = None
         if method is None:
             yield from raw
         else:
-            yield from _decompressed(raw, method, path, problems)
+            yield from _decompressed(raw, method, path.name, path.stat().st_size, problems)
 
 
-def beginning(path: Path, size: int = CHUNK) -> bytes:
+def _zipped_chunks(path: zipfile.Path, problems: Problems) -> Iterator[bytes]:
+    read = 0
+    try:
+        with cast(zipfile.ZipExtFile, path.open("rb")) as file:
+            method = compression(file.peek(8))
+            raw = iter(lambda: file.read(CHUNK), b"")
+            size = path.root.getinfo(path.at).file_size
+            for chunk in raw if method is None else _decompressed(raw, method, path.name, size, problems):
+                read += len(chunk)
+                yield chunk
+    except RuntimeError:
+        problems.archives.append(f"{path.name} is protected by a password and cannot be read {FROM_THE_BEGINNING}")
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, NotImplementedError):
+        where = f"after {read:,} bytes" if read else FROM_THE_BEGINNING
+        problems.archives.append(f"{path.name} is corrupt {where}")
+
+
+def beginning(path: AnyPath, size: int = CHUNK) -> bytes:
     """The first bytes of the content, to see what it is."""
     found = b""
     for chunk in read_chunks(path, Problems()):
@@ -157,6 +219,11 @@ def beginning(path: Path, size: int = CHUNK) -> bytes:
             break
     if found.startswith(UTF16):
         raise NotTextError(f"{path} is in UTF-16: convert it to UTF-8 (iconv -f UTF-16 -t UTF-8).")
+    for magic, advice in OTHER_KINDS.items():
+        if found.startswith(magic):
+            raise NotTextError(f"{path} is {advice}.")
+    if found[257:262] == b"ustar":
+        raise NotTextError(f"{path} is a tar archive: unpack it (tar -xf) and give the folder.")
     return found[:size]
 
 
@@ -172,9 +239,9 @@ def _counted(chunks: Iterator[bytes], progress: Progress | None) -> Iterator[byt
             progress(len(chunk))
 
 
-def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Problems) -> Iterator[bytes]:
+def _decompressed(chunks: Iterator[bytes], method: str, name: str, size: int, problems: Problems) -> Iterator[bytes]:
     """Members of an archive one after the other (dumps of Wikipedia have thousands)."""
-    engine, read, given, size = _decompressor(method), 0, 0, path.stat().st_size
+    engine, read, given = _decompressor(method), 0, 0
     bad = (_zstandard().ZstdError,) if method == "zstd" else (OSError, EOFError, zlib.error, lzma.LZMAError)
     try:
         for chunk in chunks:
@@ -187,10 +254,10 @@ def _decompressed(chunks: Iterator[bytes], method: str, path: Path, problems: Pr
                     yield content
     except bad:
         where = f"after {read:,} of {size:,} bytes" if given else FROM_THE_BEGINNING
-        problems.archives.append(f"{path.name} is corrupt {where}")
+        problems.archives.append(f"{name} is corrupt {where}")
         return
     if not engine.eof:
-        problems.archives.append(f"{path.name} ends in the middle of its data after {read:,} bytes")
+        problems.archives.append(f"{name} ends in the middle of its data after {read:,} bytes")
 
 
 def _bounded(engine: Any, method: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -68,10 +68,10 @@ class HubDataset:
 def load(name: str, split: str) -> HubDataset:
     """The dataset of this name; a sentence if there is none, or no way to it."""
     path, _, config = name.partition(":")
-    datasets = _library()
+    datasets = import_for_language("datasets", "Hugging Face datasets need datasets")
     online = reachable()
     try:
-        with quiet("datasets", "huggingface_hub", "fsspec"), _no_bars(), _offline(not online):
+        with quiet("datasets", "huggingface_hub", "fsspec"), _without_bars(datasets, offline=not online):
             rows = datasets.load_dataset(
                 path,
                 config or None,
@@ -91,46 +91,29 @@ def load(name: str, split: str) -> HubDataset:
 
 
 @contextlib.contextmanager
-def _offline(offline: bool) -> Iterator[None]:
-    """Have both libraries look in the cache alone; they read the environment only when they are imported."""
-    from huggingface_hub import constants
-
-    configs = [_library().config, constants] if offline else []
-    before = [config.HF_HUB_OFFLINE for config in configs]
-    for config in configs:
-        config.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        for config, value in zip(configs, before, strict=True):
-            config.HF_HUB_OFFLINE = value
-
-
-@contextlib.contextmanager
 def quiet(*names: str) -> Iterator[None]:
     """Without the log of these libraries: what they say, the error says."""
-    loggers = [logging.getLogger(name) for name in names]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
+    with contextlib.ExitStack() as stack:
+        for name in names:
+            logger = logging.getLogger(name)
+            stack.callback(logger.setLevel, logger.level)
+            logger.setLevel(logging.CRITICAL)
         yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
 
 
 @contextlib.contextmanager
-def _no_bars() -> Iterator[None]:
-    datasets = _library()
-    bars = datasets.is_progress_bar_enabled()
-    datasets.disable_progress_bars()
-    try:
+def _without_bars(datasets: Any, *, offline: bool) -> Iterator[None]:
+    """No progress bars; ``offline`` has both libraries look in the cache alone.
+
+    They read the environment only when they are imported, so it is their own settings that are changed, and put back.
+    """
+    from huggingface_hub import constants
+
+    with contextlib.ExitStack() as stack:
+        if datasets.is_progress_bar_enabled():
+            datasets.disable_progress_bars()
+            stack.callback(datasets.enable_progress_bars)
+        for config in (datasets.config, constants) if offline else ():
+            stack.callback(setattr, config, "HF_HUB_OFFLINE", config.HF_HUB_OFFLINE)
+            config.HF_HUB_OFFLINE = True
         yield
-    finally:
-        if bars:
-            datasets.enable_progress_bars()
-
-
-def _library() -> Any:
-    return import_for_language("datasets", "Hugging Face datasets need datasets")

@@ -43,11 +43,22 @@ class Encoded(NamedTuple):
     """A text as tokens, without special ones."""
 
     tokens: Int[np.ndarray, " token"]
-    whole: Bool[np.ndarray, " token"]
-    """Which tokens are a word and all of it."""
+    word_tokens: Int[np.ndarray, " token"]
+    """How many tokens the word has that begins at this token; 0 if none begins here, or none that is known."""
 
     starts: Bool[np.ndarray, " token"]
     """Which tokens begin a word (or are no part of one): where a passage may begin."""
+
+    spans: Int[np.ndarray, "token two"]
+    """Which characters of the text each token stands for."""
+
+    unknown: int = 0
+    """Words in which there is a token that stands for anything unknown."""
+
+    @property
+    def whole(self) -> Bool[np.ndarray, " token"]:
+        """Which tokens are a word and all of it."""
+        return self.word_tokens == 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +84,10 @@ class Tokenizer:
         content = [place for place, special in enumerate(encoding.special_tokens_mask) if not special]
         return encoding.ids[: content[0]], encoding.ids[content[-1] + 1 :]
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """How many tokens there are."""
-        return self.engine.get_vocab_size()
+        """How many numbers tokens have: some vocabularies have gaps."""
+        return max(self.engine.get_vocab().values()) + 1
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Each text as tokens."""
@@ -85,7 +96,8 @@ class Tokenizer:
 
     def words(self, tokens: Int[np.ndarray, " word"]) -> list[str]:
         """Tokens as people write them: without the sign for a space or for the rest of a word."""
-        return [self.engine.decode([token], skip_special_tokens=False).strip() for token in tokens.tolist()]
+        found = self.engine.decode_batch([[token] for token in tokens.tolist()], skip_special_tokens=False)
+        return [word.strip() for word in found]
 
     def token(self, word: str) -> int | None:
         """The token that is this word in the middle of a sentence; None if the tokenizer splits or does not know it."""
@@ -159,15 +171,20 @@ def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
     words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
     starts = np.ones(len(tokens), dtype=bool)
     starts[1:] = np.diff(words) != 0
+    sizes = word_sizes(text, spans)
     # The unknown token stands for many words, and is none of them.
-    whole = whole_words(text, spans) & (tokens != (-1 if unknown is None else unknown))
-    return Encoded(tokens, whole, starts)
+    first = np.flatnonzero(sizes)
+    before = np.append(0, np.cumsum(tokens == (-1 if unknown is None else unknown)))
+    known = before[first] == before[first + sizes[first]]
+    sizes[first[~known]] = 0
+    return Encoded(tokens, sizes, starts, spans, int((~known).sum()))
 
 
-def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarray, " token"]:
-    """Which spans of the text are a word and all of it: letters only, with no letter or digit next to them.
+def word_sizes(text: str, spans: Int[np.ndarray, "token two"]) -> Int[np.ndarray, " token"]:
+    """How many tokens, given by their spans, each word of the text has: at its first token, and 0 at all others.
 
-    Spans count characters. Spaces at their beginning, which some tokenizers make part of a token, are looked over.
+    A word is letters only, with no letter or digit next to it. Spans count characters. Spaces at their beginning, which
+    some tokenizers make part of a token, are looked over.
     """
     characters = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
     # A space at both ends: so that every span has a character before and after it.
@@ -178,8 +195,15 @@ def whole_words(text: str, spans: Int[np.ndarray, "token two"]) -> Bool[np.ndarr
         start = start + (spaces[start] & (start < end))
     # How many letters come before each place: a difference counts those within a span.
     letters = np.concatenate([[0], np.cumsum(kinds == 2)])
-    only_letters = letters[end] - letters[start] == end - start
-    return only_letters & (end > start) & (kinds[start - 1] == 0) & (kinds[end] == 0)
+    only_letters = (letters[end] - letters[start] == end - start) & (end > start)
+    # Tokens of letters that touch are parts of one word; those of one letter's bytes have the same span.
+    goes_on = np.append(False, only_letters[1:] & only_letters[:-1] & (start[1:] <= end[:-1]))
+    first = np.flatnonzero(only_letters & ~goes_on)
+    last = np.flatnonzero(only_letters & ~np.append(goes_on[1:], False))
+    alone = (kinds[start[first] - 1] == 0) & (kinds[end[last]] == 0)
+    sizes = np.zeros(len(spans), dtype=np.int64)
+    sizes[first[alone]] = (last - first + 1)[alone]
+    return sizes
 
 
 @cache

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from jaxtyping import Bool, Int, Int32, Int64
 
 from topicscope.errors import InputError, UnreadableError, check_at_least
 from topicscope.files import write_atomically
-from topicscope.records import read_passages_about
+from topicscope.records import read_passages_about, read_several_token_words
 from topicscope.scale import code_digest, package_versions
 from topicscope.text.corpora import Corpus, Document
 from topicscope.text.formats import Progress
@@ -23,8 +23,8 @@ from topicscope.text.tokenizers import Encoded, Tokenizer
 SHORTEST = 2
 # Documents encoded at once: at most so many, and of so many characters (but for one document that is longer).
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
-FILES = {"tokens": "<i4", "whole": "?", "offsets": "<i8", "articles": "<i4"}
-DESCRIPTION = "passages.json"
+FILES = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4"}
+DESCRIPTION, SEVERAL = "passages.json", "several-token-words.json"
 # The code that passages depend on, beside the corpus and the tokenizer: cut by other code, they are written anew. What
 # is measured on them is then too, and takes longer.
 SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim")
@@ -37,8 +37,9 @@ class Passages:
     tokens: Int32[np.ndarray, " token_position"]
     """All tokens, without special ones."""
 
-    whole: Bool[np.ndarray, " token_position"]
-    """Whether the token is a word and all of it, at this place: "frog" in "frog", not in "frog ##let"."""
+    spellings: Int32[np.ndarray, " token_position"]
+    """The word that begins at this place, as it is spelled: the token that is all of it ("frog" in "frog", not in "frog
+    ##let"), or the place among ``several``, counted from the tokenizer's size on; −1 if none begins here."""
 
     offsets: Int64[np.ndarray, " passage_plus_one"]
     """Where each passage begins; the last number is where the last one ends."""
@@ -52,11 +53,23 @@ class Passages:
     description: dict[str, Any]
     """Source, tokenizer, length, counts, and what went wrong while reading."""
 
+    several: Sequence[tuple[str, Sequence[int]]] = ()
+    """Words of several tokens, if they were asked for: as each first stood in the text, and its tokens."""
+
+    @property
+    def whole_share(self) -> float:
+        """The share of the text's words that the tokenizer keeps whole."""
+        return self.description["words_whole"] / max(self.description["words"], 1)
+
     def __len__(self) -> int:
         return len(self.articles)
 
     def __getitem__(self, passage: int) -> Int32[np.ndarray, " position"]:
         return self.tokens[self.offsets[passage] : self.offsets[passage + 1]]
+
+    def spelled(self, passage: int) -> Int32[np.ndarray, " position"]:
+        """The spelling that begins at each of the passage's positions, −1 where none does."""
+        return self.spellings[self.offsets[passage] : self.offsets[passage + 1]]
 
     def __iter__(self) -> Iterator[Int32[np.ndarray, " position"]]:
         return (self[passage] for passage in range(len(self)))
@@ -65,11 +78,6 @@ class Passages:
     def lengths(self) -> Int64[np.ndarray, " passage"]:
         """Tokens of each passage."""
         return np.diff(self.offsets)
-
-    def whole_tokens(self, passage: int) -> Int32[np.ndarray, " position"]:
-        """The passage with −1 at tokens that are part of a word, or none."""
-        place = slice(self.offsets[passage], self.offsets[passage + 1])
-        return np.where(self.whole[place], self.tokens[place], np.int32(-1))
 
     @property
     def for_topics(self) -> Int64[np.ndarray, " chosen"]:
@@ -102,11 +110,14 @@ def write_passages(
     length: int,
     folder: Path,
     every: int = 1,
+    several: bool = False,
     progress: Progress | None = None,
 ) -> Passages:
     """Cut all documents into passages of at most ``length`` tokens, at the beginning of words where that can be.
 
-    every: keep one passage of so many. The folder is written anew unless it holds just these passages, undamaged.
+    every: keep one passage of so many.
+    several: words of several tokens are words too.
+    The folder is written anew unless it holds just these passages, undamaged.
     """
     check_at_least("length", length, SHORTEST)
     check_at_least("every", every, 1)
@@ -117,19 +128,21 @@ def write_passages(
         "tokenizer": tokenizer.digest,
         "length": length,
         "every": every,
+        "several_tokens": several,
     }
     with contextlib.suppress(InputError):
         there = open_passages(folder)
         same = all(there.description.get(name) == value for name, value in asked.items())
         # Of the files as they are now: a disk or a copy may have changed what was written.
-        if same and there.description.get("checksums") == {
-            name: hashlib.sha256(getattr(there, name)).hexdigest() for name in FILES
-        }:
+        now = {name: getattr(there, name) for name in FILES} | {SEVERAL: (folder / SEVERAL).read_bytes()}
+        found = {name: hashlib.sha256(content).hexdigest() for name, content in now.items()}
+        if same and there.description.get("checksums") == found:
             return there
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DESCRIPTION).unlink(missing_ok=True)
     digest, checksums = hashlib.sha256(), {name: hashlib.sha256() for name in FILES}
-    seen = passages = tokens = whole_words = documents = 0
+    seen = passages = tokens = documents = words = words_whole = used = 0
+    spellings: dict[tuple[int, ...], tuple[int, str]] = {}
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in FILES}
 
@@ -145,33 +158,51 @@ def write_passages(
             kept = cuts[(seen + np.arange(len(cuts))) % every == 0]
             seen += len(cuts)
             documents += 1
+            words += int((encoded.word_tokens > 0).sum()) + encoded.unknown
+            words_whole += int(encoded.whole.sum())
+            spelled = np.where(encoded.whole, encoded.tokens, np.int32(-1))
+            sizes = encoded.word_tokens
+            for place in np.flatnonzero(sizes > 1).tolist() if several else ():
+                end = place + int(sizes[place])
+                surface = document.text[encoded.spans[place, 0] : encoded.spans[end - 1, 1]].strip()
+                new = (tokenizer.size + len(spellings), surface)
+                spelled[place] = spellings.setdefault(tuple(encoded.tokens[place:end].tolist()), new)[0]
+            ends = np.arange(len(sizes)) + sizes
             for first, last in kept.tolist():
                 tokens += last - first
                 passages += 1
-                whole_words += int(encoded.whole[first:last].sum())
+                # A word longer than a passage is cut, and then is none.
+                inside = np.where(ends[first:last] <= last, spelled[first:last], -1)
+                used += int((inside >= 0).sum())
                 write("tokens", encoded.tokens[first:last])
-                write("whole", encoded.whole[first:last])
+                write("spellings", inside)
                 write("offsets", np.array([tokens]))
                 write("articles", np.array([document.index]))
     if not passages:
         raise InputError(
             f'corpus = "{corpus.source}" has no passage of {SHORTEST} tokens or more: give a corpus with longer texts.'
         )
-    if not whole_words:
+    if not used:
         raise InputError(
             f'The tokenizer of "{tokenizer.name}" keeps no word of corpus = "{corpus.source}" whole: '
-            "give a model whose tokens are words, or a corpus in its language."
+            "give a model whose tokens are words, a corpus in its language, or --several-tokens."
         )
+    words_of_several = [(surface, list(pieces)) for pieces, (_, surface) in spellings.items()]
+    content = json.dumps(words_of_several, ensure_ascii=False).encode()
+    digest.update(content)
+    write_atomically(folder / SEVERAL, content)
     description = asked | {
         "source": corpus.source,
         "tokenizer_name": tokenizer.name,
         "passages": passages,
         "tokens": tokens,
-        "whole_words": whole_words,
+        "words": words,
+        "words_whole": words_whole,
         "documents": documents,
         "problems": asdict(corpus.problems),
         "digest": digest.hexdigest()[:20],
-        "checksums": {name: checksum.hexdigest() for name, checksum in checksums.items()},
+        "checksums": {name: checksum.hexdigest() for name, checksum in checksums.items()}
+        | {SEVERAL: hashlib.sha256(content).hexdigest()},
     }
     write_atomically(folder / DESCRIPTION, json.dumps(description, indent=1) + "\n")
     return open_passages(folder)
@@ -184,7 +215,7 @@ def open_passages(folder: Path) -> Passages:
         digest = description["digest"]
         sizes = {
             "tokens": description["tokens"],
-            "whole": description["tokens"],
+            "spellings": description["tokens"],
             "offsets": description["passages"] + 1,
             "articles": description["passages"],
         }
@@ -192,10 +223,11 @@ def open_passages(folder: Path) -> Passages:
             name: np.memmap(folder / f"{name}.bin", dtype=FILES[name], mode="r", shape=(size,))
             for name, size in sizes.items()
         }
+        several = [(surface, pieces) for surface, pieces in read_several_token_words(folder / SEVERAL)]
     except (UnreadableError, OSError, ValueError, KeyError, OverflowError) as error:
         reason = error.reason if isinstance(error, UnreadableError) else error
         raise InputError(f"{folder} has no whole set of passages ({reason}): write them again.") from None
-    return Passages(digest=digest, description=description, **arrays)
+    return Passages(digest=digest, description=description, several=several, **arrays)
 
 
 def cut(starts: Bool[np.ndarray, " token"], length: int) -> Int64[np.ndarray, "passage two"]:

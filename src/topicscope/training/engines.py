@@ -32,7 +32,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.training.batches import BatchStream, PassageStream
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import SnapshotTaker, StageRecorder, Weights, contrasts
-from topicscope.training.schedule import Phase, phase, snapshot_steps
+from topicscope.training.schedule import Phase, phase, snapshot_steps, spaced_steps
 
 
 class Engine(ABC):
@@ -52,6 +52,9 @@ class Engine(ABC):
 
     snapshot_steps: frozenset[int] | None = None
     """Steps at which matrices are kept; None for runs that have no such file."""
+
+    earlier: Sequence[int] = ()
+    """How many steps the runs were to have before they were made longer."""
 
     smaller_start: str
     """What to do about a start at which the loss is not finite."""
@@ -130,7 +133,11 @@ def l2_penalty(model: Transformer, training: Training) -> Float[Tensor, ""]:
 
 
 def make_engine(
-    members: Sequence[Settings], topic_model: TopicModel, weights: Sequence[Arrays] | None = None
+    members: Sequence[Settings],
+    topic_model: TopicModel,
+    weights: Sequence[Arrays] | None = None,
+    *,
+    earlier: Sequence[int] = (),
 ) -> "TopicModelEngine":
     """The engine of these runs on documents of a topic model, at the weights given or where they start."""
     settings, average = members[0], members[0].training.average
@@ -142,7 +149,9 @@ def make_engine(
     dtype = torch.float64 if settings.training.precision == "float64" else torch.float32
     models = [Transformer(settings.model, sizes, arrays, dtype=dtype) for arrays in weights]
     kind = BagEngine if settings.engine == "bag" else ReferenceEngine
-    return kind(members, topic_model, models)
+    engine = kind(members, topic_model, models)
+    engine.earlier = earlier
+    return engine
 
 
 def shared_weights(models: Sequence[Transformer]) -> Weights:
@@ -168,13 +177,17 @@ class TopicModelEngine(Engine):
         self.weights = shared_weights(models)
         self._unit = self.training.loss_unit(models[0].sizes.vocabulary)
         self.trained = [name for name in self.weights if part_of(name) in self.settings.model.trained_parts]
-        self.snapshot_steps = snapshot_steps(self.training.steps, self.training.snapshots)
         self._phase: Phase | None = None
 
     @cached_property
     def streams(self) -> list[BatchStream]:  # type: ignore[override]  # drawn only if they are asked for
         """The documents of each member."""
         return [BatchStream(settings, self.topic_model) for settings in self.members]
+
+    @cached_property
+    def snapshot_steps(self) -> frozenset[int]:  # type: ignore[override]
+        """Steps at which matrices are kept."""
+        return spaced_steps((*self.earlier, self.training.steps), self.training.snapshots, snapshot_steps)
 
     @cached_property
     def _stages(self) -> StageRecorder | None:

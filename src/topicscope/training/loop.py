@@ -45,7 +45,7 @@ from topicscope.training.machine import find_device, out_of_memory_said, torch_t
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
-from topicscope.training.schedule import has_row, learning_rate, validates
+from topicscope.training.schedule import has_regular_row, has_row, learning_rate, measured_steps, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
 
 logger = logging.getLogger(__name__)
@@ -97,14 +97,16 @@ def train_together(
     for folder in folders:
         if resume and not folder.settings_path.exists():
             logger.info("%s holds no run yet: starting one.", folder.path)
+    earlier = folders[0].lengths_before(settings[0].training.steps)
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
-        trainer = Trainer(make_engine(settings, topic_model))
+        trainer = Trainer(make_engine(settings, topic_model, earlier=earlier))
         for mine, folder in zip(settings, folders, strict=True):
             stack.enter_context(as_before_if_refused(folder.path, folder.locked(), lambda: trainer.step > 0))
             # Once more, now that nobody else can write here.
             _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
                 folder.create(mine)
+            folder.lengthen(mine.training.steps)
             folder.warn_of_other_versions()
             reference = None
             if not folder.reference_path.exists():
@@ -124,7 +126,8 @@ def _settings_to_train(folder: RunFolder, given: Settings, members: Sequence[Set
         folder.check_can_resume(given, together=members)
         stored = folder.settings()
         assert isinstance(stored, Settings)
-        return stored
+        # A run may be made longer; all else is as it was.
+        return dataclasses.replace(stored, training=dataclasses.replace(stored.training, steps=given.training.steps))
     return given
 
 
@@ -214,11 +217,13 @@ def _train_on_text(
         facts["passages"] = prepared.passages.digest
         folder.check_can_resume(settings, facts=facts)
         folder.warn_of_other_versions()
+        earlier = folder.lengths_before(settings.training.steps)
         measure = measuring(prepared, settings) if measuring and settings.training.measures else None
         specials = prepared.text.specials
         with out_of_memory_said(settings, specials.vocabulary):
-            engine = TextEngine(settings, prepared.text, device=device, measure=measure)
+            engine = TextEngine(settings, prepared.text, device=device, measure=measure, earlier=earlier)
             trainer = Trainer(engine)
+        folder.lengthen(settings.training.steps)
         folder.describe(settings, facts=facts)
         with stop_on_interrupt() as stop, out_of_memory_said(settings, specials.vocabulary):
             trainer.run([folder], report, stop)
@@ -255,6 +260,7 @@ class Trainer:
         trained = {name: engine.weights[name] for name in engine.trained}
         self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
+        self._measured = measured_steps(self.training, engine.earlier)
         self._chunk = -1
         self._batches: list[Any] = []
         self._tokens = 0.0
@@ -310,7 +316,7 @@ class Trainer:
                     raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} goes on from there.")
                 self._observe(going)
                 self._seconds += time.perf_counter() - began
-                if has_row(self.training, self.step):
+                if has_row(self.training, self.step, self._measured):
                     diverged += self._log(going, found)
                 if report:
                     loss = f"loss {found[going[-1].seed]:.4f}, " if going else ""
@@ -373,7 +379,8 @@ class Trainer:
         for member in going:
             if self.step in (self.engine.snapshot_steps or ()):
                 member.snapshots[self.step] = self.engine.snapshot(member.seed)
-            if has_row(self.training, self.step + record.ROTATION_STEPS):
+            later = self.step + record.ROTATION_STEPS
+            if has_row(self.training, later, self._measured) or has_regular_row(self.training, later):
                 member.history[self.step] = self.engine.weights["value"][member.seed].detach().clone()
             member.history.pop(self.step - record.ROTATION_STEPS - 1, None)
 

@@ -130,8 +130,8 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     training, model = settings.training, settings.model
     if model.masked_keys == "hidden":
         raise InputError("Theory's matrix is for visible masked keys.")
-    own = _alone(settings, "value") and _one_hot(settings)
-    ridge = training.l2 / training.loss_unit(topic_model.vocabulary) if own and "value" in training.l2_parts else 0.0
+    own = _has_own_optimum(settings)
+    ridge = _ridge(settings, topic_model) if own else 0.0
     kind = "Under uniform attention and one-hot embeddings, which this run does not have: the pattern alone compares. "
     said = "" if own else kind
     if training.loss == "squared":
@@ -156,6 +156,40 @@ def _embedding(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str
         raise InputError("Theorem 1 is about the squared loss, visible masked keys and no L2.")
     matrix = _semidefinite(settings.data, settings.masking, training.average, model.prediction_bias.start)
     return matrix, "The best positive semi-definite matrix for finite documents."
+
+
+def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token token"]) -> dict[str, float | None]:
+    """How far a run's W^V is from the exact optimum of its own objective; None where that is not known.
+
+    ``distance_to_optimum`` is ‖W − W*‖ / ‖W*‖. ``excess_over_optimum`` is the population loss with L2 at W, less that
+    at W*: exact, so never below zero but for rounding; for the squared loss.
+    """
+    topic_model, training = TopicModel.from_settings(settings.data), settings.training
+    found: dict[str, float | None] = {"distance_to_optimum": None, "excess_over_optimum": None}
+    if not _has_own_optimum(settings) or topic_model.vocabulary > LARGEST_VOCABULARY:
+        return found
+    try:
+        best, _ = _value(settings, topic_model)
+    except InputError:
+        return found
+    size = float(np.linalg.norm(best))
+    found["distance_to_optimum"] = float(np.linalg.norm(value[0] - best)) / size if size else None
+    if training.loss == "squared":
+        exact, ridge = moments(topic_model, settings.masking, training.average), _ridge(settings, topic_model)
+        here, least = (population_loss(matrix, exact, ridge=ridge) for matrix in (value[0], best))
+        found["excess_over_optimum"] = training.loss_unit(topic_model.vocabulary) * (here - least)
+    return found
+
+
+def _has_own_optimum(settings: Settings) -> bool:
+    """Whether W^V alone is trained, on one-hot embeddings and under uniform attention."""
+    return _alone(settings, "value") and _one_hot(settings)
+
+
+def _ridge(settings: Settings, topic_model: TopicModel) -> float:
+    """λ on W^V, beside a loss that sums over the vocabulary."""
+    training = settings.training
+    return training.l2 / training.loss_unit(topic_model.vocabulary) if "value" in training.l2_parts else 0.0
 
 
 def _alone(settings: Settings, *names: str) -> bool:

@@ -30,7 +30,7 @@ from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
 from topicscope.settings.toml import differences, dump_settings, load_any_settings, load_settings
 from topicscope.settings.training import AnyTraining
-from topicscope.training.schedule import snapshot_steps, steps_with_rows
+from topicscope.training.schedule import snapshot_steps, spaced_steps, steps_with_rows, why_not_longer
 
 if TYPE_CHECKING:
     import topicscope.training.checkpoints
@@ -211,6 +211,9 @@ class RunFolder:
         if before:
             _check_company(self.path, before.get("together", []), _company(together))
         stored = self._settings_like(settings)
+        steps = settings.training.steps
+        if steps > stored.training.steps and not why_not_longer(stored.training):
+            stored = _with_steps(stored, steps)
         found = differences(_comparable(settings), _comparable(stored))
         others = [
             f"{name} ({before[name]} there, {value} here)"
@@ -223,8 +226,27 @@ class RunFolder:
                 "tokenizer, device and threads, or choose another --out."
             )
         if found:
-            remedy = _remedy(found, stored.training.threads)
+            remedy = _remedy(found, stored.training, steps)
             raise InputError(f"{self.path} holds a run with other settings: {', '.join(found + others)}; {remedy}.")
+
+    def lengths_before(self, steps: int) -> tuple[int, ...]:
+        """How many steps the run was to have before it was, or is now, made ``steps`` long; in order."""
+        if not self.settings_path.exists():
+            return ()
+        lengths = {*self.versions().get("earlier_steps", ()), self.settings().training.steps}
+        return tuple(sorted(length for length in lengths if length < steps))
+
+    def lengthen(self, steps: int) -> None:
+        """Write that the run is to have so many steps, and how many it was to have before, if these are fewer.
+
+        What was recorded before stays, so it must be known up to where it followed which length.
+        """
+        stored, versions = self.settings(), self.versions()
+        if stored.training.steps < steps:
+            # Without versions nothing was recorded yet.
+            if versions:
+                _write_json(self.versions_path, versions | {"earlier_steps": list(self.lengths_before(steps))})
+            self.create(_with_steps(stored, steps))
 
     def warn_of_other_versions(self) -> None:
         """Say if the run was begun with other packages or on another machine: its bits may not repeat."""
@@ -278,11 +300,11 @@ class RunFolder:
 
     def missing_before(self, step: int, training: AnyTraining) -> str | None:
         """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
-        rows = [row["step"] for row in self.metrics()]
-        if [at for at in rows if at < step] != steps_with_rows(training, before=step):
+        rows, earlier = [row["step"] for row in self.metrics()], self.lengths_before(training.steps)
+        if [at for at in rows if at < step] != steps_with_rows(training, earlier, before=step):
             return f"{self.metrics_path.name} is damaged"
         count = training.snapshots if isinstance(training, Training) else 0
-        due = {at for at in snapshot_steps(training.steps, count) if at < step}
+        due = {at for at in spaced_steps((*earlier, training.steps), count, snapshot_steps) if at < step}
         if not due <= set(self.snapshots()):
             return f"{self.snapshots_path.name} is damaged"
         return None
@@ -372,18 +394,22 @@ def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
-def _remedy(found: Sequence[str], threads: int) -> str:
-    """What to do about settings that differ from those of the run that is there, which has so many threads."""
+def _with_steps(settings: AnySettings, steps: int) -> AnySettings:
+    training: Any = dataclasses.replace(settings.training, steps=steps)
+    return dataclasses.replace(settings, training=training)
+
+
+def _remedy(found: Sequence[str], stored: AnyTraining, steps: int) -> str:
+    """What to do about settings that differ from those of the run that is there; ``steps`` are asked for."""
     if any(each.startswith("training.threads ") for each in found):
         return (
             "results repeat to the bit for one thread count only, so give "
-            f"--training.threads {threads}, or choose another --out"
+            f"--training.threads {stored.threads}, or choose another --out"
         )
     if all(each.startswith("training.steps ") for each in found):
-        return (
-            "what is recorded at which step follows from their number, so a run cannot be made longer; leave it out to "
-            "go on, or choose another --out"
-        )
+        longer = f"{why_not_longer(stored)}, so this run cannot be made longer"
+        said = longer if steps > stored.steps else "a run cannot be made shorter"
+        return f"{said}; leave it out to go on, or choose another --out"
     return "leave the settings out to go on, or choose another --out"
 
 

@@ -1,8 +1,9 @@
 """What happens at which step: which parts are trained (§5.1, §8.1), how fast, and what is recorded."""
 
+import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
@@ -53,22 +54,55 @@ def validates(training: AnyTraining, step: int) -> bool:
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def has_row(training: AnyTraining, step: int) -> bool:
-    """Whether a step has a row of metrics: every so often, where anything is measured that is not always, the last."""
-    if not 0 <= step <= training.steps:
-        return False
-    if step % training.log_every == 0 or step == training.steps or validates(training, step):
-        return True
-    return isinstance(training, TextTraining) and step in snapshot_steps(training.steps, training.measures)
+def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = (), before: int | None = None) -> list[int]:
+    """Steps that have a row of metrics, all of them or those ``before`` one.
 
-
-def steps_with_rows(training: AnyTraining, before: int | None = None) -> list[int]:
-    """Steps that have a row of metrics: all, or those before one."""
+    ``earlier`` are lengths that the run had before it was made longer.
+    """
+    measured = measured_steps(training, earlier)
     end = training.steps + 1 if before is None else min(before, training.steps + 1)
-    return [step for step in range(end) if has_row(training, step)]
+    return [step for step in range(end) if has_row(training, step, measured)]
 
 
-@cache
+def measured_steps(training: AnyTraining, earlier: Sequence[int] = ()) -> frozenset[int]:
+    """Steps of a run on text at which topic structure is measured."""
+    if not isinstance(training, TextTraining):
+        return frozenset()
+    return spaced_steps((*earlier, training.steps), training.measures, snapshot_steps)
+
+
+def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
+    """Whether a step has a row of metrics: every so often, where anything is measured that is not always, the last."""
+    within = 0 <= step <= training.steps
+    return within and (has_regular_row(training, step) or step == training.steps or step in measured)
+
+
+def has_regular_row(training: AnyTraining, step: int) -> bool:
+    """Whether a step has a row of metrics however long the run is."""
+    return step % training.log_every == 0 or (training.validate_every > 0 and step % training.validate_every == 0)
+
+
+def why_not_longer(training: AnyTraining) -> str | None:
+    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
+    if training.decay == "cosine":
+        return 'training.decay = "cosine" depends on how many there are'
+    schedule, stage = getattr(training, "schedule", "joint"), getattr(training, "stage_steps", 0)
+    if schedule == "alternating":
+        return 'training.schedule = "alternating" divides all of them into turns'
+    if schedule == "two_stage" and not stage:
+        return "training.stage_steps = 0 gives half of them to the first stage"
+    return None
+
+
+def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int], frozenset[int]]) -> frozenset[int]:
+    """Steps of a run that was made longer: up to each of its lengths, spaced as they were then."""
+    found: set[int] = set()
+    for before, length in itertools.pairwise((0, *lengths)):
+        found = {step for step in found if step < before}
+        found |= {step for step in spacing(length, count) if step >= before}
+    return frozenset(found)
+
+
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
     """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
     if count < 2:

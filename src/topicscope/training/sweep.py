@@ -14,14 +14,15 @@ from pathlib import Path
 import numpy as np
 
 from topicscope.errors import DivergedError
-from topicscope.files import Row
+from topicscope.files import Row, checkpoint_path, load_tensors
 from topicscope.measure.stages import norm_stages
 from topicscope.settings import PARTS, Settings
 from topicscope.training.runs import RunFolder
 
 # What is measured of every run, beside the norm of each part (norm_value and so on).
 MEASURES = (
-    "loss", "validation_loss", "bayes_floor", "excess_loss", "contrast_value", "contrast_embedding",
+    "loss", "validation_loss", "bayes_floor", "excess_loss", "distance_to_optimum", "excess_over_optimum",
+    "contrast_value", "contrast_embedding",
     "attention_same_word", "attention_same_topic", "attention_different_topic",
     "stage_1_end", "stage_1_growth", "two_stages",
 )  # fmt: skip
@@ -89,6 +90,7 @@ def measures(run: RunFolder, steps: int) -> Row:
         "validation_loss": held_out,
         "bayes_floor": floor,
         "excess_loss": None if floor is None or held_out is None else held_out - floor,
+        **_of_optimum(run, steps),
         "contrast_value": float(np.mean(contrasts)) if contrasts else None,
         "contrast_embedding": last["contrast"]["embedding"],
         **_attention(run, steps),
@@ -97,6 +99,16 @@ def measures(run: RunFolder, steps: int) -> Row:
         "stage_1_growth": end.growth if np.isfinite(end.growth) else None,
         "two_stages": end.two,
     }
+
+
+def _of_optimum(run: RunFolder, steps: int) -> Row:
+    """How far W^V is from the exact optimum, where that is the run's own."""
+    from topicscope.training.reference import optimum_measures
+
+    settings = run.settings()
+    assert isinstance(settings, Settings)
+    weights = load_tensors(checkpoint_path(run.path, steps), ["weights/value"])
+    return dict(optimum_measures(settings, weights["weights/value"]))
 
 
 def _attention(run: RunFolder, steps: int) -> Row:

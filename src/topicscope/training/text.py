@@ -6,7 +6,7 @@ folder, which ``AutoModelForMaskedLM`` and ``topicscope probe`` load.
 
 import logging
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
-from topicscope.training.schedule import snapshot_steps
+from topicscope.training.schedule import snapshot_steps, spaced_steps
 
 logger = logging.getLogger(__name__)
 
@@ -196,10 +196,11 @@ class TextEngine(Engine):
         device: torch.device | None = None,
         measure: Measure | None = None,
         attention_passages: int = 0,
+        earlier: Sequence[int] = (),
     ) -> None:
         """``attention_passages``: on so many passages, attention is held against uniform attention at every row."""
         self.settings, self.training, self.members = settings, settings.training, [settings]
-        self.text, self.measure = text, measure
+        self.text, self.measure, self.earlier = text, measure, earlier
         self.device = device or torch.device("cpu")
         self.streams = [PassageStream(settings, text)]
         vocabulary = text.specials.vocabulary
@@ -212,7 +213,11 @@ class TextEngine(Engine):
         self._parameters = dict(self.encoder.named_parameters())
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
-        self._measured = snapshot_steps(self.training.steps, self.training.measures) if measure else frozenset()
+        self._measured = (
+            spaced_steps((*earlier, self.training.steps), self.training.measures, snapshot_steps)
+            if measure
+            else frozenset()
+        )
         self._gradients: Gradients = {}
         self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 

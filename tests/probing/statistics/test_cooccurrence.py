@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from support.planted import words_of_one_token
 from support.random_pairs import WORDS, random_words, width
 from topicscope.probing.statistics.cooccurrence import TopPairs, compare_top_pairs, count_pairs, top_pairs
 from topicscope.probing.statistics.labelling import Labelling
@@ -169,15 +170,16 @@ def test_the_words_of_top_pairs_are_found_among_all_words(monkeypatch: pytest.Mo
     # Tokens are other numbers than places; every tenth is part of a word, and one token is a stop word.
     tokens, whole = (words + 7).astype(np.int32), np.arange(len(words)) % 10 != 0
     articles = np.zeros(len(offsets) - 1, dtype=np.int32)
-    passages = Passages(tokens, whole, offsets.astype(np.int64), articles, digest="", description={})
+    spellings = np.where(whole, tokens, np.int32(-1))
+    passages = Passages(tokens, spellings, offsets.astype(np.int64), articles, digest="", description={})
     every = np.setdiff1d(np.unique(tokens[words >= 0]), [9])
     seen = np.where(whole & np.isin(tokens, every), words, -1)
     expected = counted_by_loop(seen, offsets)
     best = sorted((-count, pair) for pair, count in expected.items() if pair[0] != pair[1])[:4]
-    chosen = np.arange(len(passages))
-    found = most_co_occurring(every, passages, chosen, 4)
+    chosen, known = np.arange(len(passages)), words_of_one_token(int(tokens.max()) + 1)
+    found = most_co_occurring(every, passages, known, chosen, 4)
     assert found.tolist() == sorted({word + 7 for _, pair in best for word in pair})
     # The controls: more pairs have more words; the least frequent words are not looked at.
-    assert len(most_co_occurring(every, passages, chosen, 60)) > len(found)
+    assert len(most_co_occurring(every, passages, known, chosen, 60)) > len(found)
     monkeypatch.setattr("topicscope.probing.study.MOST_FREQUENT", 3)
-    assert len(most_co_occurring(every, passages, chosen, 60)) == 3
+    assert len(most_co_occurring(every, passages, known, chosen, 60)) == 3

@@ -180,3 +180,40 @@ def test_a_setting_with_one_value_has_no_figure_and_a_measure_without_numbers_no
     ]
     assert over_seeds(rows, "empty") is None
     assert over_seeds(rows[:1], "loss").high == np.inf  # type: ignore[union-attr]
+
+
+def words_in(rows: list[Any], measure: str) -> set[str]:
+    panel = map_of_two(rows, "rate", "topics", measures=[measure]).figure.axes[0]
+    return {text.get_text() for text in panel.texts}
+
+
+def test_a_cell_says_diverged_only_where_its_runs_did() -> None:
+    """A measure may be missing for other reasons: without a Bayes floor there is no loss above it."""
+    rows = [row | {"diverged": False} for row in table()]
+    assert words_in(rows, "empty") == {"not defined"}
+    for row in rows:
+        if (row["rate"], row["topics"]) == (0.1, 5):
+            row |= {"diverged": True, "loss": None}
+    assert words_in(rows, "empty") == {"not defined", "diverged"}
+    assert "diverged" in words_in(rows, "loss")
+    # One of three seeds is not the cell.
+    rows[-1] |= {"diverged": True, "loss": None}
+    assert words_in(rows, "empty") == {"not defined", "diverged"}
+
+
+def test_files_are_named_by_as_much_of_their_paths_as_tells_them_apart() -> None:
+    files = [f"/home/someone/topics/{name}/matrix.npy" for name in ("overlap", "disjoint")]
+    rows = [row | {"data.topic_words": files[row["topics"] == 5]} for row in table()]
+    drawn = [
+        by_setting(rows, "data.topic_words", measures=["loss"]),
+        map_of_two(rows, "data.topic_words", "rate", measures=["loss"]),
+    ]
+    for each in drawn:
+        labels = [label.get_text() for label in each.figure.axes[0].get_xticklabels()]
+        assert sorted(labels) == ["disjoint/matrix.npy", "overlap/matrix.npy"]
+        assert {label.get_rotation() for label in each.figure.axes[0].get_xticklabels()} == {25.0}
+    legend = by_setting(rows, "rate", measures=["loss"], others=["data.topic_words"]).figure.legends[0]
+    assert sorted(text.get_text() for text in legend.get_texts()) == [
+        "topic words disjoint/matrix.npy",
+        "topic words overlap/matrix.npy",
+    ]

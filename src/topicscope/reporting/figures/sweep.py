@@ -2,10 +2,11 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize
@@ -25,6 +26,9 @@ LEAST_GAP = 0.19
 
 # Positive numbers that differ by more than this factor have a logarithmic scale: one wild run would hide the others.
 LARGEST_RATIO = 100
+
+# Labels with more letters than this in all do not fit side by side.
+MOST_LETTERS = 36
 
 # More cells than this are not labelled.
 MOST_LABELS = 64
@@ -59,6 +63,7 @@ def by_setting(
     values = _values(rows, setting)
     combinations = list(dict.fromkeys(tuple(row[name] for name in others) for row in rows))
     apart = connected and len(combinations) <= MOST_CURVES
+    names = {name: _labels(_values(rows, name)) for name in others}
     table: list[Row] = []
     for axes, measure in zip(figure.axes, measures, strict=True):
         places = _places(axes, "x", values, setting)
@@ -69,7 +74,7 @@ def by_setting(
             found = {value: over_seeds([row for row in mine if row[setting] == value], measure) for value in values}
             there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
             fixed = dict(zip(others, combination or (), strict=False))
-            label = ", ".join(f"{_short(name)} {brief(value)}" for name, value in fixed.items())
+            label = ", ".join(f"{_short(name)} {names[name][value]}" for name, value in fixed.items())
             # Words have no distance: nothing joins them, and curves stand side by side.
             shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
             _curve(axes, [places[value] + shift for value in there], list(there.values()),
@@ -117,11 +122,12 @@ def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequen
             norm, grid = _colour_scale(means.tolist()), (len(up), len(across))
             shown = np.ma.masked_invalid(means.reshape(grid))
             image = axes.imshow(shown, cmap="viridis", norm=norm, origin="lower", aspect="auto")
-            axes.set_xticks(range(len(across)), [brief(value) for value in across])
-            axes.set_yticks(range(len(up)), [brief(value) for value in up])
+            _set_labels(axes, "x", across)
+            _set_labels(axes, "y", up)
             axes.set_xlabel(first)
             axes.set_ylabel(second)
-            _label_cells(axes, means.reshape(grid), (highs - means).reshape(grid), norm)
+            words = ["diverged" if _all_diverged(rows, {first: x, second: y}) else "not defined" for x, y in found]
+            _label_cells(axes, means.reshape(grid), (highs - means).reshape(grid), norm, np.reshape(words, grid))
             table += [_row(measure, {first: x, second: y}, interval) for (x, y), interval in found.items()]
         else:
             xs, ys = _places(axes, "x", across, first), _places(axes, "y", up, second)
@@ -192,7 +198,7 @@ def _places(axes: Axes, which: str, values: Sequence[Any], name: str) -> dict[An
     axis = getattr(axes, f"{which}axis")
     axes.set(**{f"{which}label": name})
     if not _numbers(values):
-        axis.set_ticks(range(len(values)), [brief(value) for value in values])
+        _set_labels(axes, which, values)
         axes.set(**{f"{which}lim": (-0.5, len(values) - 0.5)})
         return {value: float(place) for place, value in enumerate(values)}
     logarithmic = min(values) > 0 and max(values) / min(values) >= 8
@@ -212,15 +218,20 @@ def _colour_scale(numbers: Sequence[float]) -> Normalize:
 
 
 def _label_cells(
-    axes: Axes, table: Float[np.ndarray, "row column"], halves: Float[np.ndarray, "row column"], norm: Normalize
+    axes: Axes,
+    table: Float[np.ndarray, "row column"],
+    halves: Float[np.ndarray, "row column"],
+    norm: Normalize,
+    without: Shaped[np.ndarray, "row column"],
 ) -> None:
+    """Each cell's number, or why it has none."""
     if table.size > MOST_LABELS:
         return
     form = same_digits(table[np.isfinite(table)])
     size = min(8.0, 48.0 / table.shape[1])
     for (row, column), value in np.ndenumerate(table):
         if not np.isfinite(value):
-            axes.text(column, row, "diverged", ha="center", va="center", fontsize=size)
+            axes.text(column, row, str(without[row, column]), ha="center", va="center", fontsize=size)
             continue
         colour = "black" if norm(value) > 0.5 else "white"
         half = halves[row, column]
@@ -238,6 +249,30 @@ def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
     largest = float(np.abs(numbers).max()) if len(numbers) else 0.0
     digits = 2 - int(np.floor(np.log10(span or largest or 1.0)))
     return f"{{:.{max(digits, 0)}f}}" if digits <= 6 and largest < 1e5 else "{:.2e}"
+
+
+def _all_diverged(rows: Sequence[Row], where: Mapping[str, Any]) -> bool:
+    """Whether no run of these settings reached its end; else a measure that is missing is not defined for them."""
+    return all(row.get("diverged") for row in rows if all(row[name] == value for name, value in where.items()))
+
+
+def _labels(values: Sequence[Any]) -> dict[Any, str]:
+    """What stands for each value: numbers with four digits, files by as much of their paths as tells them apart."""
+    if not any(isinstance(value, str) and "/" in value for value in values):
+        return {value: brief(value) for value in values}
+    for parts in range(1, 1 + max(len(Path(str(value)).parts) for value in values)):
+        found = {value: "/".join(Path(str(value)).parts[-parts:]) for value in values}
+        if len(set(found.values())) == len(found):
+            return found
+    return {value: str(value) for value in values}
+
+
+def _set_labels(axes: Axes, which: str, values: Sequence[Any]) -> None:
+    """Ticks for values side by side, aslant where they would run into each other."""
+    labels = list(_labels(values).values())
+    crowded = which == "x" and sum(map(len, labels)) > MOST_LETTERS
+    slant = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
+    getattr(axes, f"{which}axis").set_ticks(range(len(values)), labels, **slant)
 
 
 def _values(rows: Sequence[Row], name: str) -> list[Any]:
