@@ -28,7 +28,9 @@ TRAINING = [
 LINES: dict[str, list[list[str]]] = {
     "bench": [["--rounds=0"]],
     "check": [["run"], ["matrix.npy", *SETTING], ["matrix.safetensors", *SETTING, "--tensor=w"]],
+    "demo": [["--out=run"]],
     "landscape": [["--out=new", *SETTING]],
+    "playground": [["--out=new.html"], ["settings.toml", "--out=new.html"]],
     "probe": [["no-such-folder", "--corpus=corpus.txt", "--out=new"], ["--corpus=corpus.txt", "--out=new"]],
     "report": [["run", "--out=new.html"]],
     "reproduce": [["--list"], ["--only", "theorem9", "--out=new", "--workers=1"]],
@@ -81,11 +83,12 @@ def quick() -> Iterator[None]:
         patch.setattr("topicscope.commands.reproduce.registry", lambda preset: SMALL_REGISTRY)
         patch.setattr("topicscope.reporting.page._library", lambda: "")
         patch.setattr("topicscope.commands.bench.bench", _refused)
+        patch.setattr("topicscope.commands.demo.demo", _refused)
         yield
 
 
 def _refused(**_: Any) -> None:
-    raise InputError("a benchmark takes minutes.")
+    raise InputError("it takes too long here.")
 
 
 def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:

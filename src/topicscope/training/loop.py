@@ -45,7 +45,7 @@ from topicscope.training.machine import find_device, out_of_memory_said, torch_t
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
-from topicscope.training.schedule import has_regular_row, has_row, learning_rate, measured_steps, validates
+from topicscope.training.schedule import has_regular_row, has_row, learning_rate, steps_measured, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
 
 logger = logging.getLogger(__name__)
@@ -260,7 +260,7 @@ class Trainer:
         trained = {name: engine.weights[name] for name in engine.trained}
         self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
-        self._measured = measured_steps(self.training, engine.earlier)
+        self._measured = steps_measured(self.training, engine.earlier)
         self._chunk = -1
         self._batches: list[Any] = []
         self._tokens = 0.0

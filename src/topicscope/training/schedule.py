@@ -59,16 +59,16 @@ def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = (), before: 
 
     ``earlier`` are lengths that the run had before it was made longer.
     """
-    measured = measured_steps(training, earlier)
+    measured = steps_measured(training, earlier)
     end = training.steps + 1 if before is None else min(before, training.steps + 1)
     return [step for step in range(end) if has_row(training, step, measured)]
 
 
-def measured_steps(training: AnyTraining, earlier: Sequence[int] = ()) -> frozenset[int]:
+def steps_measured(training: AnyTraining, earlier: Sequence[int] = ()) -> frozenset[int]:
     """Steps of a run on text at which topic structure is measured."""
     if not isinstance(training, TextTraining):
         return frozenset()
-    return spaced_steps((*earlier, training.steps), training.measures, snapshot_steps)
+    return spaced_steps((*earlier, training.steps), training.measures, measured_steps)
 
 
 def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
@@ -104,6 +104,16 @@ def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
+    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically."""
+    if count < 2:
+        return frozenset({steps} if count else ())
+    even = np.linspace(0, steps, num=count // 2 + 1).round().astype(int)
+    early = np.geomspace(1, steps, num=count - count // 2).round().astype(int)
+    # The last is among the even ones; geomspace would put it at its beginning if it is the only one.
+    return frozenset({0, *early.tolist()[:-1], *even.tolist()})
+
+
+def measured_steps(steps: int, count: int) -> frozenset[int]:
     """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
     if count < 2:
         return frozenset({steps} if count else ())
