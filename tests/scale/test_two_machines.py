@@ -160,6 +160,11 @@ def test_what_a_machine_lacks_on_its_disk_is_one_sentence(tmp_path: Path, materi
         )
         assert ended(without_folder)[1].splitlines()[-1].endswith("use a folder on a disk that all workers share.")
         assert without_folder.returncode == 4
+        without_model = probe(material, tmp_path / "probe", *on(cluster), **cluster.environment)
+        _, errors = ended(without_model)
+        assert without_model.returncode == 2, errors
+        assert errors.startswith(f"topicscope: model {material / 'bert'} cannot be loaded")
+        assert errors.count("\n") == 1
 
 
 def needs_own_disks() -> None:
