@@ -46,7 +46,7 @@ DEFAULTS, MACHINE = ProbeSettings(), Machine()
 # By what a row of a file is told from those of others; rows with the same are replaced.
 KEYS = {"probe.json": ("model", "revision"), "corpus.json": ("tokenizer", "length"), "words.json": ("model",)}
 # Too large for a table, or nested: in probe.json alone.
-ONLY_JSON = ("attention_by_layer_head", "sink")
+ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
     "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."
