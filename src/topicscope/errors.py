@@ -3,7 +3,9 @@
 import difflib
 import importlib
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -93,6 +95,22 @@ def check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     """One of a few words."""
     if value not in allowed:
         raise refuse(name, value, "give one of " + ", ".join(allowed))
+
+
+def path_of(given: object, name: str) -> Path:
+    """A path, given as one or as text."""
+    if not isinstance(given, str | os.PathLike):
+        raise refuse(name, given, "give a path")
+    return Path(given)
+
+
+def listed(given: Any, name: str) -> tuple[Any, ...]:
+    """Several values, or one: a text is one, not its letters."""
+    if isinstance(given, str | os.PathLike):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise refuse(name, given, "give one or a list of them")
+    return tuple(given)
 
 
 # What a setting is called elsewhere: the last part of its name, and that of ours.

@@ -8,6 +8,7 @@ whatever the bytes are. ``records`` says what is in each file of ours.
 import contextlib
 import csv
 import errno
+import importlib
 import io
 import os
 import re
@@ -17,7 +18,7 @@ import stat
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -129,6 +130,25 @@ def as_before_if_refused(
                     for path in new:
                         path.rmdir()
             raise
+
+
+def frame_of(rows: Iterable[Row]) -> Any:
+    """Rows as a pandas DataFrame, if pandas is installed."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        raise InputError("to_frame needs pandas: pip install pandas.") from None
+    return pandas.DataFrame(list(rows))
+
+
+def flat_row(row: Row, prefix: str = "") -> Row:
+    """A row without nesting: ``norm.value``, and with several layers or heads ``norm.value.0``, ``norm.value.1``."""
+    found: Row = {}
+    for name, value in row.items():
+        if isinstance(value, list):
+            value = value[0] if len(value) == 1 else {str(place): each for place, each in enumerate(value)}
+        found |= flat_row(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 # Text and tables. ``remedy`` ends the sentence on what cannot be read: what the user can do.

@@ -1,9 +1,10 @@
 """Settings of the documents (§3.1, §6.1) and of the masking scheme (§3.2)."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from topicscope.errors import check_at_least, check_one_of, check_positive, check_probability, refuse
+from topicscope.errors import check_at_least, check_positive, check_probability, refuse
+from topicscope.settings.values import settle
 
 Sampler = Literal["dirichlet", "topics"]
 # Lengths are counted in 32 bits.
@@ -51,7 +52,7 @@ class Data:
     """How many documents the fixed set has."""
 
     def __post_init__(self) -> None:
-        check_one_of("data.sampler", self.sampler, get_args(Sampler))
+        settle(self, "data.")
         check_at_least("data.per_document", self.per_document, 1)
         check_at_least("data.documents", self.documents, 1)
         for parameter in self.dirichlet:
@@ -120,6 +121,7 @@ class Masking:
     """Draw each document's mask once instead of afresh for each use (for a fixed set of documents)."""
 
     def __post_init__(self) -> None:
+        settle(self, "masking.")
         check_probability("masking.mask", self.mask)
         check_probability("masking.keep", self.keep)
         check_probability("masking.random", self.random)

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import tomli_w
 
-from topicscope.errors import InputError, check_at_least, check_one_of, refuse, shown
+from topicscope.errors import InputError, check_at_least, check_one_of, path_of, refuse, shown
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
 from topicscope.settings.toml import (
@@ -117,6 +117,10 @@ class Sweep:
 
     def __post_init__(self) -> None:
         check_one_of("method", self.method, get_args(Method))
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
+        for name, kind in (("settings", "a dictionary of settings"), ("vary", "a dictionary of lists and ranges")):
+            if not isinstance(getattr(self, name), Mapping):
+                raise refuse(name, getattr(self, name), f"give {kind}")
         check_at_least("together", self.together, 1)
         check_at_least("seed", self.seed, 0)
         if not self.vary:
@@ -164,6 +168,8 @@ class Sweep:
                 raise refuse(path, section, f"it is a table, write [{path}]")
         if name.rpartition(".")[2] in section:
             raise InputError(f"settings.{name} and vary.{name} are both given: leave one of them out.")
+        if not isinstance(axis, list | tuple | Range):
+            raise refuse(f"vary.{name}", axis, "give a list of values, or a Range")
         if isinstance(axis, Range):
             axis.check(f"vary.{name}", self.method)
         elif not axis or len({shown(_plain(value)) for value in axis}) < len(axis):
@@ -215,12 +221,12 @@ KEYS = ("base", "settings", "vary", "method", "samples", "seed", "seeds", "toget
 RANGE_KEYS = tuple(field.name for field in dataclasses.fields(Range))
 
 
-def load_sweep(path: Path) -> Sweep:
+def load_sweep(path: Path | str) -> Sweep:
     """Read a sweep; files that it names are found from its own folder.
 
     ``base`` is a file of settings that those of the sweep go over; ``seeds`` is a list, or a number K for 0 to K − 1.
     """
-    path = Path(path)
+    path = path_of(path, "path")
     table = read_table(path)
     for key in table:
         if key not in KEYS:
@@ -310,7 +316,7 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if type(value) is int and value >= 1:
         check_at_least("seeds", value, 1, MOST_RUNS)
         return tuple(range(value))
-    if isinstance(value, list) and all(type(seed) is int for seed in value):
+    if isinstance(value, list | tuple | range) and all(type(seed) is int for seed in value):
         return tuple(value)
     raise refuse("seeds", value, "give a list of whole numbers, or how many")
 

@@ -4,10 +4,11 @@ What training on text has in common with training on documents of a topic model 
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
 from topicscope.settings.model import EXTRAS, PARTS
+from topicscope.settings.values import settle
 
 Loss = Literal["cross_entropy", "squared"]
 Average = Literal["document", "batch"]
@@ -80,10 +81,7 @@ class AnyTraining:
     """Steps between checkpoints; the last step has one too."""
 
     def __post_init__(self) -> None:
-        check_one_of("training.loss", self.loss, get_args(Loss))
-        check_one_of("training.average", self.average, get_args(Average))
-        check_one_of("training.optimizer", self.optimizer, get_args(Optimizer))
-        check_one_of("training.decay", self.decay, get_args(Decay))
+        settle(self, "training.")
         check_positive("training.learning_rate", self.learning_rate)
         rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
         for name, rate in rates:
@@ -136,10 +134,6 @@ class Training(AnyTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_one_of("training.squared", self.squared, get_args(Squared))
-        check_one_of("training.schedule", self.schedule, get_args(Schedule))
-        check_one_of("training.precision", self.precision, get_args(Precision))
-        check_one_of("training.engine", self.engine, get_args(Engine))
         check_not_negative("training.l2", self.l2)
         for name in self.l2_parts:
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)

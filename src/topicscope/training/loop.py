@@ -29,12 +29,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.errors import DivergedError, InputError, StoppedTraining
+from topicscope.errors import DivergedError, InputError, StoppedTraining, path_of
 from topicscope.files import as_before_if_refused
 from topicscope.records import Snapshot
 from topicscope.scale import Report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings, with_absolute_paths
+from topicscope.settings.values import convert
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.text.formats import corpus_notes
@@ -141,6 +142,8 @@ class Ensemble:
     """Each with every seed; none means that of the settings."""
 
     def __post_init__(self) -> None:
+        for name, kind in (("seeds", int), ("learning_rates", float)):
+            object.__setattr__(self, name, convert(tuple[kind, ...], getattr(self, name), name))  # type: ignore[valid-type]
         for name, values in (("seeds", self.seeds), ("learning_rates", self.learning_rates)):
             if len(set(values)) != len(values):
                 raise InputError(f"{name} = {list(values)} is not allowed: give each one once.")
@@ -159,11 +162,11 @@ class Ensemble:
 
 
 def train_ensemble(
-    ensemble: Ensemble, out: Path, *, resume: bool = False, report: Report | None = None
+    ensemble: Ensemble, out: Path | str, *, resume: bool = False, report: Report | None = None
 ) -> dict[str, RunFolder]:
     """Train all members at once, each into a run folder of its own below ``out``."""
     members = ensemble.members()
-    outs = [out / name for name in members]
+    outs = [path_of(out, "out") / name for name in members]
     folders = train_together(list(members.values()), outs, resume=resume, report=report)
     return dict(zip(members, folders, strict=True))
 
