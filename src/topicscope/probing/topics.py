@@ -6,10 +6,11 @@ topics, or those of a CSV file, make a :class:`Labelling`, which every measure o
 
 import csv
 import hashlib
+import io
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -21,7 +22,7 @@ from jaxtyping import Float, Float32, Int, Int32, Int64
 from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
-from topicscope.errors import InputError, UnreadableError, import_for_language
+from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
 from topicscope.files import write_atomically
 from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOptions
 from topicscope.probing.statistics.labelling import Labelling
@@ -52,6 +53,8 @@ SOURCES = ("probing/topics.py",)
 PACKAGES = ("numpy", "tomotopy", "gensim")
 # Columns of a user's own topics.
 COLUMNS = ("word", "topic")
+# BERTopic's number for documents of no topic.
+OUTLIERS = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,16 +246,16 @@ def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
             f"articles to {purpose}": (number, FEWEST_ARTICLES)
             for number, purpose in zip(articles, ("fit topics on", "measure on"), strict=False)
         },
-        "different words in them that are whole, of three letters or more, and no stop words": (
+        "different words to fit, which are whole, no stop words, and of three letters or more": (
             vocabulary,
             FEWEST_WORDS,
         ),
     }
-    missing = [f"{there:,} of {least:,} {what}" for what, (there, least) in wanted.items() if there < least]
+    missing = [f"{there:,} {what} ({least:,} are needed)" for what, (there, least) in wanted.items() if there < least]
     if missing:
         raise InputError(
-            f'corpus = "{passages.description["source"]}" is too small to find topics in, for it has '
-            f"{' and '.join(missing)}: give more text, or say by --topics and --fractions what to try nevertheless, or "
+            f'corpus = "{passages.description["source"]}" is too small to find topics in; it has '
+            f"{'; '.join(missing)}: give more text, or say by --topics and --fractions what to try nevertheless, or "
             "bring words with their topics by --word-topics."
         )
 
@@ -477,6 +480,62 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
                 f"{path}, line {number}, has no {'topic' if word else 'word'}: give both, or remove the line."
             )
     return rows
+
+
+def word_topics(model: Any, *, words: int = 20, names: Any = None, out: Path | None = None) -> dict[str, list[str]]:
+    """The likeliest words of each topic of a topic model that was fitted elsewhere, for ``--word-topics``.
+
+    model: one of gensim, tomotopy, BERTopic (its topic −1, of outliers, is left out) or scikit-learn (anything with
+    ``components_``, or a pipeline that ends with it).
+    words: how many of each topic.
+    names: the words of a scikit-learn model's columns, or the vectorizer that knows them; not for others.
+    out: a CSV file to write, with the columns word and topic, as the probe reads it.
+    """
+    check_at_least("words", words, 1)
+    found = {str(topic): likeliest for topic, likeliest in _likeliest_words(model, words, names) if likeliest}
+    if not found:
+        raise InputError("The model has no topics with words: fit it first.")
+    if out is not None:
+        table = io.StringIO(newline="")
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerows([COLUMNS, *((word, topic) for topic, likeliest in found.items() for word in likeliest)])
+        write_atomically(Path(out), table.getvalue())
+    return found
+
+
+def _likeliest_words(model: Any, words: int, names: Any) -> Iterator[tuple[Any, list[str]]]:
+    """Topics and their words, by what each library's models offer."""
+    if hasattr(model, "show_topics"):
+        for topic, weighted in model.show_topics(num_topics=-1, num_words=words, formatted=False):
+            yield topic, [word for word, _ in weighted]
+    elif hasattr(model, "get_topic_words"):
+        # Some models of tomotopy have topics that are not used.
+        live = getattr(model, "is_live_topic", lambda topic: True)
+        for topic in filter(live, range(model.k)):
+            yield topic, [word for word, _ in model.get_topic_words(topic, top_n=words)]
+    elif hasattr(model, "steps") and hasattr(model.steps[-1][1], "components_"):
+        yield from _likeliest_words(model.steps[-1][1], words, model[:-1] if names is None else names)
+    elif hasattr(model, "components_"):
+        names = getattr(model, "feature_names_in_", None) if names is None else names
+        known = names.get_feature_names_out() if hasattr(names, "get_feature_names_out") else names
+        weights = np.asarray(model.components_)
+        if known is None or len(known) != weights.shape[1]:
+            raise InputError(
+                f"The model's topics are over {weights.shape[1]:,} columns, and "
+                f"{'no' if known is None else f'{len(known):,}'} names are given: give its vectorizer, or the words of "
+                "its columns, as names."
+            )
+        for topic, row in enumerate(top_words(weights.astype(np.float64), words)):
+            yield topic, [str(known[place]) for place in row if weights[topic, place] > 0]
+    elif callable(getattr(model, "get_topics", None)):
+        for topic, weighted in model.get_topics().items():
+            if topic != OUTLIERS:
+                yield topic, [word for word, _ in weighted[:words] if word]
+    else:
+        raise InputError(
+            f"A {type(model).__name__} is no topic model that is known: give one of gensim, tomotopy, BERTopic or "
+            "scikit-learn, or write a CSV file with the columns word and topic."
+        )
 
 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
