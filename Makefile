@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= results
 
-.PHONY: reproduce test test-slow test-portable test-foreign lint format docs walk clean help
+.PHONY: demo reproduce test test-slow test-portable test-foreign lint format docs playground walk clean help
+
+demo: $(VENV)/base ## train two small models in seconds, and write a page that shows them
+	$(BIN)/topicscope demo
 
 reproduce: $(VENV)/base ## run the paper's claims; the results go to OUT
 	$(BIN)/topicscope reproduce --out $(OUT)
@@ -33,6 +36,9 @@ format: $(VENV)/dev ## format the code, and mend what the linter can mend
 
 docs: $(VENV)/docs ## the documentation as a site of plain files, in site/
 	$(BIN)/mkdocs build --quiet
+
+playground: $(VENV)/dev ## build the playground's WebAssembly from its C
+	$(BIN)/python tools/playground.py
 
 walk: $(VENV)/dev ## how large the source is, and how many hops lead from a command to its result
 	$(BIN)/python tools/walk.py

@@ -1,8 +1,9 @@
 """topicscope: how transformers learn topic structure, checked against theory.
 
 ``import topicscope as ts`` offers the verbs under the names of the commands (``ts.train``, ``ts.check``, ``ts.sweep``,
-``ts.reproduce``, ``ts.landscape``, ``ts.probe``, ``ts.report``, ``ts.bench``), and the packages ``ts.theory``,
-``ts.synthetic``, ``ts.measure``, ``ts.paper`` and ``ts.settings``. Nothing heavy is imported until it is used.
+``ts.reproduce``, ``ts.landscape``, ``ts.playground``, ``ts.probe``, ``ts.report``, ``ts.demo``, ``ts.bench``), and the
+packages ``ts.theory``, ``ts.synthetic``, ``ts.measure``, ``ts.paper`` and ``ts.settings``. Nothing heavy is imported
+until it is used.
 """
 
 import importlib
@@ -12,7 +13,9 @@ if TYPE_CHECKING:
     from topicscope import measure, paper, settings, synthetic, theory
     from topicscope.commands.bench import bench
     from topicscope.commands.check import check
+    from topicscope.commands.demo import demo
     from topicscope.commands.landscape import landscape
+    from topicscope.commands.playground import playground
     from topicscope.commands.probe import probe
     from topicscope.commands.report import report, show
     from topicscope.commands.reproduce import reproduce
@@ -39,11 +42,13 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "demo",
     "landscape",
     "load_settings",
     "load_sweep",
     "measure",
     "paper",
+    "playground",
     "probe",
     "report",
     "reproduce",
@@ -72,7 +77,18 @@ _MODULES = {
     "word_topics": "probing.topics",
     **{
         verb: f"commands.{verb}"
-        for verb in ("bench", "check", "landscape", "probe", "report", "reproduce", "sweep", "train")
+        for verb in (
+            "bench",
+            "check",
+            "demo",
+            "landscape",
+            "playground",
+            "probe",
+            "report",
+            "reproduce",
+            "sweep",
+            "train",
+        )
     },
 }
 

@@ -313,7 +313,7 @@ def read_film(path: Path) -> tuple[Row, Snapshot]:
     tokens = _rows(arrays, "word_topics", path)
     expected: dict[str, tuple[tuple[int, ...], ...]] = {
         "loss": ((seeds, rows),),
-        **{name: ((seeds, rows),) for name in arrays if name.startswith("norms-")},
+        **{name: ((seeds, rows),) for name in arrays if name.startswith(("norms-", "stages-"))},
         **{f"frames-{place}": ((frames, tokens, tokens),) for place in places},
         **{f"classes-{place}": ((seeds, frames, 5),) for place in places},
         **{name: ((tokens, tokens),) for name in arrays if name.startswith("theory-")},

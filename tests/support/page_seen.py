@@ -9,7 +9,10 @@ import numpy as np
 
 from support.browser import Browser
 
-PANELS = ("map-0-trained", "map-0-difference", "attention", "norms", "loss")
+# The player of all runs, which an article has near its end; the one at its head plays by itself.
+PLAYER = "runs"
+PLAYING = f"PLAYERS['{PLAYER}']"
+PANELS = tuple(f"{PLAYER}-{name}" for name in ("map-0-trained", "map-0-difference", "norms", "loss"))
 # What a reader sees of each panel that the slider drives.
 SEEN = f"""Object.fromEntries({list(PANELS)}.map((id) => {{
   const panel = document.getElementById(id);
@@ -29,18 +32,23 @@ def open_training(chromium: Browser, page: Path) -> None:
     """Open the page at its training runs, drawn."""
     chromium.open(page)
     chromium.scroll_to("training")
-    chromium.wait("document.querySelector('.now') && document.querySelector('#map-0-trained .heatmaplayer image')")
+    chromium.wait(
+        f"document.querySelector('.now') && document.querySelector('#{PLAYER}-map-0-trained .heatmaplayer image')"
+    )
 
 
 def slide(chromium: Browser, place: int) -> None:
     """Move the slider over steps, as a reader does."""
-    chromium.value(f"(() => {{ $('frame').value = {place}; $('frame').dispatchEvent(new Event('input')); }})()")
-    chromium.wait(f"training.frame === {place}")
+    chromium.value(
+        f"(() => {{ const frame = {PLAYING}.part('frame'); frame.value = {place};"
+        " frame.dispatchEvent(new Event('input')); })()"
+    )
+    chromium.wait(f"{PLAYING}.frame === {place}")
 
 
 def still(chromium: Browser) -> list[str]:
     """Panels that the slider drives and that do not change between its two ends."""
-    last = chromium.value("Number($('frame').max)")
+    last = chromium.value(f"Number({PLAYING}.part('frame').max)")
     slide(chromium, last)
     before = chromium.value(SEEN)
     slide(chromium, 0)
@@ -78,7 +86,7 @@ def pixels_of(chromium: Browser, panel: str) -> np.ndarray:
     from PIL import Image
 
     # What sticks to the window would lie over a panel.
-    chromium.value("document.querySelectorAll('.sticky').forEach((bar) => { bar.style.position = 'static'; })")
+    chromium.value("document.querySelectorAll('.bar').forEach((bar) => { bar.style.position = 'static'; })")
     box = chromium.value(
         f"(() => {{ const box = document.querySelector('#{panel} .plot, [data-image=\"{panel}\"] .picture')"
         ".getBoundingClientRect();"

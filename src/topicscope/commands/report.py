@@ -33,23 +33,30 @@ def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
 
     What is missing, damaged or not finished is named on the page, and logged.
     """
-    from topicscope.reporting.page import is_page, page_of, write_page
+    from topicscope.reporting.page import page_of, write_page
 
     file = Path(out)
     if not folders:
         raise InputError(
             "no folder is given: name at least one that reproduce, train, landscape, probe or sweep wrote."
         )
-    if file.is_dir():
-        raise InputError(f"--out {file} is a folder: give a file, such as {file / FILE}.")
-    if file.suffix.lower() not in SUFFIXES:
-        raise InputError(f"--out {file} is not the name of a page: give one that ends in .html, such as {FILE}.")
-    if file.exists() and not is_page(file):
-        raise InputError(f"--out {file} is there and no page of topicscope: choose another name.")
+    check_page(file, FILE)
     page = page_of([Path(folder) for folder in folders])
     for note in page.notes:
         logger.warning("%s", note)
     return write_page(page, file)
+
+
+def check_page(file: Path, example: str) -> None:
+    """Refuse a name that is no page's, and a file that is there and no page of ours."""
+    from topicscope.reporting.page import is_page
+
+    if file.is_dir():
+        raise InputError(f"--out {file} is a folder: give a file, such as {file / example}.")
+    if file.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--out {file} is not the name of a page: give one that ends in .html, such as {example}.")
+    if file.exists() and not is_page(file):
+        raise InputError(f"--out {file} is there and no page of topicscope: choose another name.")
 
 
 def show(*results: Any) -> "Shown":

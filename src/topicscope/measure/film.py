@@ -51,6 +51,8 @@ class RunView:
     loss: Float[np.ndarray, "seed row"]
     held_out: Float[np.ndarray, "seed row"]
     norms: Mapping[str, Float[np.ndarray, "seed row"]]
+    stages: Mapping[str, Float[np.ndarray, "seed row"]]
+    """What ``measure.stages`` tells stages by: "words" and "mask", how far attention is from uniform, and "gain"."""
     frame_steps: Int[np.ndarray, " frame"]
     matrices: tuple[Matrix, ...]
     attention: Float[np.ndarray, "seed frame layer class"]
@@ -80,6 +82,7 @@ def film(view: RunView) -> dict[str, np.ndarray]:
     text = json.dumps(about, default=str, ensure_ascii=False).encode()
     arrays = {"about": np.frombuffer(text, dtype=np.uint8), "steps": view.steps, "loss": view.loss}
     arrays |= {f"norms-{name}": values for name, values in view.norms.items()}
+    arrays |= {f"stages-{name}": values for name, values in view.stages.items()}
     arrays |= {"frame_steps": view.frame_steps, "attention": view.attention, "word_topics": view.word_topics}
     for place, matrix in enumerate(view.matrices):
         arrays |= {f"frames-{place}": matrix.frames.astype(np.float32), f"classes-{place}": matrix.classes}
@@ -103,7 +106,8 @@ def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Run
         steps=arrays["steps"],
         loss=arrays["loss"],
         held_out=np.full(arrays["loss"].shape, np.nan),
-        norms={name.removeprefix("norms-"): array for name, array in arrays.items() if name.startswith("norms-")},
+        norms=_named("norms-", arrays),
+        stages=_named("stages-", arrays),
         frame_steps=arrays["frame_steps"],
         matrices=matrices,
         # Kept before layers were told apart: their average.
@@ -112,6 +116,10 @@ def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Run
         levels=about["levels"],
         total=int(about["settings"]["training"]["steps"]),
     )
+
+
+def _named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def run_view(
@@ -138,6 +146,7 @@ def run_view(
             for name in (rows[0]["norm"] if rows else ())
         }
         | _modes(rows),
+        stages=_stages(rows),
         frame_steps=np.array(sorted(snapshots), dtype=np.int64),
         matrices=_matrices(snapshots, theory, levels.get("matrices", {}), word_topics),
         attention=_attention(snapshots),
@@ -171,6 +180,7 @@ def together(views: list[RunView]) -> RunView:
         loss=np.concatenate([view.loss[:, :rows] for view in views]),
         held_out=np.concatenate([view.held_out[:, :rows] for view in views]),
         norms={name: np.concatenate([view.norms[name][:, :rows] for view in views]) for name in first.norms},
+        stages={name: np.concatenate([view.stages[name][:, :rows] for view in views]) for name in first.stages},
         frame_steps=first.frame_steps[:frames],
         matrices=matrices,
         attention=np.concatenate([view.attention[:, :frames] for view in views]),
@@ -199,6 +209,16 @@ def _modes(rows: Sequence[Row]) -> dict[str, Float[np.ndarray, "1 row"]]:
         f"{words} in {matrix}": _column(rows, lambda row, part=part, mode=mode: row["modes"][part][mode])  # type: ignore[misc]
         for part, matrix in (("key", "W^K"), ("query", "W^Q"))
         for mode, words in (("topics", "topics"), ("mask", "[MASK]"))
+    }
+
+
+def _stages(rows: Sequence[Row]) -> dict[str, Float[np.ndarray, "1 row"]]:
+    if not rows or not all("attention" in row and "uniform_gain" in row for row in rows):
+        return {}
+    return {
+        "words": _column(rows, lambda row: row["attention"].get("words")),
+        "mask": _column(rows, lambda row: row["attention"].get("mask")),
+        "gain": _column(rows, lambda row: row["uniform_gain"]),
     }
 
 

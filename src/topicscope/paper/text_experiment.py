@@ -23,7 +23,7 @@ from topicscope.scale import content_digest, made_with, scratch_folder, shared_f
 from topicscope.settings.text import TextSettings
 from topicscope.settings.toml import to_table
 from topicscope.training.runs import RunFolder
-from topicscope.training.schedule import snapshot_steps, steps_with_rows
+from topicscope.training.schedule import measured_steps, steps_with_rows
 
 if TYPE_CHECKING:
     from topicscope.model.encoder import Encoder
@@ -124,7 +124,7 @@ class TextExperiment:
                     Trainer(engine).run([run])
                 members.append(run.metrics())
         steps = np.array(steps_with_rows(training), dtype=np.int64)
-        measured = np.array(sorted(snapshot_steps(training.steps, training.measures)), dtype=np.int64)
+        measured = np.array(sorted(measured_steps(training.steps, training.measures)), dtype=np.int64)
         rows = partial(column, members, steps)
         chosen = partial(column, [[row for row in each if row["topics"]] for each in members], measured)
         last = partial(column, [[row for row in each if row["step"] == training.steps] for each in members], steps[-1:])

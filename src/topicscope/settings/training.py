@@ -129,7 +129,7 @@ class Training(AnyTraining):
     """How many documents are held out."""
 
     snapshots: int = 40
-    """At how many steps, spaced logarithmically, matrices are kept for looking at; 0 for none."""
+    """At how many steps, early ones close to each other, matrices are kept for looking at; 0 for none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -60,7 +60,7 @@ def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = ()) -> list[
     ``earlier`` are lengths that the run had before it was made longer.
     """
     lengths = (*earlier, training.steps)
-    measured = spaced_steps(lengths, training.measures, snapshot_steps) if isinstance(training, TextTraining) else ()
+    measured = spaced_steps(lengths, training.measures, measured_steps) if isinstance(training, TextTraining) else ()
     return [
         step
         for step in range(training.steps + 1)
@@ -95,6 +95,16 @@ def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
+    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically."""
+    if count < 2:
+        return frozenset({steps} if count else ())
+    even = np.linspace(0, steps, num=count // 2 + 1).round().astype(int)
+    early = np.geomspace(1, steps, num=count - count // 2).round().astype(int)
+    # The last is among the even ones; geomspace would put it at its beginning if it is the only one.
+    return frozenset({0, *early.tolist()[:-1], *even.tolist()})
+
+
+def measured_steps(steps: int, count: int) -> frozenset[int]:
     """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
     if count < 2:
         return frozenset({steps} if count else ())

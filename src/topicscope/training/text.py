@@ -44,7 +44,7 @@ from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
-from topicscope.training.schedule import snapshot_steps, spaced_steps
+from topicscope.training.schedule import measured_steps, spaced_steps
 
 logger = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class TextEngine(Engine):
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
         self._measured = (
-            spaced_steps((*earlier, self.training.steps), self.training.measures, snapshot_steps)
+            spaced_steps((*earlier, self.training.steps), self.training.measures, measured_steps)
             if measure
             else frozenset()
         )

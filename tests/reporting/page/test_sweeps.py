@@ -36,7 +36,8 @@ def sweeps_of(page: str) -> list[dict[str, Any]]:
 
 
 def notes_of(page: str) -> list[str]:
-    return re.findall(r"<li>(.*?)</li>", page.split("<main")[1].split("</section>")[0])
+    _, _, notes = page.partition('<section class="notes"')
+    return re.findall(r"<li>(.*?)</li>", notes.split("</section>")[0])
 
 
 def test_a_half_finished_sweep_says_how_far_it_is_once_and_shows_its_finished_groups(

@@ -9,8 +9,10 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from topicscope.files import Row, write_atomically
+from topicscope.reporting.symbols import mathtext
 
 # Diverging and readable with colour-blind eyes; white is zero.
 DIVERGING = "RdBu_r"
@@ -41,6 +43,8 @@ def save_figure(drawn: Drawn, stem: Path) -> list[Path]:
 def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
     """The PNG and the SVG; the same figure gives the same bytes, as no date and no random name is in them."""
     paths = []
+    for text in figure.findobj(Text):
+        text.set_text(mathtext(text.get_text()))
     for kind in ("png", "svg"):
         picture = io.BytesIO()
         with rc_context({"svg.hashsalt": "topicscope"}):

@@ -102,7 +102,8 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
             for (part, values), colour in zip(curves.items(), (BLUE, GREEN, GREY), strict=False):
                 # The first rows of the rotation are NaN: there is nothing 10 steps earlier.
                 mean = values[:, 1:].mean(axis=0)
-                panel.plot(steps, values.T, color=colour, alpha=0.25, linewidth=0.7)
+                # Faint lines of many runs as pixels: as curves they would fill megabytes.
+                panel.plot(steps, values.T, color=colour, alpha=0.25, linewidth=0.7, rasterized=True)
                 panel.plot(steps[1:], mean, color=colour, linewidth=1.8, label=part)
                 table += _curves(steps, values, setting=name, quantity=part)
                 table += _curves(steps[1:], mean[None], setting=name, quantity=part, run="mean")

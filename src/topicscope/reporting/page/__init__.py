@@ -6,23 +6,37 @@ network. Text that came from outside is escaped where it is written, by Jinja2 i
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from topicscope.files import Row, write_atomically
+from topicscope.measure.film import RunView
+from topicscope.reporting.page.article import PAPER, article, example_document, findings, opening, yours
 from topicscope.reporting.page.claims import claims_section
 from topicscope.reporting.page.folders import Found, find
 from topicscope.reporting.page.landscapes import landscape_sections
 from topicscope.reporting.page.probes import probe_section
-from topicscope.reporting.page.runs import FRAME_BYTES, run_sections, run_views
+from topicscope.reporting.page.runs import (
+    FRAME_BYTES,
+    film_caption,
+    outcome,
+    players_of,
+    run_sections,
+    run_views,
+    theory_run,
+    title_of_run,
+    two_stage_run,
+)
 from topicscope.reporting.page.store import Store, packed, script_json
 from topicscope.reporting.page.sweeps import four_digits, sweep_section
 from topicscope.reporting.page.texts import text_section
+from topicscope.reporting.symbols import typeset
 from topicscope.scale.versions import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
@@ -37,8 +51,7 @@ MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 
 
 SCRIPTS = (
-    "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js",
-    "curves.js", "training.js", "landscapes.js", "start.js",
+    "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js", "player.js", "landscapes.js", "start.js",
 )  # fmt: skip
 
 
@@ -68,26 +81,37 @@ def is_page(file: Path) -> bool:
         return MARK in opened.read(HEAD_BYTES)
 
 
-def page_html(folders: Sequence[Path]) -> str:
-    """The page as text."""
-    return page_of(folders).html
+def page_html(folders: Sequence[Path], *, present: bool = False) -> str:
+    """The page as text; ``present`` shows figures and sliders alone, in large type."""
+    return page_of(folders, present=present).html
 
 
-def page_of(folders: Sequence[Path]) -> Page:
+def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
     """The page of these folders; without the points of drawings where it would be too large with them."""
-    page = _page(folders, points=True)
-    return page if len(page.html.encode()) <= MOST_BYTES else _page(folders, points=False)
+    page = _page(folders, points=True, present=present)
+    return page if len(page.html.encode()) <= MOST_BYTES else _page(folders, points=False, present=present)
 
 
-def _page(folders: Sequence[Path], *, points: bool) -> Page:
+@dataclass(frozen=True)
+class Playground:
+    """What the section "Try it" is made of: markup, a script, a style sheet, and a program as base64."""
+
+    html: str
+    script: str
+    style: str
+    wasm: str
+
+
+def _page(folders: Sequence[Path], *, points: bool, present: bool, playground: Playground | None = None) -> Page:
     store, found = Store(points=points), find([Path(folder) for folder in folders])
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
-    contents = _contents(store, found)
+    contents = _contents(store, found, try_it=playground is not None)
     drawn = [figure["image"] for section in contents["claims"] for figure in section["figures"] if figure["image"]]
     drawn += [image for section in [*contents["probes"], *contents["sweeps"]] for image in section["images"]]
     data = {
         "runs": contents["runs"],
+        "players": list(contents["players"].values()),
         "landscapes": contents["landscapes"],
         "figures": [
             figure for kind in ("texts", "probes") for section in contents[kind] for figure in section["figures"]
@@ -97,18 +121,26 @@ def _page(folders: Sequence[Path], *, points: bool) -> Page:
         "arrays": store.index,
     }
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
+    style = (ASSETS / "page.css").read_text(encoding="utf-8")
     environment = Environment(
         loader=PackageLoader("topicscope.reporting.page", "assets"), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters["four_digits"] = four_digits
+    environment.filters |= {"four_digits": four_digits, "symbols": typeset}
     html = environment.get_template("page.html").render(
         title=_title(folders),
+        heading=contents["heading"],
+        lede=contents["lede"],
+        opening=opening(),
+        paper=PAPER,
+        yours=yours(),
         folders=[str(folder) for folder in folders],
         version=package_versions(("topicscope",))["topicscope"],
         contents=contents,
         notes=found.notes,
-        policy=_policy(get_plotlyjs(), script),
-        style=(ASSETS / "page.css").read_text(encoding="utf-8"),
+        present=present,
+        playground=playground,
+        policy=_policy(get_plotlyjs(), script, playground),
+        style=style + (playground.style if playground else ""),
         script=script,
         data=script_json(data),
         arrays=store.packed(),
@@ -122,7 +154,7 @@ def _library() -> str:
     return packed(get_plotlyjs().encode())
 
 
-def _contents(store: Store, found: Found) -> dict[str, list[Row]]:
+def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
     """Everything on the page, by kind: what the template needs of each section."""
     claims = [claims_section(folder, number, store, found) for number, folder in enumerate(found.claims)]
     views = run_views(found.runs, found)
@@ -132,10 +164,61 @@ def _contents(store: Store, found: Found) -> dict[str, list[Row]]:
     landscapes = landscape_sections(found.landscapes, store, found)
     # Matrices over training take what room the rest leaves.
     room = MOST_BYTES - MARGIN - len(_library()) - store.estimate()
-    runs = run_sections(views, store, min(FRAME_BYTES, 3 * room // 4))
+    first = [view.name for view in (theory_run(views), two_stage_run(views)) if view]
+    runs = run_sections(views, store, min(FRAME_BYTES, 3 * room // 4), first=first)
     found_or_not = {"claims": claims, "texts": texts, "probes": probes, "sweeps": sweeps}
-    sections = {kind: [section for section in each if section] for kind, each in found_or_not.items()}
-    return {**sections, "runs": runs, "landscapes": landscapes}
+    contents: dict[str, Any] = {
+        kind: [section for section in each if section] for kind, each in found_or_not.items()
+    } | {"runs": runs, "landscapes": landscapes}
+    rows = contents["claims"][0]["rows"] if contents["claims"] else []
+    figures = {each["name"]: each for section in contents["claims"][:1] for each in section["figures"] if each["image"]}
+    places = {run["name"]: place for place, run in enumerate(runs)}
+    movable = {"document": True, "landscape": bool(landscapes), "stages": two_stage_run(views) is not None}
+    sections = article(rows, figures, movable)
+    parts = [part for section in sections for part in section["parts"]]
+    players = players_of(views, places, article=bool(sections), stages=any(part["kind"] == "player" for part in parts))
+    in_article = {part["figure"]["name"] for part in parts if part["kind"] == "figure"}
+    for section in contents["claims"]:
+        for figure in section["figures"]:
+            figure["in_article"] = section is contents["claims"][0] and figure["name"] in in_article
+    contents |= {
+        "article": sections,
+        "findings": findings(rows, figures),
+        "document": example_document(),
+        "players": players,
+        "film_caption": film_caption(theory_run(views)),
+        "landscape_in_article": any(part["kind"] == "landscape" for part in parts),
+        **_heading(views, sections),
+    }
+    return contents | {"links": _links(contents, try_it=try_it)}
+
+
+def _heading(views: Sequence[RunView], sections: Sequence[Row]) -> Row:
+    """What stands over the page: the paper's question, or, for a run alone, the run and how it ended."""
+    if sections or len(views) != 1:
+        return {"heading": "How transformers learn topic structure", "lede": []}
+    return {"heading": typeset(title_of_run(views[0])), "lede": [typeset(outcome(views[0]))]}
+
+
+def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, Any]]:
+    """The sections that there are, in their order, with names for links."""
+    players = contents["players"]
+    links: list[tuple[str, Any]] = [("film", "Training")] if "film" in players and not contents["article"] else []
+    links += [("try", "Try it")] if try_it else []
+    links += [(section["anchor"], section["title"].partition(":")[0]) for section in contents["article"]]
+    links += [("findings", "Findings")] if contents["findings"] else []
+    links += [("yours", "Now yours")] if contents["article"] else []
+    kinds = {"probes": "Probe", "sweeps": "Sweep", "texts": "Training on text"}
+    for kind, name in kinds.items():
+        many = contents[kind]
+        links += [
+            (each["anchor"], name if len(many) == 1 else f"{name}: {'/'.join(Path(each['folder']).parts[-2:])}")
+            for each in many
+        ]
+    if contents["landscapes"] and not contents["landscape_in_article"]:
+        links.append(("landscapes", "Landscape"))
+    links += [("training", "All runs")] if "runs" in players else []
+    return links + [(f"claims-{number}", "All claims") for number, _ in enumerate(contents["claims"])]
 
 
 def _title(folders: Sequence[Path]) -> str:
@@ -143,12 +226,17 @@ def _title(folders: Sequence[Path]) -> str:
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
-def _policy(*scripts: str) -> str:
-    """No network at all; only these scripts; styles of the plotting library; pictures made in the page."""
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts
-    )
+def _policy(library: str, script: str, playground: Playground | None) -> str:
+    """No network at all; only these scripts; styles of the plotting library; pictures made in the page.
+
+    The playground's program runs in a worker that is made in the page.
+    """
+    scripts = [library, script, *([playground.script] if playground else [])]
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts]
+    if playground:
+        hashes.append("'wasm-unsafe-eval'")
+    worker = "worker-src blob:; " if playground else ""
     return (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
-        "base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; script-src {' '.join(hashes)}; {worker}style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )

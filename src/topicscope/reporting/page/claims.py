@@ -6,6 +6,7 @@ from pathlib import Path
 
 from topicscope.files import Row
 from topicscope.records import read_claims, read_progress, read_reproduce_settings
+from topicscope.reporting.page.article import title_of
 from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.store import Store, image_of
 from topicscope.reporting.rounding import claim_interval, claim_number
@@ -86,7 +87,8 @@ def claims_section(folder: Path, number: int, store: Store, found: Found) -> Row
         anchor = f"figure-{number}-{len(figures)}"
         image = image_of(folder / "figures" / f"{name}.svg", anchor, store, found)
         shown = [row for row in rows if row["figure"] == name]
-        figures.append({"anchor": anchor, "name": name, "image": image, "claims": shown})
+        title = title_of(name, shown)
+        figures.append({"anchor": anchor, "name": name, "title": title, "image": image, "claims": shown})
     return {
         "folder": str(folder),
         "ran": ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, [], "")),
@@ -140,7 +142,9 @@ def _row(row: Row, folder: Path, settings: Row) -> Row:
         "sign": SIGNS.get(row["verdict"], ""),
         "command": _command(row["id"], folder, settings),
         "details": [(name, claim_number(value)) for name, value in (row.get("details") or {}).items()],
+        # As they are, for sentences.
         "order": row["measured"],
+        "numbers": row.get("details") or {},
     }
 
 

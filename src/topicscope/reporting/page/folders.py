@@ -18,8 +18,8 @@ from topicscope.settings.toml import names_a_corpus
 
 T = TypeVar("T")
 
-# How deep run folders may lie inside a folder that is given: results/runs/figure2/squared-adam/seed-0.
-DEPTH = 4
+# How deep run folders may lie inside a folder that is given: results/runs/figure4/squared/adam-0.003/scale-0.001.
+DEPTH = 6
 
 
 @dataclass

@@ -1,18 +1,22 @@
 """Training runs: settings with their seeds, curves over steps, and matrices at as many steps as there is room for."""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
+from markupsafe import Markup
 
-from topicscope.files import read_tensors
+from topicscope.files import Row, read_tensors
 from topicscope.measure.film import Matrix, RunView, from_film, run_view, together
+from topicscope.measure.stages import LEAST_GAIN, stages
 from topicscope.records import read_film, read_metrics, read_reference, read_run_settings, read_snapshots
 from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.store import Store
+from topicscope.reporting.symbols import typeset
 
 KEPT = "trained.safetensors"
 
@@ -23,6 +27,10 @@ FEWEST_FRAMES = 2
 
 # Points of a curve: more than a panel has pixels are not seen.
 CURVE_POINTS = 150
+
+LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
+OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}
+PARTS = {"embedding": "W^E", "value": "W^V", "key": "W^K", "query": "W^Q"}
 
 LEVELS = {
     "bayes_floor": "Bayes floor",
@@ -69,7 +77,8 @@ def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunV
     parts: dict[Any, list[RunView]] = {}
     for view in views:
         matrices = tuple((matrix.label, matrix.frames.shape[1:]) for matrix in view.matrices)
-        parts.setdefault((matrices, tuple(view.norms), len(view.frame_steps) > 0), []).append(view)
+        recorded = (matrices, tuple(view.norms), tuple(view.stages), len(view.frame_steps) > 0)
+        parts.setdefault(recorded, []).append(view)
     ordered = sorted(parts.values(), key=len, reverse=True)
     found.notes.extend(
         f"{view.name} has not recorded what other seeds of its setting have, so it is shown apart."
@@ -104,30 +113,126 @@ def _recorded(folder: Path, found: Found) -> RunView | None:
 # For the page's script: curves, and as many frames as there is room for.
 
 
-def run_sections(views: Sequence[RunView], store: Store, frame_bytes: int = FRAME_BYTES) -> list[dict[str, Any]]:
-    """What the script needs of each run that has something to show; frames of all take at most so many bytes."""
+def run_sections(
+    views: Sequence[RunView], store: Store, frame_bytes: int = FRAME_BYTES, *, first: Collection[str] = ()
+) -> list[Row]:
+    """What the script needs of each run that has something to show; frames of all take at most so many bytes.
+
+    Runs that the page opens on, ``first`` by name, have as many frames as were kept; the others share what is left.
+    """
     shown = [view for view in views if len(view.steps)]
-    size = sum(matrix.frames[0].size for view in shown for matrix in view.matrices if len(matrix.frames))
-    most = max(frame_bytes, 0) // size if size else 0
-    return [_section(view, store, int(most)) for view in shown]
+    most: dict[str, int] = {}
+    room = max(frame_bytes, 0)
+    for some in ([view for view in shown if (view.name in first) is here] for here in (True, False)):
+        sizes = {view.name: sum(each.frames[0].size for each in view.matrices if len(each.frames)) for view in some}
+        share = room // sum(sizes.values()) if any(sizes.values()) else 0
+        most |= dict.fromkeys(sizes, share)
+        room -= sum(min(share, len(view.frame_steps)) * sizes[view.name] for view in some)
+    return [_section(view, store, most[view.name]) for view in shown]
 
 
 def described(settings: Mapping[str, Any]) -> str:
     """A run's settings in a few words."""
-    training, model, data = settings["training"], settings["model"], settings["data"]
-    losses = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
-    optimizers = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}
-    parts = {"embedding": "W^E", "value": "W^V", "key": "W^K", "query": "W^Q"}
+    training, data = settings["training"], settings["data"]
     try:
-        trained = [label for name, label in parts.items() if model[name]["train"]]
         sizes = f"T = {data['topics']}, v = {data['words']}" if data["topics"] else "topics from a file"
         return (
-            f"{losses[training['loss']]}, {optimizers[training['optimizer']]}, learning rate "
-            f"{training['learning_rate']:g}, λ = {training['l2']:g}; trained: {', '.join(trained) or 'biases'}; "
-            f"{sizes}; {training['steps']:,} steps"
+            f"{LOSSES[training['loss']]}, {OPTIMIZERS[training['optimizer']]}, learning rate "
+            f"{training['learning_rate']:g}, λ = {training['l2']:g}; trained: "
+            f"{', '.join(_trained(settings)) or 'biases'}; {sizes}; {training['steps']:,} steps"
         )
     except KeyError as missing:
         return f"its settings do not say {missing}"
+
+
+def title_of_run(view: RunView) -> str:
+    """A run's name in words: the figure that it is of, where it is of one, and how it was trained."""
+    training = view.settings["training"]
+    figure = re.match(r"(figure|table|theorem|section)(\d[\d.]*)/", view.name)
+    start = f"{figure[1].capitalize()} {figure[2]}: " if figure else f"{Path(view.name).name}: "
+    try:
+        rate = f"{OPTIMIZERS[training['optimizer']]} at {training['learning_rate']:g}"
+        return f"{start}{LOSSES[training['loss']]}, {rate}, {', '.join(_trained(view.settings)) or 'biases'} trained"
+    except (KeyError, TypeError):
+        return view.name
+
+
+def _trained(settings: Mapping[str, Any]) -> list[str]:
+    return [label for name, label in PARTS.items() if settings["model"][name]["train"]]
+
+
+# Which runs the page opens on, and what it plays.
+
+OPENS_ON = "figure2/squared-adam"
+
+
+def theory_run(views: Sequence[RunView]) -> RunView | None:
+    """The run that a page opens on: Figure 2's, or else the first with theory beside it, or else the first."""
+    played = [view for view in views if len(view.steps)]
+    with_theory = [view for view in played if any(matrix.theory is not None for matrix in view.matrices)]
+    chosen = [view for view in with_theory if view.name == OPENS_ON]
+    return next(iter([*chosen, *with_theory, *played]), None)
+
+
+def two_stage_run(views: Sequence[RunView]) -> RunView | None:
+    """A run in which attention takes off after W^V, with snapshots to play; that of Figure 4 first."""
+
+    def gain(view: RunView) -> float:
+        return max((each["gain"] or 0.0 for each in take_offs(view) if each["step"] is not None), default=0.0)
+
+    staged = [view for view in views if len(view.frame_steps) > 1 and gain(view) >= LEAST_GAIN]
+    return min(staged, key=lambda view: (not view.name.startswith("figure4/"), -gain(view)), default=None)
+
+
+def players_of(views: Sequence[RunView], places: Mapping[str, int], *, article: bool, stages: bool) -> dict[str, Row]:
+    """The page's players: in an article a film, the stages and all runs; else all runs alone, where it opens."""
+    opens, staged = theory_run(views), two_stage_run(views)
+    if opens is None:
+        return {}
+    everything = ["maps", "norms", "gain", "attention", "loss"]
+    whole = {"run": places[opens.name], "panels": everything, "choose": True, "log": True}
+    if not article:
+        return {"film": {"id": "film-player", **whole, "at": "end"}}
+    players = {
+        "film": {"id": "film-player", "run": places[opens.name], "panels": ["maps"], "maps": "first", "play": True}
+    }
+    if staged and stages:
+        players["stages"] = {
+            "id": "stages-player", "run": places[staged.name], "panels": ["maps", "norms", "gain", "attention"],
+            "maps": "first", "theory": False, "log": True, "apart": True, "at": "take-off",
+        }  # fmt: skip
+    return players | {"runs": {"id": "runs", **whole}}
+
+
+def film_caption(view: RunView | None) -> Markup:
+    """What the film at the head of an article shows."""
+    if view is None:
+        return Markup("")
+    matrix = next(iter(view.matrices), None)
+    shown = f"{matrix.label} over {view.done:,} steps of training" if matrix else "Training"
+    return typeset(
+        f"{shown} ({described(view.settings)}). Red is positive, blue negative. {matrix.what if matrix else ''}"
+    )
+
+
+def outcome(view: RunView) -> str:
+    """How a run ended, in sentences: its loss beside theory's, and when attention took off."""
+    if not len(view.steps):
+        return "The run has logged nothing yet."
+    last = view.loss[:, -1].mean()
+    levels = [(label, view.levels.get(name)) for name, label in LEVELS.items()]
+    beside = [
+        f"{label} {level['loss']:.4g}" for label, level in levels if isinstance(level, dict) and level.get("loss")
+    ]
+    said = f"After {view.done:,} of {view.total:,} steps the loss of the batch is {last:.4g}"
+    said += f" ({', '.join(beside)})." if beside else "."
+    found = [each for each in take_offs(view) if each["step"] is not None]
+    if found and found[0]["gain"] is not None:
+        said += (
+            f" Attention takes off at step {found[0]['step']:,}, when W^V has {100 * found[0]['gain']:.0f} % of "
+            "what it can gain under uniform attention."
+        )
+    return said
 
 
 def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
@@ -135,9 +240,41 @@ def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
     return np.unique(np.linspace(0, count - 1, min(count, max(most, 1))).round().astype(np.int64))
 
 
-def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
+def where_things_happen(view: RunView, most: int) -> Int[np.ndarray, " kept"]:
+    """At most so many of the snapshots, the first and the last among them, close to each other where much changes.
+
+    What changes: the averages of each matrix and of attention, each as a share of how far it goes in the run.
+    """
+    count = len(view.frame_steps)
+    if count <= max(most, FEWEST_FRAMES):
+        return np.arange(count)
+    curves = [view.attention[0].reshape(count, -1), *(matrix.classes[0] for matrix in view.matrices)]
+    followed = np.nan_to_num(np.concatenate(curves, axis=1))
+    reach = np.ptp(followed, axis=0)
+    moved = np.abs(np.diff(followed[:, reach > 0], axis=0)) / reach[reach > 0]
+    # Where nothing changes, snapshots still pass by.
+    way = np.concatenate([[0.0], np.cumsum(moved.sum(axis=1) + max(moved.sum(), 1.0) / count)])
+    wanted = np.linspace(0, way[-1], max(most, FEWEST_FRAMES))
+    return np.unique(np.abs(way[:, None] - wanted).argmin(axis=0))
+
+
+def take_offs(view: RunView) -> list[Row]:
+    """Of each seed: when attention takes off, and what share W^V then has of the gain under uniform attention."""
+    if not {"words", "mask", "gain"} <= view.stages.keys():
+        return []
+    found = [
+        stages(view.steps, *(view.stages[name][seed] for name in ("words", "mask", "gain")))
+        for seed in range(len(view.seeds))
+    ]
+    return [
+        {"step": each.take_off, "gain": None if np.isnan(each.gain) else each.gain, "mask": each.mask_take_off}
+        for each in found
+    ]
+
+
+def _section(view: RunView, store: Store, most: int) -> Row:
     rows = evenly(len(view.steps), CURVE_POINTS)
-    frames = evenly(len(view.frame_steps), max(most, FEWEST_FRAMES)) if len(view.frame_steps) else np.zeros(0, np.int64)
+    frames = where_things_happen(view, most)
     known = np.isfinite(view.held_out).any(axis=0)
     levels = {label: view.levels.get(name) for name, label in LEVELS.items()}
     # Where one topic's words end and the next one's begin; none if topics are not next to each other.
@@ -145,13 +282,18 @@ def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
     adjacent = len(changes) <= len(np.unique(view.word_topics))
     return {
         "name": view.name,
+        "title": title_of_run(view),
         "described": described(view.settings),
         "seeds": list(view.seeds),
         "steps": store.numbers(view.steps[rows]),
         "loss": store.numbers(view.loss[:, rows]),
         "heldOut": store.numbers(view.held_out[:, known]) if known.any() else None,
         "heldOutSteps": store.numbers(view.steps[known]),
-        "norms": {name: store.numbers(values[:, rows]) for name, values in view.norms.items() if values.any()},
+        # A part that is frozen has nothing to say over steps.
+        "norms": {name: store.numbers(each[:, rows]) for name, each in view.norms.items() if np.ptp(each) > 0},
+        "stages": {name: store.numbers(each[:, rows]) for name, each in view.stages.items()},
+        "takeOffs": take_offs(view),
+        "predicted": _predicted(view),
         "frameSteps": store.numbers(view.frame_steps[frames]),
         "matrices": [_matrix(matrix, frames, store, keep=most >= FEWEST_FRAMES) for matrix in view.matrices],
         # Small enough to be kept at every snapshot.
@@ -166,6 +308,12 @@ def _section(view: RunView, store: Store, most: int) -> dict[str, Any]:
         "done": view.done,
         "total": view.total,
     }
+
+
+def _predicted(view: RunView) -> Row:
+    """What theory says of the stages, if the run's reference has it: the step of take-off, and a reduced model."""
+    found = view.levels.get("stages")
+    return found if isinstance(found, dict) else {}
 
 
 def _matrix(matrix: Matrix, frames: Int[np.ndarray, " kept"], store: Store, *, keep: bool) -> dict[str, Any]:

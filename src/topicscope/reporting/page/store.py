@@ -3,6 +3,7 @@
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -127,13 +128,24 @@ def image_of(path: Path, anchor: str, store: Store, found: Found) -> Row | None:
         return None
     numbers = path.with_suffix(".csv")
     points = _numbers(numbers, store, found) if store.points and numbers.exists() else None
+    content = path.read_bytes()
+    width, height = _size(content)
     return {
         "anchor": anchor,
         "name": path.stem,
-        "drawing": store.text(path.read_bytes()),
+        "drawing": store.text(content),
+        "width": width,
+        "height": height,
         "numbers": points,
         "rounded": points is not None and points["digits"] < EXACT_DIGITS,
     }
+
+
+def _size(svg: bytes) -> tuple[int, int]:
+    """Width and height in pixels, so that the page can keep a place of that shape."""
+    box = re.search(rb'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg[:2000])
+    # A point is four thirds of a pixel.
+    return (round(float(box[1]) * 4 / 3), round(float(box[2]) * 4 / 3)) if box else (640, 480)
 
 
 def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) -> list[Row]:

@@ -75,7 +75,7 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Row 
         "folder": str(folder),
         "names": names,
         "rows": rows[:MOST_ROWS],
-        "runs": len(rows),
+        "said": f"{len(rows)} runs in {folder}.",
         # Whether the runs themselves are there, for a page of their own.
         "has_runs": (folder / "runs").is_dir(),
         "images": images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),

@@ -21,18 +21,19 @@ function sortBy(table, column) {
   body.append(...lines);
 }
 
+// Filters act on the table, on the claims below it, and on the figures that these are listed under.
 function filterClaims(section) {
   const wanted = Object.fromEntries([...section.querySelectorAll("[data-filter]")].map((each) => [each.dataset.filter, each.value]));
-  const words = wanted.words.toLowerCase();
-  let count = 0;
+  const words = wanted.words.toLowerCase(), kept = new Set();
   const lines = section.querySelectorAll("table[data-name=claims] tbody tr");
   for (const line of lines) {
-    const keep = (!wanted.source || line.dataset.source === wanted.source)
-      && (!wanted.kind || line.dataset.kind === wanted.kind) && (!wanted.verdict || line.dataset.verdict === wanted.verdict) && line.textContent.toLowerCase().includes(words);
+    const keep = ["source", "kind", "verdict"].every((name) => !wanted[name] || line.dataset[name] === wanted[name]) && line.textContent.toLowerCase().includes(words);
     line.hidden = !keep;
-    count += keep;
+    if (keep) kept.add(line.dataset.claim);
   }
-  section.querySelector("[data-count]").textContent = `${count} of ${lines.length} claims`;
+  for (const claim of section.querySelectorAll(".claim")) claim.hidden = !kept.has(claim.dataset.claim);
+  for (const drawn of section.querySelectorAll(".drawn")) drawn.hidden = !drawn.querySelector(".claim:not([hidden])");
+  section.querySelector("[data-count]").textContent = `${kept.size} of ${lines.length} claims`;
 }
 
 function htmlTable(table) {
@@ -47,7 +48,7 @@ function claimsOf(panel) {
   if (!panel.closest(".drawn")) return htmlTable(table);
   const lines = [["claim", "quantity", "value"]];
   for (const claim of panel.parentElement.querySelectorAll(".claim")) {
-    const names = [...claim.querySelectorAll("dt")], id = claim.querySelector("code").textContent;
+    const names = [...claim.querySelectorAll("dt")], { id } = claim.dataset;
     for (const name of names) lines.push([id, name.textContent, name.nextElementSibling.textContent.trim()]);
   }
   return lines;
@@ -55,12 +56,18 @@ function claimsOf(panel) {
 
 function openTarget() {
   const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  setPresent(location.hash === "#present");
   if (!target) return;
   if (target.tagName === "DETAILS") {
+    // A filter may have hidden it.
+    if (target.hidden) {
+      for (const filter of target.closest("section").querySelectorAll("[data-filter]")) filter.value = "";
+      filterClaims(target.closest("section"));
+    }
     target.open = true;
     target.querySelector("summary").focus({ preventScroll: true });
-    const run = target.querySelector("code").textContent;
-    if (typeof chooseRunOf === "function") chooseRunOf(run);
+    chooseRunOf(target.dataset.id);
+    target.scrollIntoView();
   } else if (target.tabIndex < 0) target.focus({ preventScroll: true });
 }
 
@@ -92,5 +99,19 @@ function showTables() {
       downloadText(table.dataset.name + ".csv", csv(htmlTable(table)), "text/csv");
     });
   }
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", () => copy(button.parentElement.querySelector(".command"), button));
+  }
   addEventListener("hashchange", openTarget);
+}
+
+// Without the clipboard, which a frame may not have, the text is at least chosen.
+async function copy(text, button) {
+  getSelection().selectAllChildren(text);
+  try {
+    await navigator.clipboard.writeText(text.textContent);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Chosen: copy it";
+  }
 }

@@ -87,7 +87,31 @@ function short(value) {
 
 // Text from outside, where the plotting library would take tags for markup.
 const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-const unplain = (text) => String(text).replace(/<br>/g, " ").replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+const unplain = (text) => String(text).replace(/<br>/g, " ").replace(/<sup>/g, "^").replace(/<sub>/g, "_").replace(/<\/su[pb]>/g, "").replace(/&lt;/g, "<").replace(/&gt;/g, ">").replace(/&amp;/g, "&");
+
+// The paper's symbols in plain text, as in `reporting/symbols.py`.
+const SYMBOL = /([Wb])\^(pred|[A-Z](?![a-z]))(⊤?)|\b([pd])_([a-z])\b/g;
+// For the plotting library, which knows a little markup.
+const marked = (text) => plain(text).replace(SYMBOL, (_, big, up, turned, low, index) => (big ? `${big}<sup>${up}${turned}</sup>` : `${low}<sub>${index}</sub>`));
+
+// For the page: as MathML.
+function typeset(element, text) {
+  const node = (name, ...children) => {
+    const made = document.createElementNS("http://www.w3.org/1998/Math/MathML", name);
+    made.append(...children);
+    return made;
+  };
+  const pieces = [];
+  let at = 0;
+  for (const found of text.matchAll(SYMBOL)) {
+    const [whole, big, up, turned, low, index] = found;
+    pieces.push(text.slice(at, found.index), node("math", big
+      ? node("msup", node("mi", big), node("mrow", node("mi", up), ...(turned ? [node("mo", turned)] : [])))
+      : node("msub", node("mi", low), node("mi", index))));
+    at = found.index + whole.length;
+  }
+  element.replaceChildren(...pieces, text.slice(at));
+}
 
 // A part of a file's name: letters, digits, dots, underscores and single hyphens.
 const slug = (text) => String(text).replace(/α/g, "alpha").replace(/β/g, "beta").replace(/τ/g, "tau").replace(/[^\w.]+/g, "-").replace(/^[-.]+|[-.]+$/g, "");

@@ -11,7 +11,7 @@ function theme(light) {
   const axis = { tickfont: { color: colour("--ink", "#1b1f24") }, gridcolor: colour("--grid", "#e4e8ec"), linecolor: colour("--soft", "#57606a"), zerolinecolor: colour("--line", "#d0d7de") };
   return {
     paper_bgcolor: light ? "#ffffff" : "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
-    font: { color: colour("--ink", "#1b1f24"), size: 13, family: "system-ui, sans-serif" },
+    font: { color: colour("--ink", "#1b1f24"), size: present() ? 20 : 13, family: "system-ui, sans-serif" },
     colorway: COLOURS, xaxis: axis, yaxis: { ...axis, automargin: true },
     scene: { xaxis: { ...axis, backgroundcolor: "rgba(0,0,0,0)" }, yaxis: axis, zaxis: axis },
   };
@@ -26,31 +26,37 @@ function merged(under, over) {
   return result;
 }
 
-function layoutOf(spec, light) {
-  const base = { margin: { l: 55, r: 15, t: 10, b: 45 }, height: 320, showlegend: false, legend: BELOW, hovermode: "closest" };
+// A figure is as high as its place, which the style sheet sets before anything is drawn.
+function layoutOf(spec, light, plot) {
+  const base = { margin: { l: 55, r: 15, t: 10, b: 45 }, showlegend: false, legend: BELOW, hovermode: "closest" };
   const layout = merged(merged(merged(base, theme(light)), spec.layout), narrow() ? spec.narrow : {});
+  layout.height = plot.clientHeight || layout.height;
   const ink = layout.font.color;
-  if (spec.step !== undefined && light) layout.shapes = [{ type: "line", x0: spec.step, x1: spec.step, yref: "paper", y0: 0, y1: 1, line: { dash: "dot" } }];
+  if (spec.step !== undefined && light) layout.shapes = [...(layout.shapes || []), { type: "line", x0: spec.step, x1: spec.step, yref: "paper", y0: 0, y1: 1, line: { dash: "dot" } }];
   layout.shapes = (layout.shapes || []).map((each) => merged({ line: { color: ink, width: 1 } }, each));
   return layout;
 }
 
+// Maps around zero have the paper's colour there.
+function tracesOf(spec, light) {
+  return spec.traces.map((trace) => (trace.type === "heatmap" && trace.zmin === -trace.zmax ? { ...trace, colorscale: diverging(light) } : trace));
+}
+
 const narrow = () => innerWidth < 600;
+const present = () => document.documentElement.classList.contains("present");
 
 function draw(panel, spec) {
   SPECS.set(panel, spec);
   if (spec.title) caption(panel, spec.title);
-  if (spec.text !== undefined) panel.querySelector(".said").textContent = spec.text;
+  if (spec.text !== undefined) typeset(panel.querySelector(".said"), spec.text);
   const plot = panel.querySelector(".plot");
-  const layout = layoutOf(spec, PRINT.matches);
-  plot.style.minHeight = layout.height + "px";
   resized.observe(plot);
   const config = { displaylogo: false, responsive: true, displayModeBar: false, showTips: false };
-  return Plotly.react(plot, spec.traces, layout, config);
+  return Plotly.react(plot, tracesOf(spec, PRINT.matches), layoutOf(spec, PRINT.matches, plot), config);
 }
 
 function caption(panel, text) {
-  panel.querySelector("figcaption").textContent = text;
+  typeset(panel.querySelector("figcaption"), text);
   panel.querySelector(".plot").setAttribute("aria-label", text);
 }
 
@@ -64,11 +70,7 @@ const resized = new ResizeObserver((entries) => requestAnimationFrame(() => {
   }
 }));
 
-function redraw(plot, spec) {
-  const layout = layoutOf(spec, PRINT.matches);
-  plot.style.minHeight = layout.height + "px";
-  Plotly.react(plot, spec.traces, layout);
-}
+const redraw = (plot, spec) => Plotly.react(plot, tracesOf(spec, PRINT.matches), layoutOf(spec, PRINT.matches, plot));
 
 // Draw now if in view, else when it comes into view, or when the page is printed.
 const WAITING = new Map();
@@ -89,7 +91,7 @@ function drawLater(panel, make) {
 }
 
 function redrawAll() {
-  for (const [panel, spec] of SPECS) if (panel.isConnected) Plotly.react(panel.querySelector(".plot"), spec.traces, layoutOf(spec, PRINT.matches));
+  for (const [panel, spec] of SPECS) if (panel.isConnected) redraw(panel.querySelector(".plot"), spec);
 }
 
 // A figure's numbers: a line a point, with the ends of its interval and its description where it has them.
@@ -125,9 +127,9 @@ async function save(panel, kind) {
   }
   if (image) return saveImage(panel, name, kind);
   const spec = SPECS.get(panel), plot = panel.querySelector(".plot");
-  const layout = merged(layoutOf(spec, true), { title: { text: plain(panel.querySelector("figcaption").textContent), font: { size: 14 } }, margin: { t: 45 } });
+  const layout = merged(layoutOf(spec, true, plot), { title: { text: plain(panel.querySelector("figcaption").textContent), font: { size: 14 } }, margin: { t: 45 } });
   const size = { width: Math.max(plot.clientWidth, 500), height: plot.clientHeight + 40 };
-  const url = await Plotly.toImage({ data: spec.traces, layout }, { format: kind, scale: kind === "png" ? 2 : 1, ...size });
+  const url = await Plotly.toImage({ data: tracesOf(spec, true), layout }, { format: kind, scale: kind === "png" ? 2 : 1, ...size });
   return download(name + "." + kind, url);
 }
 

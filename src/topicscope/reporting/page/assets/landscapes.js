@@ -40,11 +40,11 @@ function landscapeSpecs(each) {
   const file = (kind) => () => ["landscape", kind, each.value, "T", each.topics, "tau", each.perDocument].map(slug).join("-");
   return [
     { title: `Loss above its minimum, over α and β: ${setting}`, file: file("map"), traces: [{ ...map, type: "contour", ncontours: 24, line: { width: 0.4 }, ...(narrow() ? { colorbar: ABOVE(bar) } : {}) }, ...flatTraces(bounds, marks, weights)],
-      layout: { ...axes, height: 500, showlegend: true, margin: { b: 130 } }, narrow: { xaxis: { dtick: 2 }, margin: { b: 200, t: 70 }, height: 580 } },
+      layout: { ...axes, showlegend: true, margin: { b: 130 } }, narrow: { xaxis: { dtick: 2 }, margin: { b: 200, t: 70 } } },
     { title: `Loss above its minimum, as a surface: ${setting}`, file: file("surface"), traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
-      layout: { height: 500, margin: { l: 0, r: 0, b: 60 }, showlegend: true,
+      layout: { margin: { l: 0, r: 0, b: 60 }, showlegend: true,
         scene: { xaxis: { ...log("α"), dtick: 2 }, yaxis: { ...log("β"), dtick: 2 }, zaxis: { title: { text: "log₁₀ excess loss" } }, camera: camera(1) } },
-      narrow: { margin: { b: 130 }, height: 500, scene: { xaxis: { dtick: 4, ...SMALL }, yaxis: { dtick: 4, ...SMALL }, zaxis: { dtick: 1, ...SMALL }, camera: camera(1.3) } } },
+      narrow: { margin: { b: 130 }, scene: { xaxis: { dtick: 4, ...SMALL }, yaxis: { dtick: 4, ...SMALL }, zaxis: { dtick: 1, ...SMALL }, camera: camera(1.3) } } },
   ];
 }
 
@@ -133,8 +133,8 @@ function chooseLandscape() {
   const bound = each.high === null || each.high === undefined ? "∞" : shown(each.high);
   const weights = numbers(each.weights), far = each.high > weights[weights.length - 1];
   const average = ((each.words - 1) * each.alpha + each.beta) / each.words;
-  $("landscape-said").textContent = `Least loss ${each.loss.toPrecision(7)} at α = ${shown(each.alpha)}, β = ${shown(each.beta)} (weighted average ${shown(average)}); uniform attention ${each.uniform.toPrecision(7)}.`
-    + (each.low === null || each.low === undefined ? "" : ` Theorem 3's interval: (${shown(each.low)}, ${bound}); faded outside${far ? ", its upper end beyond the map" : ""}.`);
+  typeset($("landscape-said"), `Least loss ${each.loss.toPrecision(7)} at α = ${shown(each.alpha)}, β = ${shown(each.beta)} (weighted average ${shown(average)}); uniform attention ${each.uniform.toPrecision(7)}.`
+    + (each.low === null || each.low === undefined ? "" : ` Theorem 3's interval: (${shown(each.low)}, ${bound}); faded outside${far ? ", its upper end beyond the map" : ""}.`));
   const [contour, surface] = landscapeSpecs(each);
   draw($("contour"), contour);
   // A surface takes longer: while a slider moves it waits until that rests.

@@ -6,13 +6,21 @@ function wireSave(panel) {
   for (const button of panel.querySelectorAll("[data-save]")) button.addEventListener("click", () => save(panel, button.dataset.save));
 }
 
+// Figures and sliders alone, in large type.
+function setPresent(wanted) {
+  const root = document.documentElement;
+  if (root.classList.contains("present") === wanted) return;
+  root.classList.toggle("present", wanted);
+  redrawAll();
+}
+
 async function start() {
   showTables();
   await unpack();
   if (DATA.runs.length || DATA.landscapes.length || DATA.figures.length || DATA.sweeps.length) await loadLibrary();
   for (const panel of document.querySelectorAll(".panel")) wireSave(panel);
   showPictures();
-  showTraining();
+  showPlayers();
   showLandscapes();
   showFigures();
   showProbes();
@@ -22,7 +30,12 @@ async function start() {
     for (const panel of [...WAITING.keys()]) drawWaiting(panel);
     for (const claim of document.querySelectorAll("details")) claim.open = true;
   });
-  openTarget();
+  $("present")?.addEventListener("click", () => setPresent(true));
+  $("whole-page").addEventListener("click", () => {
+    if (location.hash === "#present") history.replaceState(null, "", location.pathname);
+    setPresent(false);
+  });
+  if (location.hash) openTarget();
   // A short page is drawn at once: there is nothing to wait for, and a picture of it is whole.
   if (WAITING.size <= FEW_PANELS) for (const panel of [...WAITING.keys()]) drawWaiting(panel);
   document.documentElement.dataset.ready = "yes";

@@ -47,8 +47,8 @@ function sweepSpec(sweep, across, up, colour) {
     title: `${up} against ${across}, coloured by ${colour}`, traces,
     file: () => [sweep.name, up, "by", across].map(slug).join("-"),
     table: () => sweepTable(sweep, [across, up, colour]),
-    layout: { xaxis: sweepAxis(sweep, across), yaxis: sweepAxis(sweep, up), height: 420, showlegend: Boolean(apart), margin: { b: apart ? 115 : 55 } },
-    narrow: { height: 480, margin: { b: apart ? 70 + 20 * values.length : 55 } },
+    layout: { xaxis: sweepAxis(sweep, across), yaxis: sweepAxis(sweep, up), showlegend: Boolean(apart), margin: { b: apart ? 115 : 55 } },
+    narrow: { margin: { b: apart ? 70 + 20 * values.length : 55 } },
   };
 }
 

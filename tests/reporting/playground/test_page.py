@@ -1,0 +1,301 @@
+"""The playground in a browser: it trains, keeps within its limits, and every scene shows what its caption says."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.browser import Browser, require_browser
+from support.wasm import Core, Setting
+from topicscope.commands.playground import page_settings, playground
+from topicscope.settings.toml import load_settings
+from topicscope.training.loop import train
+
+API = "window.topicscope.playground"
+PATIENCE = 120.0
+
+
+class Page:
+    """The playground's page, open in a browser."""
+
+    def __init__(self, chromium: Browser, file: Path) -> None:
+        self.chromium, self.file = chromium, file
+
+    def open(self, hash_: str = "", *, width: int = 1400, dark: bool = False) -> None:
+        """Open it anew, pause it and start from step 0."""
+        self.chromium.resize(width)
+        features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.chromium.driver.get("about:blank")
+        self.chromium.driver.get(self.file.resolve().as_uri() + hash_)
+        self.wait(f"{API} !== undefined && {API}.state().value !== undefined")
+
+    def wait(self, condition: str) -> None:
+        end = time.perf_counter() + PATIENCE
+        while not self.chromium.value(f"window.topicscope !== undefined && {condition}"):
+            assert time.perf_counter() < end, f"waited in vain for {condition}"
+            time.sleep(0.03)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        return self.chromium.value(f"{API}.{name}({', '.join(map(json.dumps, arguments))})")
+
+    @property
+    def state(self) -> Any:
+        return self.call("state")
+
+    def until(self, step: int) -> Any:
+        """Train to this step; the state there."""
+        self.call("run", {"until": step})
+        self.wait(f"{API}.state().step >= {step} && !{API}.state().running")
+        return self.state
+
+    def reset(self, **settings: Any) -> None:
+        """These settings, paused at step 0."""
+        self.call("pause")
+        self.call("set", settings)
+        self.call("restart")
+        self.wait(f"{API}.state().step === 0")
+
+
+@pytest.fixture(scope="module")
+def page(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Page:
+    require_browser()
+    file = playground(out=tmp_path_factory.mktemp("playground") / "playground.html")
+    return Page(chromium, file)
+
+
+def assert_quiet(page: Page) -> None:
+    assert page.chromium.console_errors() == []
+    assert page.chromium.requests() == []
+
+
+def test_it_trains_as_it_opens_and_to_the_bit_as_elsewhere(page: Page) -> None:
+    page.open()
+    page.wait(f"{API}.state().step > 5")
+    assert page.state["scene"] == "figure2"
+    assert page.file.stat().st_size < 300_000
+    page.reset(seed=3, parts="all", batch=8, loss="cross_entropy")
+    found = page.until(60)
+    core = Core(Setting(parts=0, batch=8, loss=0, l2=1e-5), seed=3)
+    core.call("train", 60)
+    expected = core.measure()
+    # WebAssembly without relaxed SIMD computes the same everywhere, so this is equality and not closeness.
+    assert found["value"] == {name: expected[name] for name in found["value"]}
+    assert found["norms"]["key"] == expected["norm_key"]
+    assert_quiet(page)
+
+
+def test_settings_are_changed_while_it_runs_and_kept_in_the_address(page: Page) -> None:
+    page.open()
+    page.reset(topics=6, words=5, sampler="topics", per_document=3)
+    page.call("run")
+    before = page.until(20)
+    assert page.call("set", {"mask": 0.3, "keep": 0.2})["problems"] == []
+    assert page.state["step"] >= 20
+    assert page.state["theory"]["optimum"] != before["theory"]["optimum"]
+    page.wait("location.hash.includes('mask=0.3')")
+    hash_ = page.chromium.value("location.hash")
+    page.open(hash_)
+    assert page.state["settings"]["per_document"] == 3
+    assert page.state["settings"]["mask"] == 0.3
+    assert page.state["problems"] == []
+    assert_quiet(page)
+
+
+BAD_ADDRESSES = {
+    "#playground?mask=NaN": "mask = NaN is not allowed",
+    "#playground?topics=1e9": "topics = 1000000000 is not allowed",
+    "#playground?topics=64&words=64": "T·v = 4096 is too large",
+    "#playground?loss=%3Cscript%3E&&&=&x=1": "is not a setting",
+    "#playground?keep=0.9&random=0.9": "p_c + p_r = 1.8",
+    "#playground?shortest=&longest=%E0%A4%A": "shortest = NaN",
+}
+
+
+def test_a_bad_address_is_told_and_defaults_are_taken(page: Page) -> None:
+    page.open(next(iter(BAD_ADDRESSES)))
+    for hash_, sentence in BAD_ADDRESSES.items():
+        page.chromium.value(f"void (location.hash = {json.dumps(hash_)})")
+        page.wait(f"document.querySelector('.playground .message').textContent.includes({json.dumps(sentence)})")
+        assert page.state["settings"]["topics"] == 10
+    page.wait(f"{API}.state().step > 0")
+    assert_quiet(page)
+
+
+def test_a_slider_stops_where_a_browser_would_be_too_slow(page: Page) -> None:
+    page.open()
+    page.chromium.value(
+        "(() => { const slider = document.getElementById('playground-topics'); slider.value = 64;"
+        " slider.dispatchEvent(new Event('input')); })()"
+    )
+    assert page.state["settings"]["topics"] == 25
+    assert "T·v may be at most 256" in page.state["problems"][0]
+    assert page.call("set", {"words": 500})["problems"] == [
+        "words = 500 is not allowed: give a whole number from 1 to 64."
+    ]
+    assert page.call("set", {"no_such": 1})["problems"] == ["no_such is not a setting of the playground."]
+
+
+def test_it_pauses_in_a_hidden_tab_and_goes_on_when_it_is_seen_again(page: Page) -> None:
+    page.open()
+    page.reset(parts="all", l2=0.0)
+    page.call("run")
+    page.wait(f"{API}.state().step > 3")
+    # Looking at a tab brings it to the front, so the tab itself notes where it is.
+    page.chromium.value(
+        "void (window.noted = [], document.addEventListener('visibilitychange', () => { if (document.hidden) "
+        f"setTimeout(() => noted.push({API}.state().step), 300); else noted.push({API}.state().step); }}))"
+    )
+    driver = page.chromium.driver
+    first = driver.current_window_handle
+    driver.switch_to.new_window("tab")
+    time.sleep(2.5)
+    driver.close()
+    driver.switch_to.window(first)
+    page.wait("noted.length === 2")
+    hidden, back = page.chromium.value("noted")
+    assert hidden == back
+    page.wait(f"{API}.state().step > {back}")
+    page.call("pause")
+
+
+def test_it_can_be_used_by_keyboard_and_on_a_phone(page: Page) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    page.open(width=390, dark=True)
+    page.call("pause")
+    assert page.chromium.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    driver = page.chromium.driver
+    reached = []
+    for _ in range(60):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        reached.append(page.chromium.value("document.activeElement.id || document.activeElement.textContent"))
+    for wanted in ("playground-topics", "playground-learning_rate", "playground-parts", "Step", "Restart"):
+        assert wanted in reached
+    driver.find_element(By.ID, "playground-per_document").send_keys(Keys.ARROW_RIGHT)
+    page.wait(f"{API}.state().settings.per_document === 3")
+    play = driver.find_element(By.CSS_SELECTOR, ".playground .go")
+    step = page.state["step"]
+    play.send_keys(Keys.ENTER)
+    page.wait(f"{API}.state().step > {step}")
+    play.send_keys(Keys.SPACE)
+    page.wait(f"!{API}.state().running")
+    unnamed = page.chromium.value(
+        "[...document.querySelectorAll('.playground input, .playground select, .playground canvas')].filter((each) =>"
+        " !each.getAttribute('aria-label') && !document.querySelector(`label[for=\"${each.id}\"]`)).length"
+    )
+    assert unnamed == 0
+    assert_quiet(page)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({"sampler": "topics", "loss": "cross_entropy", "optimizer": "sgd"}, marks=pytest.mark.slow),
+        pytest.param({"parts": "theorem", "masked_keys": "hidden", "scale": 0.01, "l2": 0.0}, marks=pytest.mark.slow),
+        pytest.param({"parts": "value", "optimizer": "momentum", "learning_rate": 0.5}, marks=pytest.mark.slow),
+        {"overlap": 0.25, "topics": 4, "words": 3, "parts": "all", "adam_epsilon": 1e-6},
+    ],
+)
+def test_the_saved_settings_are_run_by_train_and_open_the_same_page(
+    page: Page, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    page.open()
+    page.reset(**settings)
+    for name, text in page.call("files").items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    loaded = load_settings(tmp_path / "settings.toml")
+    state = page.state["settings"]
+    if state["parts"] == "uniform":
+        state["scale"] = loaded.model.value.scale
+    found = page_settings(loaded)
+    assert {name: found[name] for name in state} == pytest.approx(state)
+    run = train(_short(loaded), tmp_path / "run")
+    assert run.metrics()[-1]["step"] == 2
+
+
+def _short(settings: Any) -> Any:
+    from dataclasses import replace
+
+    return replace(settings, training=replace(settings.training, steps=2, validation_documents=2, batch=2))
+
+
+def _contrast(classes: dict[str, float]) -> float:
+    return classes["same_topic"] - classes["different_topic"]
+
+
+def _is_at_the_optimum(state: Any) -> bool:
+    optimum = state["theory"]["optimum"]
+    names = ("same_word", "same_topic", "different_topic")
+    return all(abs(state["value"][name] - optimum[name]) <= 0.1 * _contrast(optimum) for name in names)
+
+
+def _topic_ratio(state: Any) -> float:
+    return float(state["attention"]["same_topic"] / state["attention"]["different_topic"])
+
+
+def _shown(page: Page, scene: str) -> Any:
+    page.call("show", scene)
+    page.wait(f"{API}.state().scene === '{scene}' && {API}.state().step > 0 && !{API}.state().running")
+    return page.state
+
+
+@pytest.mark.slow
+def test_figure_2_comes_to_rest_at_the_finite_document_optimum(page: Page) -> None:
+    page.open()
+    state = _shown(page, "figure2")
+    assert _is_at_the_optimum(state)
+    assert 1.7 < state["value"]["same_word"] / state["value"]["same_topic"] < 2.4
+    assert abs(state["value"]["same_word"] - state["theory"]["theorem"]["same_word"]) > 0.5 * _contrast(state["value"])
+    page.wait(f"{API}.state().floor !== null")
+    mean, low, high = page.state["floor"]["squared"]
+    assert low < mean < high < state["theory"]["optimum"]["loss"]
+    assert_quiet(page)
+
+
+@pytest.mark.slow
+def test_two_stages_come_one_after_the_other(page: Page) -> None:
+    page.open()
+    state = _shown(page, "stages")
+    assert state["take_off"] is not None
+    assert state["take_off"]["gain"] > 2 / 3
+    assert _topic_ratio(state) > 1.3
+
+
+@pytest.mark.slow
+def test_without_kept_words_attention_never_learns_topics(page: Page) -> None:
+    page.open()
+    state = _shown(page, "never")
+    assert 0.9 < _topic_ratio(state) < 1.1
+    assert state["theory"]["landscape"]["alpha"] == pytest.approx(1.0, abs=1e-6)
+    page.call("set", {"keep": 0.1})
+    assert _topic_ratio(page.until(3_000)) > 2
+
+
+@pytest.mark.slow
+def test_sgd_passes_theorem_2_before_the_diagonal(page: Page) -> None:
+    page.open()
+    page.call("show", "sgd")
+    page.call("pause")
+    page.call("restart")
+    page.wait(f"{API}.state().step === 0")
+    early = page.until(100)
+    block = early["theory"]["theorem"]["same_topic"]
+    assert early["value"]["same_word"] == pytest.approx(block, rel=0.15)
+    assert early["value"]["same_topic"] == pytest.approx(block, rel=0.15)
+    late = page.until(3_000)
+    assert late["value"]["same_word"] > 1.6 * late["value"]["same_topic"]
+
+
+@pytest.mark.slow
+def test_overlapping_topics_form_blocks_that_explain_less(page: Page) -> None:
+    page.open()
+    disjoint = page.state["theory"]["optimum"]["loss"]
+    state = _shown(page, "overlap")
+    assert _is_at_the_optimum(state)
+    assert _contrast(state["value"]) > 0.05
+    assert 1 - state["theory"]["optimum"]["loss"] < 0.5 * (1 - disjoint)
+    assert state["floor"] is None

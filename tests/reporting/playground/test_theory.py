@@ -1,0 +1,142 @@
+"""The playground's theory, compiled, against the library's functions on random settings."""
+
+from dataclasses import astuple, replace
+
+import numpy as np
+import pytest
+
+from support.wasm import SHOWN, Core, Setting
+from topicscope.paper.robustness import overlapping_topics
+from topicscope.synthetic.topics import TopicModel
+from topicscope.theory.bayes import bayes_floors, disjoint_losses
+from topicscope.theory.finite_documents import (
+    class_loss,
+    class_moments,
+    class_optimum,
+    finite_optimum,
+    gradient_descent,
+    moments,
+    population_loss,
+)
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem3 import theorem3
+
+SETTINGS = 20
+
+
+def random_setting(number: int) -> Setting:
+    draw = np.random.default_rng(1_000 + number)
+    keep, random = draw.dirichlet([1, 1, 3])[:2]
+    topics, shortest = int(draw.integers(3, 25)), int(draw.integers(5, 150))
+    return Setting(
+        topics=topics,
+        words=int(draw.integers(2, 11)),
+        sampler=int(draw.integers(2)),
+        per_document=int(draw.integers(1, topics)),
+        dirichlet=float(draw.choice([0.03, 0.1, 1.0])),
+        shortest=shortest,
+        longest=shortest + int(draw.integers(60)),
+        mask=float(draw.uniform(0.05, 0.6)),
+        keep=float(keep),
+        random=float(random),
+        l2=float(draw.choice([0.0, 1e-5, 1e-3])),
+        rate=float(draw.choice([0.01, 0.3, 3.0])),
+    )
+
+
+def infinite(setting: Setting) -> InfiniteDocuments:
+    return InfiniteDocuments(
+        topics=setting.topics, per_document=setting.per_document, words=setting.words, masking=setting.masking
+    )
+
+
+def close(found: object, expected: object) -> None:
+    np.testing.assert_allclose(np.array(found), np.array(expected), rtol=1e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("number", range(SETTINGS))
+def test_optima_rates_and_paths(number: int) -> None:
+    setting = random_setting(number)
+    core = Core(setting)
+    found = core.numbers("theory", 20)
+    exact, theorem = (
+        class_moments(setting.data, setting.masking),
+        theorem2_classes(setting.topics, setting.words, setting.masking),
+    )
+    optimum = class_optimum(exact, setting.l2)
+    close(found[:5], [*astuple(theorem), class_loss(theorem, exact)])
+    close(found[5:10], [*astuple(optimum), class_loss(optimum, exact)])
+    whole = moments(TopicModel.from_settings(setting.data), setting.masking)
+    values = np.linalg.eigvalsh(whole.second)
+    close(found[12], values[-1])
+    close(sorted({*found[10:14]}), sorted({min(values, key=lambda value: abs(value - each)) for each in found[10:14]}))
+    bounds = theorem3(infinite(setting))
+    close(found[18:], [bounds.lambda1, bounds.lambda2])
+    start = np.zeros((setting.vocabulary, setting.vocabulary))
+    for steps in (1, 100, 100_000):
+        reached = gradient_descent(start, whole, setting.rate, steps, setting.l2)
+        close(
+            core.numbers("descent", 4, setting.rate, float(steps)),
+            [reached[1, 0], reached[1, 1], reached[1, 2], reached[1, -1]],
+        )
+
+
+@pytest.mark.parametrize("number", range(SETTINGS))
+def test_landscapes_and_their_minima(number: int) -> None:
+    setting = random_setting(number)
+    core = Core(setting)
+    theorem = theorem2_classes(setting.topics, setting.words, setting.masking)
+    diagonal = diagonal_classes(setting.topics, setting.words, setting.masking)
+    trained = ClassMatrix(0.01, 0.2, 0.1, -0.002)
+    for value in (theorem, diagonal, trained):
+        exact = Landscape(infinite(setting), value)
+        arguments = (0, 0.0, 0.0, 0.0, 0.0) if value is theorem else (1, *astuple(value))
+        alpha, beta, loss, uniform = core.numbers("landscape", 4, *arguments)
+        best = minimise(exact)
+        assert loss == pytest.approx(best.loss, rel=1e-9)
+        assert uniform == pytest.approx(best.loss_uniform, rel=1e-12)
+        if best.attained:
+            close([alpha, beta], [best.alpha, best.beta])
+        low, high = np.log(0.01), np.log(1e4)
+        weights = np.exp(np.linspace(low, high, 30))
+        grid = core.numbers("landscape_grid", 900, 30, float(low), float(high))
+        close(np.reshape(grid, (30, 30)), exact.loss(weights[:, None], weights[None, :]))
+
+
+@pytest.mark.parametrize("overlap", [0.0, 0.3, 1.0])
+def test_the_optimum_of_overlapping_topics(overlap: float) -> None:
+    setting = Setting(topics=4, words=3, overlap=overlap, shortest=10, longest=20, l2=1e-4)
+    model = TopicModel.from_settings(setting.data, overlapping_topics(4, 3, overlap))
+    exact = moments(model, setting.masking)
+    optimum = finite_optimum(exact, setting.l2)
+    found = Core(setting).numbers("theory", 20)
+    close(found[5:9], [optimum[1, 0], optimum[1, 1], optimum[1, 2], optimum[1, -1]])
+    assert found[9] == pytest.approx(population_loss(optimum, exact), rel=1e-9)
+
+
+@pytest.mark.parametrize("number", range(SETTINGS))
+def test_the_bayes_floor_of_each_document(number: int) -> None:
+    core = Core(replace(random_setting(number), shortest=10, longest=40), seed=number)
+    model = TopicModel.from_settings(core.setting.data)
+    exact = disjoint_losses(model, core.setting.masking, core.masked_documents()).masked
+    core.call("floor_begin", 0.0)
+    found = [core.numbers("bayes_of_shown", 2, document) for document in range(SHOWN)]
+    np.testing.assert_allclose(found, exact, rtol=1e-7)
+
+
+def test_the_floor_and_its_interval() -> None:
+    setting = Setting(topics=4, words=3, shortest=20, longest=30)
+    core = Core(setting)
+    core.call("floor_begin", 7.0)
+    count, *sums = core.numbers("floor_add", 5, 400)
+    assert count == 400
+    expected = bayes_floors(
+        TopicModel.from_settings(setting.data), setting.masking, samples=400, generator=np.random.default_rng(0)
+    ).masked
+    for place, floor in enumerate((expected.cross_entropy, expected.squared)):
+        mean = sums[2 * place] / count
+        error = np.sqrt((sums[2 * place + 1] / count - mean**2) / count)
+        theirs = (floor.high - floor.low) / (2 * 1.96)
+        assert error == pytest.approx(theirs, rel=0.3)
+        assert abs(mean - floor.value) <= 5 * np.hypot(error, theirs)
