@@ -39,11 +39,9 @@ def of_tomotopy() -> Any:
 
 
 def of_scikit_learn() -> Any:
-    from sklearn.decomposition import NMF
-    from sklearn.feature_extraction.text import CountVectorizer
-    from sklearn.pipeline import make_pipeline
-
-    pipeline = make_pipeline(CountVectorizer(), NMF(2, random_state=0))
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    nmf = pytest.importorskip("sklearn.decomposition").NMF(2, random_state=0)
+    pipeline = pytest.importorskip("sklearn.pipeline").make_pipeline(text.CountVectorizer(), nmf)
     return pipeline.fit([" ".join(document) for document in DOCUMENTS])
 
 

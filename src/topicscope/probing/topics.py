@@ -482,7 +482,9 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def word_topics(model: Any, *, words: int = 20, names: Any = None, out: Path | None = None) -> dict[str, list[str]]:
+def word_topics(
+    model: Any, *, words: int = 20, names: Any = None, out: Path | str | None = None
+) -> dict[str, list[str]]:
     """The likeliest words of each topic of a topic model that was fitted elsewhere, for ``--word-topics``.
 
     model: one of gensim, tomotopy, BERTopic (its topic −1, of outliers, is left out) or scikit-learn (anything with
