@@ -51,7 +51,7 @@ KEYS = {
     "words.json": ("model",),
 }
 # Too large for a table, or nested: in probe.json alone.
-ONLY_JSON = ("attention_by_layer_head", "sink")
+ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
     "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."

@@ -143,9 +143,9 @@ class Probing:
             # Passages depend on this beside the tokenizer; topics are named by what they depend on.
             ground = content_digest({"text": asdict(settings.text), **made_with(MADE_BY)})
             shared = everybodys / f"ground-{ground}"
-            # How coherent topics are is no claim's business.
+            # No claim is about how coherent topics are, about hidden states or about single topics.
             [found] = measure_models(
-                [self.model], settings=settings, machine=machine, work=own, shared=shared, judged=False
+                [self.model], settings=settings, machine=machine, work=own, shared=shared, judged=False, detailed=False
             )
         content = {
             "rows": found.rows,
