@@ -5,7 +5,6 @@ model's work (shards of passages, tasks on its embeddings) goes into one map ove
 are there, its rows are made, while the others are still at work.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
