@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 DEFAULTS, MACHINE = ProbeSettings(), Machine()
 # By what a row of a file is told from those of others; rows with the same are replaced.
 KEYS = {
-    "probe.json": ("model", "revision", "fraction"),
+    "probe.json": ("model", "revision"),
     "corpus.json": ("tokenizer", "length"),
     "words.json": ("model",),
 }
@@ -258,7 +258,8 @@ class ProbeFolder:
         except InputError:
             # Nothing is left of what was refused.
             if not there and not holds_something(self.path):
-                self.path.rmdir()
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
             raise
 
     def _measured(self) -> bool:
@@ -310,8 +311,9 @@ class ProbeFolder:
             if path.is_file():
                 path.replace(path.with_name(f"{name}.damaged"))
                 logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
-        new = [[row[key] for key in keys] for row in rows]
-        kept = [row for row in before if [row[key] for key in keys] not in new]
+        # Rows of other thresholds stay.
+        new = [[row.get(key) for key in (*keys, "fraction")] for row in rows]
+        kept = [row for row in before if [row.get(key) for key in (*keys, "fraction")] not in new]
         # A model of which no word to be shown is whole has no map of words.
         every = kept + [row for row in rows if row.get("words") != []]
         write_atomically(path, json.dumps(every, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")

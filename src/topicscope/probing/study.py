@@ -55,6 +55,7 @@ from topicscope.probing.topics import (
 )
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
+from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.text.words import Words
@@ -139,6 +140,8 @@ def measure_models(
             # At once, while the model is loaded.
             maps[model] = word_map(model, tokenizer, show_words)
             together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
+    with collected(problems):
+        stop_word_list(settings.topics.stop_words)
     with collected(problems):
         corpus = corpus or settings.text.open()
         # A field that is not there, or files without text.
