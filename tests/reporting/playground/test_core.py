@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import playground as build
+import build_playground as build
 from support.wasm import FILE, SHOWN, Core, Setting
 from topicscope.measure.attention import bag_attention_averages
 from topicscope.measure.blocks import class_averages
