@@ -18,7 +18,8 @@ import pytest
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
 from support.tiny_models import save_tiny, save_tokenizer
 from topicscope.cli import main
-from topicscope.commands.probe import STAR, Probed, contrast_text, print_table
+from topicscope.commands.probe import STAR, Probed, contrast_text, print_table, probe
+from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.text import hub
 
@@ -437,3 +438,46 @@ def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "out/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ (1 files)" in printed(
         capsys, printed_row("matrix")
     )
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_from_python_options_are_keywords_and_the_answer_is_an_object(
+    finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"topics": 3, "fractions": [0.1, 0.2], "fits": 2, "iterations": 20, "length": 20, "replicates": 20}
+    more = {"permutations": 19, "head_permutations": 19, "workers": 1, "device": "cpu"}
+    models = [str(tiny / "bert"), f"random:{tiny / 'bert'}"]
+    found = probe(models, corpus=tiny / "corpus.txt", out=str(finished), labels=["mine", "untrained"], **small, **more)
+    assert found.summary.splitlines()[0].startswith("mine. Embeddings: ")
+    assert found.summary.splitlines()[-1].startswith("yes: p < 0.05")
+    assert set(found.by_layer) == {"mine", "untrained"}
+    assert [layer["layer"] for layer in found.by_layer["mine"]] == [0, 1, 2]
+    assert set(found.by_topic["mine"][0]) >= {"topic", "words", "cosine", "attention", "hidden"}
+    # Compared with the first, and the other way round with the signs turned.
+    assert {(row["model"], row["against"]) for row in found.comparisons} == {(models[1], models[0])}
+    assert {row["measure"] for row in found.comparisons} >= {"attention", "cosine matrix", "hidden centred_cosine"}
+    turned = found.compare(models[1])
+    assert len(turned) == len(found.comparisons)
+    assert turned[0]["difference"] == pytest.approx(-found.comparisons[0]["difference"])
+    assert turned[0]["p"] == found.comparisons[0]["p"]
+    assert json.loads((finished / "comparisons.json").read_text())[0] == found.comparisons[0]
+    with (finished / "heads.csv").open() as file:
+        heads = list(csv.DictReader(file))
+    assert set(heads[0]) >= {
+        "layer",
+        "head",
+        "ratio",
+        "p",
+        "p_single",
+        "q",
+        "distance_matched_ratio",
+        "sink",
+        "examples",
+    }
+    assert (finished / "probe.tex").read_text().startswith("% Written by topicscope probe")
+    with pytest.raises(InputError, match="bodies is no option of probe: give some of "):
+        probe(models, out=finished, bodies=3)
+    with pytest.raises(InputError, match="--against other is none of the models given"):
+        probe(models, out=finished, against="other")
+    with pytest.raises(InputError, match="--label names 1 models"):
+        probe(models, out=finished, labels=["one"])
