@@ -444,8 +444,15 @@ def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
 def test_from_python_options_are_keywords_and_the_answer_is_an_object(
     finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    small = {"topics": 3, "fractions": [0.1, 0.2], "fits": 2, "iterations": 20, "length": 20, "replicates": 20}
-    more = {"permutations": 19, "head_permutations": 19, "workers": 1, "device": "cpu"}
+    small: dict[str, Any] = {
+        "topics": 3,
+        "fractions": [0.1, 0.2],
+        "fits": 2,
+        "iterations": 20,
+        "length": 20,
+        "replicates": 20,
+    }
+    more: dict[str, Any] = {"permutations": 19, "head_permutations": 19, "workers": 1, "device": "cpu"}
     models = [str(tiny / "bert"), f"random:{tiny / 'bert'}"]
     found = probe(models, corpus=tiny / "corpus.txt", out=str(finished), labels=["mine", "untrained"], **small, **more)
     assert found.summary.splitlines()[0].startswith("mine. Embeddings: ")
