@@ -14,13 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
-from support.tiny_models import save_tiny, save_tokenizer
+from support.tiny_models import VOCABULARY, save_tiny, save_tokenizer
 from topicscope.cli import main
 from topicscope.commands.probe import STAR, Probed, contrast_text, print_table, probe
 from topicscope.errors import InputError
 from topicscope.probing import study
+from topicscope.probing.models import Outputs
 from topicscope.text import hub
 
 CONTRAST = {
@@ -488,3 +490,45 @@ def test_from_python_options_are_keywords_and_the_answer_is_an_object(
         probe(models, out=finished, against="other")
     with pytest.raises(InputError, match="--label names 1 models"):
         probe(models, out=finished, labels=["one"])
+
+
+class OwnNetwork(torch.nn.Module):
+    """A plain module with one layer of attention, as docs/probe.md has it: nothing of transformers."""
+
+    name, layers, heads, causal, first = "own", 1, 1, False, 0
+
+    def __init__(self, tokenizer: str, tokens: int, width: int = 8) -> None:
+        super().__init__()
+        self.tokenizer, self.words = tokenizer, torch.nn.Embedding(tokens, width)
+        self.attend = torch.nn.MultiheadAttention(width, 1, batch_first=True)
+
+    def embedding_matrix(self) -> Any:
+        return self.words.weight.detach().numpy()
+
+    def embedding_layer(self, tokens: Any) -> Any:
+        return self.embedding_matrix()[tokens]
+
+    @torch.no_grad()
+    def run(self, passages: Any) -> Outputs:
+        longest = max(map(len, passages))
+        tokens = torch.zeros(len(passages), longest, dtype=torch.int64)
+        for place, passage in enumerate(passages):
+            tokens[place, : len(passage)] = torch.as_tensor(np.array(passage))
+        padding = torch.arange(longest) >= torch.tensor([[len(passage)] for passage in passages])
+        states = self.words(tokens)
+        mixed, weights = self.attend(states, states, states, key_padding_mask=padding, average_attn_weights=False)
+        return Outputs([weights], [states, states + mixed])
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_anything_with_embeddings_attention_and_hidden_states_can_be_probed(tiny: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = OwnNetwork(str(tiny / "bert"), VOCABULARY).eval()
+    small: dict[str, Any] = {"topics": 3, "fractions": (0.2,), "fits": 1, "iterations": 20, "length": 20}
+    more: dict[str, Any] = {"replicates": 20, "permutations": 19, "head_permutations": 19, "assignments": ("one",)}
+    found = probe(network, corpus=tiny / "corpus.txt", out=tmp_path / "out", device="cpu", **small, **more)
+    assert {row["model"] for row in found.rows} == {"own"}
+    assert found.summary.startswith("own. Embeddings: ")
+    assert len(found.by_layer["own"]) == 2
+    [[head]] = found.rows[0]["attention_by_layer_head"]
+    assert head["same"] == pytest.approx(found.rows[0]["attention"]["same"])

@@ -41,6 +41,7 @@ from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
 
 if TYPE_CHECKING:
+    from topicscope.probing.models import Subject
     from topicscope.probing.study import Finished
 
 logger = logging.getLogger(__name__)
@@ -234,7 +235,7 @@ def settings_of(options: Mapping[str, Any], settings: ProbeSettings, machine: Ma
 
 
 def probe(
-    models: str | Sequence[str],
+    models: "str | Subject | Sequence[str | Subject]",
     *,
     out: str | Path = "probe",
     settings: ProbeSettings = DEFAULTS,
@@ -248,20 +249,24 @@ def probe(
 ) -> Probed:
     """Probe models into a folder. What is finished there is not measured again; models may be added later.
 
-    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these; one or several.
+    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these; one or several. Also
+    anything that offers embeddings, attention and hidden states (``topicscope.probing.models.Subject``) and names its
+    ``tokenizer``, as docs/probe.md shows.
     revisions: checkpoints of the one model given, in the order of training.
     show_words: words of the heat map; the paper's nine if none are given.
     against: the model that the others are compared with; the first if not given.
     labels: what tables and figures call the models, in their order.
     options: those of the command, as ``corpus="texts.jsonl", field="body", topics=50``.
     """
-    models, out = ([models] if isinstance(models, str) else list(models)), Path(out)
+    subjects: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
+    names = [each if isinstance(each, str) else str(getattr(each, "name", type(each).__name__)) for each in subjects]
+    out = Path(out)
     settings, machine = settings_of(options, settings, machine)
-    check_names(models, revisions)
-    if labels and len(labels) != len(models) * max(len(revisions), 1):
+    check_names(names, revisions)
+    if labels and len(labels) != len(names) * max(len(revisions), 1):
         raise InputError(f"--label names {len(labels)} models, and there are others: give a label for each, in order.")
-    if against is not None and against not in models:
-        raise InputError(f"--against {against} is none of the models given: name one of {', '.join(models)}.")
+    if against is not None and against not in names:
+        raise InputError(f"--against {against} is none of the models given: name one of {', '.join(names)}.")
     folder = ProbeFolder(out)
     folder.check()
     # Paths that are not there, and a table of something else, are refused before torch is loaded.
@@ -281,7 +286,7 @@ def probe(
     with folder.opened(settings.table(corpus)):
         finished: list[Finished] = []
         for each in measure_models(
-            models,
+            subjects,
             settings=settings,
             machine=machine,
             work=folder.work,
@@ -292,9 +297,9 @@ def probe(
         ):
             finished.append(each)
             # In the order given, not of completion: checkpoints are in the order of training.
-            finished.sort(key=lambda one: (models.index(one.model.name), [*revisions, ""].index(one.model.revision)))
+            finished.sort(key=lambda one: (names.index(one.model.name), [*revisions, ""].index(one.model.revision)))
             if labels:
-                named = [(name, revision) for name in models for revision in (revisions or ("",))]
+                named = [(name, revision) for name in names for revision in (revisions or ("",))]
                 for one in finished:
                     place = named.index((one.model.name, one.model.revision))
                     one.rows[:] = [row | {"label": labels[place]} for row in one.rows]

@@ -5,8 +5,9 @@ model's work (shards of passages, tasks on its embeddings) goes into one map ove
 are there, its rows are made, while the others are still at work.
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -19,7 +20,7 @@ from safetensors.numpy import load, save
 from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
-from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
+from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means
 from topicscope.probing.rows import (
     BY_TOPIC,
@@ -35,7 +36,7 @@ from topicscope.probing.rows import (
     unpacked,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
-from topicscope.probing.sources import find_model
+from topicscope.probing.sources import Source, find_model
 from topicscope.probing.statistics import cooccurrence
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
@@ -53,7 +54,7 @@ from topicscope.probing.topics import (
 )
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
-from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.text.words import Words
 
@@ -78,7 +79,7 @@ MOST_FREQUENT = 4_000
 class Finished(NamedTuple):
     """A model that was measured."""
 
-    model: HuggingFaceModel
+    model: "AnyModel"
     study: "Study"
     rows: list[Row]
     """Of probe.json."""
@@ -90,8 +91,38 @@ class Finished(NamedTuple):
     """What it is compared with other models by."""
 
 
+class GivenModel:
+    """A :class:`~topicscope.probing.models.Subject` of the caller's own, with what a study wants to know beside it.
+
+    The subject has a ``tokenizer`` (a folder with tokenizer.json, or minilm), and may have a ``name``. It stays in this
+    process. Its results are kept under a digest of its embeddings and of what it gives for one short passage.
+    """
+
+    revision = ""
+
+    def __init__(self, subject: Any, length: int, tokenizer: Tokenizer) -> None:
+        """``length``: tokens of a passage, special ones included, as far as the tokenizer has any."""
+        self.subject, self.name = subject, str(getattr(subject, "name", type(subject).__name__))
+        self.title, self.length = self.name, length - sum(map(len, tokenizer.special))
+        self.layers, self.heads = int(subject.layers), int(subject.heads)
+        self.causal, self.first = bool(subject.causal), int(subject.first)
+        self.embedding_matrix, self.embedding_layer, self.run = (
+            subject.embedding_matrix,
+            subject.embedding_layer,
+            subject.run,
+        )
+        digest = hashlib.sha256(np.ascontiguousarray(self.embedding_matrix()).tobytes())
+        output = self.run([np.arange(min(8, tokenizer.size))])
+        for layer in (*output.attention, *output.hidden):
+            digest.update(np.ascontiguousarray(layer.detach().cpu().numpy()).tobytes())
+        self.key = {"model": digest.hexdigest()[:20]}
+
+
+AnyModel = HuggingFaceModel | GivenModel
+
+
 def measure_models(
-    models: Sequence[str],
+    models: Sequence[str | Subject],
     *,
     settings: ProbeSettings,
     machine: Machine,
@@ -106,6 +137,7 @@ def measure_models(
 ) -> Iterator[Finished]:
     """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
 
+    models: names, or subjects of the caller's own, which are measured in this process.
     revisions: checkpoints of the one model given.
     work, shared: where finished work is kept; passages and topics in ``shared``, if it is given, for other models.
     corpus: the one that the settings name, if it is open already.
@@ -114,10 +146,21 @@ def measure_models(
     detailed: whether hidden states and single topics are measured too.
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
-    sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
-    maps: dict[HuggingFaceModel, Row] = {}
-    together: dict[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]] = {}
+    sources = [
+        find_model(name, revision=revision, allow_bin=machine.allow_bin) if isinstance(name, str) else name
+        for name, revision in names
+    ]
+    maps: dict[AnyModel, Row] = {}
+    together: dict[tuple[str, int], tuple[Tokenizer, list[AnyModel]]] = {}
+    model: AnyModel
     for source in sources:
+        if not isinstance(source, Source):
+            tokenizer = load_tokenizer(str(getattr(source, "tokenizer", "")))
+            model = GivenModel(source, settings.text.length, tokenizer)
+            machine = replace(machine, workers=1, engine="local")
+            maps[model] = word_map(model, tokenizer, show_words)
+            together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
+            continue
         if report:
             report(len(maps), len(sources), f"loading {source.name}")
         # So that whatever is wrong with a model is said before anything is measured.
@@ -146,7 +189,7 @@ def measure_models(
             yield Finished(model, study, rows, maps[model], arrays)
 
 
-def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
+def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
     """Cosines of a few words in the embedding matrix, as in Figure 3; a word asked for that is split is refused."""
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
@@ -370,14 +413,14 @@ class Study:
         }
 
     def rows(
-        self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
-    ) -> Iterator[tuple[HuggingFaceModel, list[Row], dict[str, np.ndarray]]]:
+        self, models: Sequence[AnyModel], *, report: scale.Report | None = None
+    ) -> Iterator[tuple[AnyModel, list[Row], dict[str, np.ndarray]]]:
         """Rows of each model, and what it is compared with others by, as soon as all of its work is done."""
         plan, measures, machine = self.plan, self.settings.measures, self.machine
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
-        work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
+        work: dict[AnyModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
         few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
         for model, items in work.items():
             # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
@@ -449,7 +492,7 @@ class Study:
         return [list(self.words.named(np.array(each))) for each in self.fits[0].top_words(TOP_WORDS)]
 
     def _rows(
-        self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
+        self, model: AnyModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
     ) -> tuple[list[Row], dict[str, np.ndarray]]:
         measures, plan = self.settings.measures, self.plan
         done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
@@ -552,7 +595,7 @@ class Study:
             if labelling.membership[:, topic].sum() > 1
         ]
 
-    def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
+    def _key(self, model: AnyModel, kind: str, **more: Any) -> Row:
         return {
             "code": scale.code_digest(SOURCES),
             "detailed": self.detailed,
