@@ -91,7 +91,7 @@ def test_progress_names_what_is_being_done(
     states: list[str] = []
 
     @contextmanager
-    def recorded(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    def recorded(title: str, *, quiet: bool = False, lines: bool = False) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, state: states.append(state)
 
     monkeypatch.setattr("topicscope.commands.probe.progress_bar", recorded)

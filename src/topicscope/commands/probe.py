@@ -129,7 +129,7 @@ def main(words: list[str]) -> int:
         text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
     )
     log_to_terminal(quiet=options.quiet)
-    with progress_bar("probing", quiet=options.quiet or options.json) as report:
+    with progress_bar("probing", quiet=options.quiet or options.json, lines=True) as report:
         result = probe(
             options.models,
             out=options.out,

@@ -25,7 +25,7 @@ LABELS = {**MEASURES, "cosine": "cosine similarity"}
 TOPICS = {"one": "one topic a word", "several": "several topics a word"}
 
 # A comparison's ratio and difference, each before the ends of its interval.
-NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high", "p")
+NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
 
 # What the signs of a table mean.
 SIGNS = {
@@ -200,7 +200,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
             "threshold": _threshold(row.fraction),
             "measure": name,
             "source": "paper" if printed else "measured",
-            **{name: row.ratios[measure].get(name) for name in NUMBERS},
+            **{name: row.ratios[measure].get(name) for name in (*NUMBERS, "p")},
         }
         for measure, name in LABELS.items()
         for row, printed in every
@@ -340,7 +340,7 @@ def topic_ranking(topics: Sequence[Row], *, title: str) -> Drawn:
         {
             "topic": each["topic"],
             "words": " ".join(each["words"]),
-            **{name: each["cosine"].get(name) for name in (*NUMBERS, "q")},
+            **{name: each["cosine"].get(name) for name in (*NUMBERS, "p", "q")},
         }
         for each in ranked
     ]
