@@ -469,7 +469,7 @@ def test_from_python_options_are_keywords_and_the_answer_is_an_object(
     assert len(turned) == len(found.comparisons)
     assert turned[0]["difference"] == pytest.approx(-found.comparisons[0]["difference"])
     assert turned[0]["p"] == found.comparisons[0]["p"]
-    assert json.loads((finished / "comparisons.json").read_text())[0] == found.comparisons[0]
+    assert found.comparisons[0] in json.loads((finished / "comparisons.json").read_text())
     with (finished / "heads.csv").open() as file:
         heads = list(csv.DictReader(file))
     assert set(heads[0]) >= {

@@ -1,5 +1,7 @@
 """Where there is no terminal, progress is a line per stage and minute."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from topicscope.commands.terminal import progress_bar
@@ -9,7 +11,7 @@ def test_a_line_is_written_for_each_stage_and_each_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock = iter([0.0, 9.0, 11.0, 12.0, 13.0, 80.0])
-    monkeypatch.setattr("topicscope.commands.terminal.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("topicscope.commands.terminal.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with progress_bar("probing", lines=True) as report:
         for done, state in enumerate(("loading", "piece 1", "piece 2", "figures", "figures")):
             report(done, 9, state)
