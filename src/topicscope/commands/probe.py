@@ -22,8 +22,8 @@ from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError, UnreadableError
-from topicscope.files import Row, read_text, write_atomically
+from topicscope.errors import InputError, UnreadableError, listed, path_of
+from topicscope.files import Row, flat_row, frame_of, read_text, write_atomically
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -190,6 +190,11 @@ class Probed:
         theirs, folder = (other, self.out) if isinstance(other, str) else (str(other.rows[0]["model"]), other.out)
         return compare_stored(ProbeFolder(self.out).stored(mine), ProbeFolder(folder).stored(theirs))
 
+    def to_frame(self) -> Any:
+        """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""
+        few = [{name: value for name, value in row.items() if not isinstance(value, list)} for row in self.rows]
+        return frame_of(map(flat_row, few))
+
     def _repr_html_(self) -> str:
         from topicscope.reporting.notebook import probe_html
 
@@ -234,16 +239,20 @@ def settings_of(options: Mapping[str, Any], settings: ProbeSettings, machine: Ma
     return replace(settings, **parts, **left), found
 
 
+def _is_subject(given: object) -> bool:
+    return hasattr(given, "embedding_matrix") and hasattr(given, "run")
+
+
 def probe(
     models: "str | Subject | Sequence[str | Subject]",
     *,
-    out: str | Path = "probe",
+    out: Path | str = "probe",
     settings: ProbeSettings = DEFAULTS,
     machine: Machine = MACHINE,
-    revisions: Sequence[str] = (),
-    show_words: Sequence[str] = (),
+    revisions: Sequence[str] | str = (),
+    show_words: Sequence[str] | str = (),
     against: str | None = None,
-    labels: Sequence[str] = (),
+    labels: Sequence[str] | str = (),
     report: scale.Report | None = None,
     **options: Any,
 ) -> Probed:
@@ -258,9 +267,14 @@ def probe(
     labels: what tables and figures call the models, in their order.
     options: those of the command, as ``corpus="texts.jsonl", field="body", topics=50``.
     """
-    subjects: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
-    names = [each if isinstance(each, str) else str(getattr(each, "name", type(each).__name__)) for each in subjects]
-    out = Path(out)
+    given: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
+    # Whatever offers no embeddings must be a name.
+    subjects: list[Any] = given if any(map(_is_subject, given)) else list(listed(models, "models"))
+    names = [str(getattr(each, "name", type(each).__name__)) if _is_subject(each) else str(each) for each in subjects]
+    revisions, show_words, labels = (
+        listed(each, name) for each, name in ((revisions, "revisions"), (show_words, "show_words"), (labels, "labels"))
+    )
+    out = path_of(out, "out")
     settings, machine = settings_of(options, settings, machine)
     check_names(names, revisions)
     if labels and len(labels) != len(names) * max(len(revisions), 1):

@@ -51,7 +51,7 @@ DESCRIBED = {
 INSTALLED = ("transformers", "tomotopy", "gensim")
 # Every fourth passage and two LDA seeds: a minute on two cores. Else every passage and five.
 QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
-QUICK_SECONDS, FULL_SECONDS = 60.0, 600.0
+QUICK_SECONDS, FULL_SECONDS = 45.0, 600.0
 # The least p-value is then 1/3,000, which corrected for all claims of a table is still far below 0.05.
 QUICK_PERMUTATIONS = 2_999
 # Of untrained models, whose p-values are details.
