@@ -38,7 +38,7 @@ docs: $(VENV)/docs ## the documentation as a site of plain files, in site/
 	$(BIN)/mkdocs build --quiet
 
 playground: $(VENV)/dev ## build the playground's WebAssembly from its C
-	$(BIN)/python tools/playground.py
+	$(BIN)/python tools/build_playground.py
 
 notebooks: $(VENV)/dev ## run the notebooks, and keep them with what they print and draw
 	$(BIN)/python tools/notebooks.py

@@ -1,10 +1,11 @@
 """What a user can get wrong, and what training can: each is one sentence and an exit code."""
 
+import contextlib
 import difflib
 import importlib
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,25 @@ class InputError(Exception):
     """Something given is wrong: the message says what, what is allowed and what to do."""
 
     exit_code = 2
+
+
+@contextlib.contextmanager
+def collected(problems: list[InputError]) -> Iterator[None]:
+    """Add what is wrong to a list instead of stopping, so that all of it can be told at once."""
+    try:
+        yield
+    except InputError as error:
+        problems.append(error)
+
+
+def refuse_all(problems: Sequence[InputError]) -> None:
+    """Raise what was collected, if anything was, as one error; what is wrong twice is said once."""
+    sentences = list(dict.fromkeys(map(str, problems)))
+    if len(sentences) == 1:
+        raise problems[0]
+    if sentences:
+        numbered = " ".join(f"({number}) {sentence}" for number, sentence in enumerate(sentences, start=1))
+        raise InputError(f"{len(sentences)} things are wrong. {numbered}")
 
 
 class UnreadableError(InputError):
@@ -45,6 +65,9 @@ class LostWorkError(Exception):
     exit_code = 4
 
 
+# Files and libraries count in 64 bits.
+LARGEST_NUMBER = 2**63 - 1
+
 # Checks shared by the settings: each raises one sentence with the name, the value and what is allowed.
 
 
@@ -62,10 +85,12 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def check_at_least(name: str, value: int, low: int) -> None:
-    """Whole numbers from ``low`` up; what is too large for memory is found when it is used."""
+def check_at_least(name: str, value: int, low: int, most: int = LARGEST_NUMBER) -> None:
+    """Whole numbers from ``low`` up to ``most``; what is too large for memory is found when it is used."""
     if not isinstance(value, int) or value < low:
         raise refuse(name, value, f"give a whole number, {low} or more")
+    if value > most:
+        raise refuse(name, value, f"give a whole number of at most {most:,}")
 
 
 def check_probability(name: str, value: float) -> None:
@@ -159,3 +184,9 @@ def import_for_language(module: str, need: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(f'{need}: pip install "topicscope[language]".') from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is about memory; on the CPU PyTorch has no type for it."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from topicscope.commands.options import INLINE, call, check_out_is_given, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, path_of, refuse
+from topicscope.files import expanded
 from topicscope.scale import Report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextData, TextSettings
@@ -260,7 +261,7 @@ def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, l
         return load_any_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
     if "--resume" not in words:
         return None, words
-    out = Path(value_of(words, "--out") or "")
+    out = expanded(value_of(words, "--out") or "")
     if (out / "settings.toml").exists():
         return load_any_settings(out / "settings.toml"), words
     # Without a run, options must say what to train.

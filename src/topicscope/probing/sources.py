@@ -4,11 +4,13 @@ A model is named by the Hugging Face hub, a folder, or the packaged default; its
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from topicscope.errors import InputError
+from topicscope.files import expanded
 from topicscope.text import hub
 from topicscope.text.tokenizers import MINILM, UNTRAINED, model_source
 
@@ -50,11 +52,17 @@ class Source:
         """Identifies the model's content, as it was when this was first asked for; goes along to other processes."""
         return model_digest(self)
 
+    @cached_property
+    def weights(self) -> str:
+        """Identifies the weights alone: checkpoints of one model may have the same, and settings that differ."""
+        return model_digest(self, (SAFE_WEIGHTS, PICKLED_WEIGHTS))
 
-def model_digest(source: Source) -> str:
-    """Identifies the content that a model's folder has now: settings and weights."""
+
+def model_digest(source: Source, patterns: Sequence[str] = ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)) -> str:
+    """Identifies the content that a model's folder has now: settings and, of a trained one, weights."""
     found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
-    patterns = ("config.json",) if source.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
+    if source.untrained:
+        patterns = ("config.json",)
     for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
         found.update(f"{path.name} {path.stat().st_size}".encode())
         with path.open("rb") as file:
@@ -78,7 +86,7 @@ def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Sou
 def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
     if name == MINILM and revision:
         raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
-    if name == MINILM or Path(name).expanduser().is_dir():
+    if name == MINILM or expanded(name).is_dir():
         folder = Path(model_source(name)) / revision
         if not folder.is_dir():
             raise InputError(f"--revision {revision} is no folder in {name}: name those that hold its checkpoints.")
@@ -125,7 +133,7 @@ def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
     if any(folder.glob(SAFE_WEIGHTS)):
         return False
     # Of a name on the hub, pickles are not fetched unless they are allowed: there may be some.
-    known = allow_bin or Path(name).expanduser().is_dir()
+    known = allow_bin or expanded(name).is_dir()
     if known and not any(folder.glob(PICKLED_MODEL)):
         raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
     if not allow_bin:

@@ -11,6 +11,10 @@ Sampler = Literal["dirichlet", "topics"]
 LONGEST = 2**31 - 1
 # Sums of probabilities that differ from 1 by less than this are 1: 0.7 + 0.3 and the like are rounded.
 ROUNDING = 1e-12
+# Far below it the gamma function's values and products of two parameters are not numbers any more.
+SMALLEST_DIRICHLET = 1e-100
+# A position that is masked more rarely is never seen; its reciprocals are not numbers any more.
+SMALLEST_MASK = 1e-12
 # Far above it the sum A swallows a word in A + 1, and at last overflows.
 LARGEST_DIRICHLET_SUM = 1e15
 
@@ -53,6 +57,8 @@ class Data:
         check_at_least("data.documents", self.documents, 1)
         for parameter in self.dirichlet:
             check_positive("data.dirichlet", parameter)
+            if parameter < SMALLEST_DIRICHLET:
+                raise refuse("data.dirichlet", parameter, f"give a number of at least {SMALLEST_DIRICHLET:g}")
         if sum(self.dirichlet) * (max(self.topics, 1) if len(self.dirichlet) == 1 else 1) > LARGEST_DIRICHLET_SUM:
             raise refuse(
                 "data.dirichlet",
@@ -125,6 +131,9 @@ class Masking:
                 self.mask,
                 "with no masked position there is nothing to predict; give a number above 0",
             )
+        for name in ("mask", "keep", "random"):
+            if 0 < getattr(self, name) < SMALLEST_MASK:
+                raise refuse(f"masking.{name}", getattr(self, name), f"give a number of at least {SMALLEST_MASK:g}")
         if self.keep + self.random > 1 + ROUNDING:
             raise refuse(
                 "masking.keep + masking.random",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,9 @@ from topicscope.settings.toml import (
     to_table,
     with_files_relative_to,
 )
+
+# Each is a folder, and is looked at before the first is trained.
+MOST_RUNS = 100_000
 
 Method = Literal["grid", "random"]
 Spacing = Literal["linear", "log"]
@@ -140,6 +144,8 @@ class Sweep:
             raise refuse("seeds", self.seeds, "give each seed once, and at least one")
         for seed in self.seeds:
             check_at_least("seeds", seed, 0)
+        if (runs := self._most_combinations() * len(self.seeds)) > MOST_RUNS:
+            raise InputError(f"the sweep has {runs:,} runs, and at most {MOST_RUNS:,} are possible: vary less.")
 
     def points(self) -> list[Point]:
         """The combinations in a fixed order, each once; the last setting varies fastest in a grid."""
@@ -180,6 +186,12 @@ class Sweep:
                 axis.draw(generator=draw) if isinstance(axis, Range) else axis[int(draw.integers(len(axis)))]
                 for axis in axes
             )
+
+    def _most_combinations(self) -> int:
+        """How many there are, those counted that turn out to be the same."""
+        if self.method == "random":
+            return self.samples
+        return math.prod(axis.count if isinstance(axis, Range) else len(axis) for axis in self.vary.values())
 
     def _point(self, values: tuple[Any, ...]) -> Point:
         table = dict(self.settings)
@@ -302,6 +314,7 @@ def _axis(name: str, value: Any, folder: Path) -> Axis:
 
 def _seeds(value: Any) -> tuple[int, ...]:
     if type(value) is int and value >= 1:
+        check_at_least("seeds", value, 1, MOST_RUNS)
         return tuple(range(value))
     if isinstance(value, list | tuple | range) and all(type(seed) is int for seed in value):
         return tuple(value)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
+from topicscope.files import expanded
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
-from topicscope.settings.training import AnyTraining
+from topicscope.settings.training import MOST_SNAPSHOTS, AnyTraining
 from topicscope.settings.values import settle
 
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
@@ -36,7 +37,7 @@ def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     for setting, packaged in PACKAGED.items():
         name = data.get(setting)
         if isinstance(name, str) and name not in ("", packaged):
-            path = folder / Path(name).expanduser()
+            path = folder / expanded(name)
             if path.is_dir() or (setting == "corpus" and path.is_file()):
                 # Links are not followed: what they are called tells the format.
                 found[setting] = os.path.abspath(path)  # noqa: PTH100
@@ -208,7 +209,7 @@ class TextTraining(AnyTraining):
         super().__post_init__()
         for name in ("accumulate", "validation_passages"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        check_at_least("training.measures", self.measures, 0)
+        check_at_least("training.measures", self.measures, 0, MOST_SNAPSHOTS)
         if self.accumulate > self.batch:
             raise refuse(
                 "training.accumulate", self.accumulate, f"there are only training.batch = {self.batch} passages a step"

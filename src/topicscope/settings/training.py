@@ -19,6 +19,9 @@ Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
 Engine = Literal["auto", "bag", "reference"]
 
+# More than anybody can wait for, or keep, or has.
+MOST_STEPS, MOST_SNAPSHOTS, MOST_THREADS = 10**12, 10**5, 10**4
+
 
 @dataclass(frozen=True, kw_only=True)
 class AnyTraining:
@@ -88,9 +91,9 @@ class AnyTraining:
         check_not_negative("training.weight_decay", self.weight_decay)
         check_positive("training.decay_factor", self.decay_factor)
         for name in ("batch", "steps", "decay_every", "log_every", "checkpoint_every"):
-            check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("threads", "validate_every"):
-            check_at_least(f"training.{name}", getattr(self, name), 0)
+            check_at_least(f"training.{name}", getattr(self, name), 1, MOST_STEPS)
+        check_at_least("training.validate_every", self.validate_every, 0)
+        check_at_least("training.threads", self.threads, 0, MOST_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +139,8 @@ class Training(AnyTraining):
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)
         for name in ("rounds", "validation_documents"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("stage_steps", "snapshots"):
-            check_at_least(f"training.{name}", getattr(self, name), 0)
+        check_at_least("training.stage_steps", self.stage_steps, 0)
+        check_at_least("training.snapshots", self.snapshots, 0, MOST_SNAPSHOTS)
         if self.squared == "mean" and self.loss != "squared":
             raise refuse("training.squared", self.squared, 'it is about training.loss = "squared"; leave it out')
         if self.stage_steps > self.steps:

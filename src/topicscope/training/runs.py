@@ -305,7 +305,7 @@ class RunFolder:
     def missing_before(self, step: int, training: AnyTraining) -> str | None:
         """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
         rows, earlier = [row["step"] for row in self.metrics()], self.lengths_before(training.steps)
-        if [at for at in rows if at < step] != [at for at in steps_with_rows(training, earlier) if at < step]:
+        if [at for at in rows if at < step] != steps_with_rows(training, earlier, before=step):
             return f"{self.metrics_path.name} is damaged"
         count = training.snapshots if isinstance(training, Training) else 0
         due = {at for at in spaced_steps((*earlier, training.steps), count, snapshot_steps) if at < step}
