@@ -114,7 +114,8 @@ def _interval(value: float, low: float | None, high: float | None, *, scale: int
 def _brief(value: Any) -> str:
     if not isinstance(value, int | float):
         return str(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+    return text.replace("-", "−")
 
 
 # A document of the paper's sandbox, to look at.
