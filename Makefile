@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= results
 
-.PHONY: reproduce test test-slow test-portable test-foreign lint format docs playground walk clean help
+.PHONY: demo reproduce test test-slow test-portable test-foreign lint format docs playground walk clean help
+
+demo: $(VENV)/base ## train two small models in seconds, and write a page that shows them
+	$(BIN)/topicscope demo
 
 reproduce: $(VENV)/base ## run the paper's claims; the results go to OUT
 	$(BIN)/topicscope reproduce --out $(OUT)

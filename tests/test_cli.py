@@ -84,6 +84,7 @@ AGAIN = "stopped; what was measured is kept, and the same command goes on from t
 RESUMED = "stopped; what was trained is kept, and the same command with --resume goes on from there."
 # The function that does the command's work, and the line that is printed when it is stopped.
 STOPPED = {
+    "demo": ("topicscope.commands.demo.demo", AGAIN.replace("measured", "trained")),
     "probe": ("topicscope.commands.probe.probe", AGAIN),
     "reproduce": ("topicscope.commands.reproduce.reproduce", AGAIN),
     "sweep": ("topicscope.commands.sweep.sweep", RESUMED),
@@ -99,6 +100,7 @@ def said_after(stop: KeyboardInterrupt, name: str, out: Path, capsys: pytest.Cap
     """The last line on standard error, of a command whose work is stopped like this."""
     (out / "sweep.toml").write_text(dump_sweep(small_sweep()))
     words = {
+        "demo": ["--out", str(out / "demo")],
         "probe": ["minilm", "--out", str(out / "probe")],
         "reproduce": ["--out", str(out / "results")],
         "sweep": [str(out / "sweep.toml"), "--out", str(out / "sweep")],

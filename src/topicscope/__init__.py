@@ -1,9 +1,9 @@
 """topicscope: how transformers learn topic structure, checked against theory.
 
 ``import topicscope as ts`` offers the verbs under the names of the commands (``ts.train``, ``ts.check``, ``ts.sweep``,
-``ts.reproduce``, ``ts.landscape``, ``ts.playground``, ``ts.probe``, ``ts.report``, ``ts.bench``), and the packages
-``ts.theory``, ``ts.synthetic``, ``ts.measure``, ``ts.paper`` and ``ts.settings``. Nothing heavy is imported until it is
-used.
+``ts.reproduce``, ``ts.landscape``, ``ts.playground``, ``ts.probe``, ``ts.report``, ``ts.demo``, ``ts.bench``), and the
+packages ``ts.theory``, ``ts.synthetic``, ``ts.measure``, ``ts.paper`` and ``ts.settings``. Nothing heavy is imported
+until it is used.
 """
 
 import importlib
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from topicscope import measure, paper, settings, synthetic, theory
     from topicscope.commands.bench import bench
     from topicscope.commands.check import check
+    from topicscope.commands.demo import demo
     from topicscope.commands.landscape import landscape
     from topicscope.commands.playground import playground
     from topicscope.commands.probe import probe
@@ -40,6 +41,7 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "demo",
     "landscape",
     "load_settings",
     "load_sweep",
@@ -72,7 +74,18 @@ _MODULES = {
     "train_ensemble": "training.loop",
     **{
         verb: f"commands.{verb}"
-        for verb in ("bench", "check", "landscape", "playground", "probe", "report", "reproduce", "sweep", "train")
+        for verb in (
+            "bench",
+            "check",
+            "demo",
+            "landscape",
+            "playground",
+            "probe",
+            "report",
+            "reproduce",
+            "sweep",
+            "train",
+        )
     },
 }
 

@@ -13,6 +13,7 @@ from topicscope.errors import DivergedError, InputError, LostWorkError
 COMMANDS = {
     "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
+    "demo": "train two small models in seconds, and write a page that shows them beside theory",
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "playground": "a page that trains the paper's transformer live in the browser",
     "probe": "topic structure in pretrained transformers, on any corpus",
@@ -26,6 +27,7 @@ COMMANDS = {
 
 # Of commands that Ctrl-C stops in their midst: what stays, and how to go on. The others keep nothing.
 KEPT = {
+    "demo": "what was trained is kept, and the same command goes on from there",
     "probe": "what was measured is kept, and the same command goes on from there",
     "reproduce": "what was measured is kept, and the same command goes on from there",
     "sweep": "what was trained is kept, and the same command with --resume goes on from there",
@@ -43,6 +45,7 @@ usage: topicscope COMMAND [OPTIONS]        topicscope COMMAND --help for the opt
   --help      print this
 
 examples:
+  topicscope demo
   topicscope reproduce --out results
   topicscope theory --topics 10 --words 10 --per-document 2
   topicscope train --out runs/first --training.steps 300

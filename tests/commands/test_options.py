@@ -220,7 +220,7 @@ def test_help_breaks_no_name_of_an_option_at_80_columns(
     for columns in (80, 200):
         monkeypatch.setenv("COLUMNS", str(columns))
         with pytest.raises(SystemExit):
-            parse_train([*corpus, "--help"])
+            parse_train([*corpus, "--help-all"])
         printed = capsys.readouterr().out
         names[columns] = set(re.findall(r"--[\w.-]+", printed))
     assert max(map(len, printed.splitlines())) > 80

@@ -1,14 +1,18 @@
 """``topicscope train`` on documents of a topic model."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 
-from support.helpers import small_settings
+from support.helpers import ONE_HOT_UNIFORM, SMALL, overlay, small_settings
 from topicscope.cli import main
-from topicscope.settings.toml import dump_settings
+from topicscope.commands.train import USUAL, USUAL_ON_TEXT, parse_options
+from topicscope.settings.toml import dump_settings, load_settings
+from topicscope.training.runs import RunFolder
 
 
 @pytest.fixture
@@ -56,6 +60,11 @@ BAD = [
     (["--masking.mask", "half"], "--masking.mask half is not allowed: give a number"),
     (["--data.length", "9"], "--data.length"),
     (["--data.topcs", "3"], "--data.topics"),
+    (["--training.step", "3"], "Unrecognized options: --training.step; did you mean --training.steps?"),
+    (["--training.lr", "1"], "Unrecognized options: --training.lr; did you mean --training.learning-rate?"),
+    (["--lr", "1"], "Unrecognized options: --lr; did you mean --training.learning-rate?"),
+    (["--training.batch_size", "1"], "Unrecognized options: --training.batch-size; did you mean --training.batch?"),
+    (["--value.strat", "zero"], "Unrecognized options: --value.strat; did you mean --model.value.start?"),
     (["--training.loss", "hinge"], "--training.loss hinge is not allowed: give one of cross_entropy, squared"),
     (["--data.topic-words", "{tmp}/empty.csv"], "empty.csv"),
     (["--data.topic-words", "{tmp}/zip.npy"], "zip.npy"),
@@ -101,7 +110,13 @@ def test_bad_input_is_one_sentence_exit_code_2_and_nothing_written(
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("[data]\ntopcs = 3\n", "did you mean data.topics?"), ("[data]\ntopics = \n", "line 2")],
+    [
+        ("[data]\ntopcs = 3\n", "did you mean data.topics?"),
+        ("[data]\ntopics = \n", "line 2"),
+        ("[training]\nstep = 3\n", "training.step is not a setting: did you mean training.steps?"),
+        ("[training]\nlr = 0.1\n", "training.lr is not a setting: did you mean training.learning_rate?"),
+        ('[training]\nschedule = "three-stage"\n', "give one of joint, two_stage, alternating"),
+    ],
 )
 def test_bad_settings_files_are_one_sentence(
     text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -159,3 +174,70 @@ def test_odd_words_are_no_tracebacks(words: list[str], capsys: pytest.CaptureFix
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1
     assert ("data.topics = 0" in printed) == (len(words) > 1)
+
+
+def test_words_may_be_written_with_hyphens(tmp_path: Path) -> None:
+    by_option = parse_options(["--out", "run", "--training.schedule", "two-stage", "--training.loss", "cross-entropy"])
+    assert (by_option.settings.training.schedule, by_option.settings.training.loss) == ("two_stage", "cross_entropy")
+    (tmp_path / "dashes.toml").write_text('[training]\nschedule = "two-stage"\n')
+    assert load_settings(tmp_path / "dashes.toml").training.schedule == "two_stage"
+
+
+@pytest.mark.parametrize(("corpus", "usual"), [([], USUAL), (["--data.corpus", "x"], USUAL_ON_TEXT)])
+def test_help_prints_the_twenty_settings_that_people_change_and_help_all_prints_all(
+    corpus: list[str], usual: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    printed = {}
+    for word in ("--help", "--help-all"):
+        with pytest.raises(SystemExit):
+            parse_options([*corpus, word])
+        printed[word] = capsys.readouterr().out
+    boxes = printed["--help"].partition("╭")[2]
+    shown = set(re.findall(r"--(?:seed|[a-z]+\.[\w.-]+)", boxes))
+    # A flag has its opposite beside it.
+    assert {name for name in shown if ".no-" not in name} == set(usual)
+    assert len(usual) == 20
+    every = set(re.findall(r"--[a-z]+\.[\w.-]+", printed["--help-all"].partition("╭")[2]))
+    assert every > set(usual) - {"--seed"}
+    left = int(re.search(r"(\d+) more settings", printed["--help"])[1])  # type: ignore[index]
+    assert len({name for name in every if ".no-" not in name}) == left + len(usual) - 1
+    assert "more settings" not in printed["--help-all"]
+
+
+def test_a_run_ends_with_what_its_loss_is_held_against_and_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = overlay(SMALL, {"model": ONE_HOT_UNIFORM, "training": {"loss": "squared"}})
+    (tmp_path / "run.toml").write_text(tomli_w.dumps(settings))
+    out = tmp_path / "run"
+    assert main(["train", str(tmp_path / "run.toml"), "--out", str(out)]) == 0
+    first, optimum, floor, share, entries, page, *following = capsys.readouterr().out.splitlines()
+    run = RunFolder(out)
+    reference, last = run.reference(), run.metrics()[-1]
+    assert first == (f"{out}: 12 steps, loss {last['loss']:.6f}, on held-out documents {last['validation_loss']:.6f}")
+    assert optimum.split()[-1] == f"{reference['uniform_attention_optimum']['loss']:.6f}"
+    assert f"{reference['bayes_floor']['loss']:.6f}, 95 % interval" in floor
+    assert re.fullmatch(r"  W\^V has -?[\d.]+% of what its exact optimum gains over predicting nothing", share)
+    assert "‖W − W*‖ / ‖W*‖" in entries
+    assert page == f"page: {out}/report.html"
+    assert following == [
+        f"next: topicscope check {out}",
+        f"next: topicscope train --out {out} --resume --training.steps 24",
+    ]
+    # What it says to do next works, and ends twice as long.
+    assert main([*following[1].split()[2:], "--quiet"]) == 0
+    assert run.metrics()[-1]["step"] == 24
+
+
+def test_where_there_is_no_optimum_the_answer_says_why_and_a_cosine_is_not_made_longer(
+    settings_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", str(settings_file), "--out", str(out), "--training.decay", "cosine"]) == 0
+    printed = capsys.readouterr().out
+    assert "has a closed form for the squared loss only" in printed
+    assert "W^V has" not in printed
+    assert "--training.steps" not in printed
+    assert main(["train", "--out", str(out), "--resume", "--training.steps", "24"]) == 2
+    said = 'training.steps (12 there, 24 here); training.decay = "cosine" depends on how many there are, so this run'
+    assert said in capsys.readouterr().err

@@ -27,6 +27,8 @@ from topicscope.paper.claim import (
     row,
     rule_text,
     sensitivity,
+    share_above,
+    share_below,
     verdict,
     why_undecided,
     within,
@@ -259,4 +261,34 @@ def test_thresholds_that_were_chosen_are_moved_and_others_are_not() -> None:
     assert sensitivity(above(1.05, origin=1), found) == {"third": "holds", "triple": "fails"}
     assert sensitivity(above(1.01, origin=1), found) == {"third": "holds", "triple": "holds"}
     assert sensitivity(near(1.0, 0.06), found) == {"third": "fails", "triple": "holds"}
-    assert sensitivity(above(1.0), found) is None
+    assert sensitivity(above(1.0), found) == {}
+
+
+def test_thresholds_of_shares_are_moved_in_odds_so_that_they_stay_shares() -> None:
+    third, triple = (share_above(0.5).scaled(factor) for factor in (1 / 3, 3.0))
+    assert (third.low, triple.low) == pytest.approx((0.25, 0.75))
+    assert share_below(2 / 3).scaled(3.0).high == pytest.approx(6 / 7)
+    # There and back again.
+    assert share_above(0.2).scaled(3.0).scaled(1 / 3).low == pytest.approx(0.2)
+    found = over_seeds((0.8, 0.81, 0.79))
+    assert sensitivity(share_above(0.5), found) == {"third": "holds", "triple": "holds"}
+    # As a multiple the threshold would be 1.5, which no share reaches.
+    assert sensitivity(above(0.5, origin=0), found)["triple"] == "fails"
+
+
+def test_a_threshold_inside_a_measurement_is_moved_too() -> None:
+    claim = Claim(
+        id="figure4/made-up",
+        statement="It holds.",
+        rule=above(0),
+        measure=lambda results: exact(1.0),
+        varied={
+            "take-off at a third": lambda results: exact(-1.0),
+            "take-off at three times": lambda results: exact(1),
+        },
+    )
+    found = Measurement.restore(measured(claim, {}).dump())
+    assert row(claim, found, "holds")["sensitivity"] == {
+        "take-off at a third": "fails",
+        "take-off at three times": "holds",
+    }

@@ -150,7 +150,7 @@ def test_hidden_keys_count_in_no_average() -> None:
 
 
 def test_gradients_at_the_start_are_those_of_finite_differences() -> None:
-    trained = run_experiment(experiment(), (3,))
+    trained = run_experiment(experiment(gradients=True), (3,))
     topic_model = TopicModel.from_settings(SETTINGS.data)
     documents = held_out_documents(SETTINGS, topic_model)
     start = start_weights(SETTINGS, 3, topic_model)

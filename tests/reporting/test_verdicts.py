@@ -102,8 +102,11 @@ def test_only_verdicts_that_turn_are_in_the_table_of_sensitivity() -> None:
         made("figure2/given"),
         made("figure2/check", kind="check", sensitivity=turned),
     ]
-    lines = verdicts.sensitivity_table(rows).splitlines()[2:]
-    assert lines == ["| `figure2/turns` | 0.25 | > 0.5 | holds | holds | fails |"]
+    inside = {"take-off at a third": "holds", "take-off at three times": "undecided"}
+    rows.append(made("figure4/turns", sensitivity=dict.fromkeys(turned, "holds") | inside))
+    rule, take_off = verdicts.sensitivity_table(rows).split("\n\n")
+    assert rule.splitlines()[2:] == ["| `figure2/turns` | 0.25 | > 0.5 | holds | holds | fails |"]
+    assert take_off.splitlines()[2:] == ["| `figure4/turns` | 0.25 | > 0.5 | holds | holds | undecided |"]
 
 
 def test_latex_has_every_number_as_a_macro_and_a_table_per_source() -> None:

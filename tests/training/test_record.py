@@ -12,7 +12,7 @@ from topicscope.model.weights import Sizes, initial_weights
 from topicscope.randomness import Purpose
 from topicscope.settings import Part, Settings
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.finite_documents import finite_optimum, moments
+from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training.batches import BatchStream
 from topicscope.training.engines import make_engine
 from topicscope.training.record import BagAttention, PositionAttention, StageRecorder, uniform_gain
@@ -111,13 +111,36 @@ def test_the_gain_under_cross_entropy_is_that_of_losses_on_the_same_documents() 
     assert first != pytest.approx(second, rel=1e-2)
 
 
+def test_biases_count_as_part_of_what_the_value_matrix_gains() -> None:
+    """Held against the exact loss of a prediction with a bias, which treats it apart from the matrix."""
+    settings = _one_hot("squared")
+    trained = Part(start="zero")
+    model = dataclasses.replace(settings.model, value_bias=trained, prediction_bias=trained)
+    biased = dataclasses.replace(settings, model=model)
+    topics, draw = TopicModel.from_settings(settings.data), np.random.default_rng(5)
+    weights = initial_weights(model, topics, settings.masking, average="document", generator=draw)
+    weights |= {
+        name: 0.1 * draw.normal(size=weights[name].shape).astype(np.float32)
+        for name in ("value", "value_bias", "prediction_bias")
+    }
+    (row,) = StageRecorder(biased, topics).rows({name: torch.from_numpy(each)[None] for name, each in weights.items()})
+    exact = moments(topics, settings.masking)
+    best = population_loss(finite_optimum(exact), exact)
+    matrix, bias = (
+        weights["value"][0].astype(float),
+        (weights["value_bias"][0] + weights["prediction_bias"]).astype(float),
+    )
+    loss = population_loss(matrix, exact, bias)
+    assert row["uniform_gain"] == pytest.approx((1 - loss) / (1 - best), rel=1e-5)
+    # Control: without the biases it is another number.
+    assert row["uniform_gain"] != pytest.approx((1 - population_loss(matrix, exact)) / (1 - best), rel=1e-2)
+
+
 def test_the_gain_is_not_defined_where_the_optimum_is_not_known() -> None:
     settings = _one_hot("squared")
     topics = TopicModel.from_settings(settings.data)
     documents = BatchStream(settings, topics).held_out(20, Purpose.MEASURE)
     hidden = dataclasses.replace(settings, model=dataclasses.replace(settings.model, masked_keys="hidden"))
-    biased = dataclasses.replace(settings, model=dataclasses.replace(settings.model, value_bias=Part(start="zero")))
     normed = dataclasses.replace(settings, model=dataclasses.replace(settings.model, embedding_norm=True))
-    assert uniform_gain(hidden, topics, documents) is uniform_gain(biased, topics, documents) is None
-    assert uniform_gain(normed, topics, documents) is None
+    assert uniform_gain(hidden, topics, documents) is uniform_gain(normed, topics, documents) is None
     assert uniform_gain(settings, topics, documents) is not None

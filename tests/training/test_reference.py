@@ -60,6 +60,8 @@ def test_the_distance_to_the_optimum_and_the_loss_above_it_are_those_of_the_runs
     above = np.trace(nudge @ (exact.second + 1e-3 * np.eye(len(best))) @ nudge.T)
     assert found["excess_over_optimum"] == pytest.approx(above, rel=1e-9)
     assert found["distance_to_optimum"] == pytest.approx(np.sqrt((nudge**2).sum() / (best**2).sum()), rel=1e-9)
+    nothing, least = (population_loss(matrix, exact, ridge=1e-3) for matrix in (0 * best, best))
+    assert found["share_of_optimum"] == pytest.approx(1 - above / (nothing - least), rel=1e-9)
     # λ is the run's own: without it the same matrix is elsewhere.
     without = small_settings(model=ONE_HOT, training={"loss": "squared"})
     assert (optimum_measures(without, best[None])["excess_over_optimum"] or 0) > 1e-6

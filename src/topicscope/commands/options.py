@@ -6,7 +6,6 @@ class has no default for it must be given.
 """
 
 import dataclasses
-import difflib
 import inspect
 import math
 import re
@@ -30,7 +29,7 @@ from cyclopts.help import AsteriskRenderer, ColumnSpec, DefaultFormatter, Descri
 from docstring_parser import parse_from_object
 from rich.console import Console, ConsoleOptions
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, nearest
 
 T = TypeVar("T")
 
@@ -79,12 +78,28 @@ class Option:
         return inspect.Parameter(self.key, place, default=self.default, annotation=Annotated[self.kind, told])
 
 
-def parse(options: type[T], words: Sequence[str], *, command: str, description: str, default: T | None = None) -> T:
+def asks_for_help(words: Sequence[str]) -> bool:
+    """Whether it is help that is asked for."""
+    return not {"--help", "-h", "--help-all"}.isdisjoint(words)
+
+
+def parse(
+    options: type[T],
+    words: Sequence[str],
+    *,
+    command: str,
+    description: str,
+    default: T | None = None,
+    usual: Collection[str] = (),
+) -> T:
     """The options that the words give, over the default; --help prints them and exits.
 
-    What cannot be read is refused in one sentence.
+    What cannot be read is refused in one sentence. ``usual`` names the options of dataclasses within that --help
+    prints; the others are left to --help-all. Without it, --help prints all.
     """
-    found = list(_options(options, default))
+    found = every = list(_options(options, default))
+    if usual and "--help-all" not in words and asks_for_help(words):
+        found = [each for each in every if len(each.path) == 1 or each.name in usual]
     app = App(
         name=f"topicscope {command}",
         # Printed before, by us.
@@ -105,7 +120,7 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
     parameters = sorted((option.parameter for option in found), key=lambda parameter: parameter.kind)
     given.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     app.default(given)
-    if "--help" in words or "-h" in words:
+    if asks_for_help(words):
         # What must be given, and by place what can be.
         needed = [each for each in found if each.default is inspect.Parameter.empty]
         named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
@@ -116,6 +131,9 @@ def parse(options: type[T], words: Sequence[str], *, command: str, description: 
             app.console.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
         app.console.print()
         app.help_print([])
+        if len(found) < len(every):
+            left = f"{len(every) - len(found)} more settings, each with its default, are in --help-all."
+            app.console.print(left, markup=False, highlight=False)
         raise SystemExit
     _refuse_values_of_flags(words, found)
     try:
@@ -146,7 +164,7 @@ def value_of(words: Sequence[str], option: str) -> str | None:
 
 def check_out_is_given(words: Sequence[str], what: str) -> None:
     """Refuse to write nowhere, unless it is help that is asked for."""
-    if "--help" not in words and "-h" not in words and not value_of(words, "--out"):
+    if not asks_for_help(words) and not value_of(words, "--out"):
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
@@ -229,14 +247,16 @@ def _hyphens(word: str) -> str:
 
 
 def _converter(kind: Any) -> Callable[..., Any] | None:
-    """As the parser reads them, but None is none, and 1.5 is refused where it would be rounded."""
+    """As the parser reads them, but None is none, 1.5 is refused where it would be rounded, two-stage is two_stage."""
     optional, whole = type(None) in get_args(kind), _scalar(kind) is int
-    if not (optional or whole):
+    if not (optional or whole or get_origin(_scalar(kind)) is Literal):
         return None
 
     def converted(asked: Any, tokens: Sequence[Token]) -> Any:
         if optional and tokens[0].value == "None":
             return None
+        if get_origin(_scalar(kind)) is Literal:
+            tokens = [_as_listed(token, get_args(_scalar(kind))) for token in tokens]
         for token in tokens if whole else ():
             try:
                 int(token.value)
@@ -245,6 +265,12 @@ def _converter(kind: Any) -> Callable[..., Any] | None:
         return convert(asked, tokens)
 
     return converted
+
+
+def _as_listed(token: Token, allowed: Sequence[Any]) -> Token:
+    """A word with hyphens for underscores, if that is one of those allowed."""
+    written = token.value.replace("-", "_")
+    return token.evolve(value=written) if token.value not in allowed and written in allowed else token
 
 
 def _refuse_values_of_flags(words: Sequence[str], options: Sequence[Option]) -> None:
@@ -264,13 +290,10 @@ def _refuse(error: CycloptsError, options: Sequence[Option]) -> NoReturn:
     if isinstance(error, UnknownOptionError):
         unknown = error.token.keyword or error.token.value
         said = f"Unrecognized options: {unknown}"
-        # By the last part of a name as well, of which the first option is meant: --steps is --training.steps.
-        names = [each.name for each in reversed(options) if not each.positional]
         # Without the hyphens before it, which make any two options alike.
-        known = {name.removeprefix("--").rpartition(".")[2]: name for name in names}
-        known |= {name.removeprefix("--"): name for name in names}
-        if nearest := difflib.get_close_matches(unknown.removeprefix("--"), known, n=1, cutoff=0.7):
-            hint = f"did you mean {known[nearest[0]]}?"
+        known = {each.name.removeprefix("--").replace("-", "_"): each.name for each in options if not each.positional}
+        if meant := nearest(unknown.removeprefix("--").replace("-", "_"), list(known)):
+            hint = f"did you mean {known[meant]}?"
     elif isinstance(error, UnusedCliTokensError):
         said = f"Unrecognized options: {', '.join(error.unused_tokens or ())}"
     elif isinstance(error, CoercionError) and error.token and option:

@@ -412,9 +412,9 @@ class Options:
 
     measures: tuple[str, ...] = ()
     """What is drawn, instead of the usual ones: loss, validation_loss, bayes_floor, excess_loss, distance_to_optimum,
-    excess_over_optimum, contrast_value, contrast_embedding, attention_same_word, attention_same_topic,
-    attention_different_topic, stage_1_end, stage_1_growth, two_stages, or norm_ and a part of the model, such as
-    norm_value."""
+    excess_over_optimum, share_of_optimum, contrast_value, contrast_embedding, attention_same_word,
+    attention_same_topic, attention_different_topic, stage_1_end, stage_1_growth, two_stages, or norm_ and a part of
+    the model, such as norm_value."""
 
     quiet: bool = False
     """No progress bar, no messages."""

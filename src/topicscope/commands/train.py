@@ -1,5 +1,6 @@
 """``topicscope train``: train one model into a run folder, on documents of a topic model or on real text."""
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
 Settings come from a TOML file, if one is given, and from the options, which go over it. Stopped or killed, a run goes
-on with --resume and ends with the same numbers to the bit.
+on with --resume and ends with the same numbers to the bit; a finished one can be made longer.
 
 examples:
   topicscope train --out runs/first --training.steps 300
   topicscope train examples/figure2.toml --out runs/figure2 --seed 1
   topicscope train --out runs/figure2 --resume
+  topicscope train --out runs/figure2 --resume --training.steps 4000
   topicscope train --out runs/tau --data.sampler topics --data.per-document 3 --training.loss squared
 
 With a corpus it is a deeper transformer on real text, with settings of its own:
@@ -44,6 +46,22 @@ examples:
   topicscope train --out runs/own --resume
   topicscope train --data.corpus notes.txt --data.tokenizer minilm --model.no-residual --out runs/off --device cpu
 """
+
+
+# Settings that --help prints; --help-all prints all.
+USUAL = (
+    "--seed", "--data.sampler", "--data.topics", "--data.words", "--data.per-document", "--data.dirichlet",
+    "--data.topic-words", "--data.length", "--data.fresh", "--masking.mask", "--masking.keep", "--masking.random",
+    "--model.layers", "--training.loss", "--training.optimizer", "--training.learning-rate", "--training.l2",
+    "--training.batch", "--training.steps", "--training.schedule",
+)  # fmt: skip
+USUAL_ON_TEXT = (
+    "--seed", "--data.corpus", "--data.tokenizer", "--data.vocabulary", "--data.length", "--data.held-out",
+    "--masking.mask", "--model.layers", "--model.heads", "--model.width", "--model.attention-scale",
+    "--training.optimizer", "--training.learning-rate", "--training.decay", "--training.batch",
+    "--training.accumulate", "--training.steps", "--training.checkpoint-every", "--training.measures",
+    "--topics.count",
+)  # fmt: skip
 
 
 def train(
@@ -113,7 +131,9 @@ def main(words: list[str]) -> None:
         print_json({"out": str(trained.path), **row})
     elif not options.quiet:
         validation = "" if row["validation_loss"] is None else f", on held-out documents {row['validation_loss']:.6f}"
-        console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}")
+        console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}", soft_wrap=True)
+        for line in _answer(trained):
+            console().print(line, soft_wrap=True, markup=False)
 
 
 def _print_text_run(trained: "RunFolder", options: TextOptions) -> None:
@@ -125,9 +145,49 @@ def _print_text_run(trained: "RunFolder", options: TextOptions) -> None:
     elif not options.quiet:
         validation = "" if row["validation_loss"] is None else f", on held-out articles {row['validation_loss']:.4f}"
         console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
+        for line in _where_next(trained):
+            console().print(line, soft_wrap=True, markup=False)
     if not options.quiet:
         for note in trained.notes:
             console(to_errors=options.json).print(note, soft_wrap=True, markup=False)
+
+
+def _answer(trained: "RunFolder") -> list[str]:
+    """What the losses are to be held against, how far W^V is from the optimum, and what to do next."""
+    from topicscope.files import checkpoint_path, load_tensors
+    from topicscope.training.reference import optimum_measures
+
+    reference, settings = trained.reference(), trained.settings()
+    assert isinstance(settings, Settings)
+    floor, optimum = reference["bayes_floor"], reference.get("uniform_attention_optimum", {"loss": None})
+    lines = []
+    if optimum["loss"] is not None:
+        lines.append(f"  exact optimum under uniform attention   {optimum['loss']:.6f}")
+    if floor["loss"] is not None:
+        interval = f", 95 % interval {floor['low']:.4f} to {floor['high']:.4f}" if "low" in floor else ""
+        lines.append(f"  Bayes floor, the least of any model     {floor['loss']:.6f}{interval}")
+    lines += [f"  {each['reason']}" for each in (optimum, floor) if each["loss"] is None and "reason" in each]
+    value = load_tensors(checkpoint_path(trained.path, settings.training.steps), ["weights/value"])["weights/value"]
+    measured = optimum_measures(settings, value)
+    if (share := measured["share_of_optimum"]) is not None:
+        lines.append(f"  W^V has {share:.1%} of what its exact optimum gains over predicting nothing")
+    if (distance := measured["distance_to_optimum"]) is not None:
+        lines.append(f"  its entries are off by {distance:.1%} in all (‖W − W*‖ / ‖W*‖); averages are less noisy")
+    return lines + _where_next(trained)
+
+
+def _where_next(trained: "RunFolder") -> list[str]:
+    from topicscope.training.schedule import why_not_longer
+
+    settings, out = trained.settings(), shlex.quote(str(trained.path))
+    following = [f"topicscope check {out}"]
+    if isinstance(settings, TextSettings):
+        corpus = shlex.quote(settings.data.corpus)
+        following = [f"topicscope probe {out}/huggingface --corpus {corpus} --out {out}-probe"]
+        following = following if trained.export_path.exists() else []
+    if not why_not_longer(settings.training):
+        following.append(f"topicscope train --out {out} --resume --training.steps {2 * settings.training.steps}")
+    return [f"page: {trained.path / 'report.html'}", *(f"next: {command}" for command in following)]
 
 
 def parse_options(words: list[str]) -> Options:
@@ -140,11 +200,13 @@ def parse_options(words: list[str]) -> Options:
     corpus, command = value_of(words, "--data.corpus"), "train [SETTINGS.toml]"
     if corpus is None and not isinstance(settings, TextSettings):
         default = Options(out=Path(), settings=settings or Settings())
-        return parse(Options, words, command=command, description=DESCRIPTION, default=default)
+        return parse(Options, words, command=command, description=DESCRIPTION, default=default, usual=USUAL)
     if not isinstance(settings, TextSettings):
         settings = TextSettings(data=TextData(corpus=corpus or ""))
     of_text = TextOptions(out=Path(), settings=settings)
-    return parse(TextOptions, words, command=command, description=TEXT_DESCRIPTION, default=of_text)
+    return parse(
+        TextOptions, words, command=command, description=TEXT_DESCRIPTION, default=of_text, usual=USUAL_ON_TEXT
+    )
 
 
 def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:

@@ -54,11 +54,13 @@ def stages(
     words: Float[np.ndarray, " row"],
     mask: Float[np.ndarray, " row"],
     gain: Float[np.ndarray, " row"],
+    *,
+    threshold: float = TAKE_OFF,
 ) -> Stages:
     """Apply the rule to one run: a(t) of word queries and of [MASK] queries, and g(t)."""
     if not np.isfinite([words[-1], gain[-1]]).all():
         return Stages(None, np.nan, diverged=True)
-    row, mask_row = (_first(distance >= TAKE_OFF) for distance in (words, mask))
+    row, mask_row = (_first(distance >= threshold) for distance in (words, mask))
     return Stages(
         take_off=None if row is None else int(steps[row]),
         gain=np.nan if row is None else float(gain[row]),

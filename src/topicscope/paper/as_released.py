@@ -30,6 +30,7 @@ from topicscope.paper.claim import (
     claim_on,
     exact,
     over_seeds,
+    share_below,
     zero,
 )
 from topicscope.paper.experiment import Experiment, Trained, start_weights
@@ -267,7 +268,7 @@ def _figure_4() -> tuple[Claim, ...]:
             statement="As released with Adam (cross-entropy, 0.001, from 0.001 × U(0, 1)) attention comes first: when "
             "it takes off, ‖W^V‖ has made less than a third of its growth over the run.",
             unit="of the growth of ‖W^V‖",
-            rule=below(LEAST_GROWTH, origin=0),
+            rule=share_below(LEAST_GROWTH),
         ),
         _explained(
             FIGURE_4_PLAIN,

@@ -98,14 +98,22 @@ class Rule:
     origin: Number | None = None
     """What a threshold that was chosen here is measured from; None if the statement itself gives it ("larger than")."""
 
+    share: bool = False
+    """Whether the number is a share of something, so that three times a threshold means three times its odds."""
+
     def __post_init__(self) -> None:
         assert self.low < self.high
 
     def scaled(self, factor: float) -> "Rule":
-        """The same with its thresholds so many times as far from the origin."""
+        """The same with its thresholds so many times as far from the origin, or shares with so many times the odds."""
         assert self.origin is not None
-        low, high = (self.origin + factor * (end - self.origin) for end in (self.low, self.high))
-        return Rule(low, high, self.origin)
+
+        def moved(end: Number, origin: Number) -> Number:
+            if self.share and 0 < end < 1:
+                return factor * end / (1 - end + factor * end)
+            return origin + factor * (end - origin)
+
+        return replace(self, low=moved(self.low, self.origin), high=moved(self.high, self.origin))
 
 
 def above(low: Number, *, origin: Number | None = None) -> Rule:
@@ -116,6 +124,16 @@ def above(low: Number, *, origin: Number | None = None) -> Rule:
 def below(high: Number, *, origin: Number | None = None) -> Rule:
     """Smaller than ``high``."""
     return Rule(high=high, origin=origin)
+
+
+def share_above(low: Number) -> Rule:
+    """A share larger than ``low``, a threshold that was chosen here."""
+    return Rule(low=low, origin=0, share=True)
+
+
+def share_below(high: Number) -> Rule:
+    """A share smaller than ``high``, a threshold that was chosen here."""
+    return Rule(high=high, origin=0, share=True)
 
 
 def within(low: Number, high: Number) -> Rule:
@@ -188,6 +206,9 @@ class Measurement:
 
     verdict_before: Verdict | None = None
     """The verdict by the rule of before, where the claim has one."""
+
+    varied: Mapping[str, Verdict] = field(default_factory=dict)
+    """Verdicts with other thresholds inside the measurement, where the claim has one."""
 
     @property
     def finite(self) -> bool:
@@ -328,6 +349,9 @@ class Claim:
     before: Before | None = None
     """If its rule was another before: what verdict that gives."""
 
+    varied: Mapping[str, Callable[[Results], Measurement]] = field(default_factory=dict)
+    """The measurement with a threshold inside it, that of take-off say, a third or three times of what it is."""
+
     unavailable: str = ""
     """Why it cannot be run here (a model that is not on this machine), in one sentence; it is then ``not run``."""
 
@@ -431,7 +455,9 @@ def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, se
         "verdict_before": measurement.verdict_before if measurement else None,
         "asked_before": claim.before.asked if claim.before else None,
         "diagnosis": diagnosis(claim, decided, measurement),
-        "sensitivity": sensitivity(claim.rule, measurement) if measurement else None,
+        "sensitivity": ({**sensitivity(claim.rule, measurement), **measurement.varied} or None)
+        if measurement
+        else None,
         "rule": rule_text(claim.rule),
         "seeds": over if claim.needs else 0,
         "seconds": round(measurement.seconds, 3) if measurement else 0.0,
@@ -472,10 +498,10 @@ def why_undecided(rule: Rule, measurement: Measurement) -> str:
     return f"{said} If the mean stays where it is, about {runs:,} runs instead of {len(measurement.values)} decide it."
 
 
-def sensitivity(rule: Rule, measurement: Measurement) -> dict[str, Verdict] | None:
-    """The verdict if a threshold that was chosen here is a third or three times as far out; None if none was."""
+def sensitivity(rule: Rule, measurement: Measurement) -> dict[str, Verdict]:
+    """The verdict if a threshold that was chosen here is a third or three times as far out; nothing if none was."""
     if rule.origin is None:
-        return None
+        return {}
     return {name: verdict(rule.scaled(factor), measurement) for name, factor in SENSITIVITY.items()}
 
 
@@ -499,8 +525,9 @@ def measured(claim: Claim, results: Results) -> Measurement:
     before = old.verdict if old else None
     if old and old.rule and old.measure:
         before = verdict(old.rule, old.measure(results))
+    varied = {name: verdict(claim.rule, measure(results)) for name, measure in claim.varied.items()}
     seconds = time.perf_counter() - began + sum(getattr(each, "seconds", 0.0) for each in results.values())
-    return replace(found, seconds=seconds, verdict_before=before)
+    return replace(found, seconds=seconds, verdict_before=before, varied=varied)
 
 
 def claim_on(need: Need, measure: Callable[[Any], Measurement], **claim: Any) -> Claim:

@@ -15,9 +15,8 @@ from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
 from topicscope.files import Row
-from topicscope.measure.attention import pair_classes
 from topicscope.measure.film import film, run_view, together
-from topicscope.model.weights import Weights, initial_weights
+from topicscope.model.weights import Weights, embedded, initial_weights
 from topicscope.paper.claim import PRESETS, Seeds
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
@@ -64,6 +63,9 @@ class Experiment:
     most_seeds: int = 0
     """At most so many of the seeds are trained; all if 0."""
 
+    gradients: bool = False
+    """Whether the norms of gradients at the start are kept."""
+
     suffix: ClassVar[str] = ".safetensors"
 
     @property
@@ -86,6 +88,7 @@ class Experiment:
             "settings": to_table(self.settings) | {"seed": None},
             "topic_words": self.topic_words,
             "seeds": list(self._chosen(seeds)),
+            "gradients": self.gradients,
             **made_with("paper/experiment.py"),
         }
 
@@ -108,9 +111,9 @@ class Experiment:
         documents = held_out_documents(settings, topic_model)
         with torch_threads(1):
             at_start, at_end = (make_engine([settings] * len(seeds), topic_model, each) for each in (starts, final))
-            gradients = gradient_norms(at_start, documents.span(0, GRADIENT_DOCUMENTS))
+            gradients = gradient_norms(at_start, documents.span(0, GRADIENT_DOCUMENTS)) if self.gradients else {}
             losses = mean_losses(at_end, documents, CHUNK)
-            attention = attention_averages(at_end, documents.span(0, ATTENTION_DOCUMENTS))
+        attention = attention_averages(final, settings, documents.span(0, ATTENTION_DOCUMENTS), topic_model)
         rows = [member.rows for member in members]
         steps = np.array([row["step"] for row in max(rows, key=len)], dtype=np.int64)
         return dump_arrays(
@@ -206,11 +209,11 @@ class Trained:
     length over the average length, so that uniform attention is the same in all classes. Hidden keys are in no average;
     NaN for a class without a pair."""
 
-    first_gradients: Mapping[str, Float[np.ndarray, " seed"]]
-    """Norm of each trained parameter's gradient at the initial weights, on the held-out set (§8.1)."""
-
     seconds: float
     """What training all seeds took."""
+
+    first_gradients: Mapping[str, Float[np.ndarray, " seed"]] = field(default_factory=dict)
+    """Norm of each trained parameter's gradient at the initial weights, on the held-out set (§8.1), if asked for."""
 
     film: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Matrices over training for the page, where the settings ask for snapshots and describe the topics."""
@@ -263,34 +266,43 @@ def gradient_norms(engine: "TopicModelEngine", documents: MaskedDocuments) -> di
     }
 
 
-def attention_averages(engine: "TopicModelEngine", documents: MaskedDocuments) -> Float[np.ndarray, "seed class"]:
-    """Each seed's average attention of word queries by ATTENTION_CLASSES; NaN for a class without a pair."""
-    import torch
+def attention_averages(
+    weights: Sequence[Weights], settings: Settings, documents: MaskedDocuments, topic_model: TopicModel
+) -> Float[np.ndarray, "seed class"]:
+    r"""Each seed's average attention of word queries by ATTENTION_CLASSES; NaN for a class without a pair.
 
-    from topicscope.model.transformer import padded_batch
+    One layer without positions attends by tokens alone. With e_kq the exponential of the score of key k and query q,
+    c_k how often a document has k as a visible key and n_q how often it has q, pairs of different positions get
 
-    batch = padded_batch(documents, masked_keys=engine.settings.model.masked_keys, average="document")
-    tokens = batch.tokens.numpy()
-    present = np.arange(tokens.shape[1]) < documents.lengths[:, None]
-    classes = pair_classes(tokens, present, engine.topic_model.word_topics)
-    word_query = (present & (tokens != 0))[:, None, :]
-    pairs = (
-        classes.same_word,
-        classes.same_topic,
-        classes.different_topic,
-        word_query & (present & (tokens == 0))[:, :, None],
-        word_query & np.eye(tokens.shape[1], dtype=bool),
-    )
+    .. math:: \sum_{i \ne j,\; w_i = k,\; w_j = q} A_{ij} = c_k (n_q - [k = q]) \, e_{kq} / \sum_l c_l e_{lq}.
+    """
+    keys, queries = np.zeros((2, len(documents), topic_model.vocabulary))
+    np.add.at(queries, (documents.document, documents.tokens), 1)
     # A hidden key gets no attention whatever it holds: it says nothing of its class.
-    masks = [pair & batch.visible.numpy()[:, :, None] for pair in pairs]
+    visible = ~documents.masked if settings.model.masked_keys == "hidden" else 1
+    np.add.at(keys, (documents.document, documents.tokens), visible)
+    topics = topic_model.word_topics
+    same_word, word = np.eye(len(topics), dtype=bool), topics > 0
+    related = topics[:, None] == topics
+    of_words = word[:, None] & word
+    classes = (same_word & word, related & ~same_word & of_words, ~related & of_words, ~word[:, None] & word)
     # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
-    scale = documents.lengths[:, None, None] / np.mean(engine.topic_model.length)
-    averages = []
-    with torch.no_grad():
-        for model in engine.models:
-            attention = model.attention(batch.tokens, batch.visible).mean(dim=(0, 2)).double().numpy() * scale
-            averages.append([float(attention[mask].mean()) if mask.any() else np.nan for mask in masks])
-    return np.array(averages)
+    lengths = documents.lengths[:, None] / np.mean(topic_model.length)
+    pairs = keys.T @ queries - np.diag(keys.sum(axis=0))
+    found = np.full((len(weights), len(ATTENTION_CLASSES)), np.nan)
+    for seed, each in enumerate(weights):
+        tables = {name: weight.astype(np.float64)[None] for name, weight in each.items()}
+        inputs = embedded(tables)[0]
+        key, query = (inputs @ tables[name][0, 0].T + tables[f"{name}_bias"][0] for name in ("key", "query"))
+        scores = key @ query.T / np.sqrt(key.shape[1])
+        # Each query's largest score is taken away: exponentials of trained scores may be too large.
+        powers = np.exp(scores - scores.max(axis=0))
+        shares = lengths / (keys @ powers)
+        own = np.diag(powers) * (keys * shares).sum(axis=0)
+        totals = powers * (keys.T @ (queries * shares)) - np.diag(own)
+        found[seed, :-1] = [totals[kind].sum() / pairs[kind].sum() if pairs[kind].any() else np.nan for kind in classes]
+        found[seed, -1] = own[word].sum() / keys[:, word].sum()
+    return found
 
 
 def dump_arrays(fields: Mapping[str, Any]) -> bytes:

@@ -40,8 +40,8 @@ def without_l2(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
 def joint(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     """W^V, W^K and W^Q trained together, no L2."""
     name = f"figure10/joint/{combination_id(loss, optimizer)}"
-    how_long = JOINT_SGD[loss] if optimizer == "sgd" else STEPS
-    return set_up(name, preset, ONE_HOT, loss, optimizer, how_long, snapshots=FRAMES)
+    how_long, few = (JOINT_SGD[loss], FEW_SEEDS) if optimizer == "sgd" else (STEPS, 0)
+    return set_up(name, preset, ONE_HOT, loss, optimizer, how_long, snapshots=FRAMES, most_seeds=few)
 
 
 def with_biases(preset: Preset, loss: Loss) -> Experiment:

@@ -21,6 +21,7 @@ from topicscope.paper.claim import (
     claim_on,
     near,
     over_seeds,
+    share_above,
 )
 from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
@@ -158,7 +159,7 @@ def block_claims(experiment: Experiment, figure: str) -> tuple[Claim, Claim]:
             statement=f"The blocks of W^V {words} are those of Theorem 2, uniform: two words of a topic have more than "
             "half of what a word has with itself, both above words of different topics.",
             unit="same topic over same word",
-            rule=above(0.5, origin=0),
+            rule=share_above(0.5),
             figure=figure,
             diagnosis=DIAGONAL,
         ),

@@ -12,6 +12,7 @@ in the end. A run without structure in the end has no such step, and then nothin
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from topicscope.measure.stages import (
     LEAST_GAIN,
     LEAST_GROWTH,
+    TAKE_OFF,
     NormStages,
     Stages,
     half_way,
@@ -39,7 +41,9 @@ from topicscope.paper.claim import (
     above,
     claim_on,
     over_seeds,
+    share_above,
 )
+from topicscope.paper.figure4 import at_other_take_offs
 from topicscope.paper.text_experiment import (
     CORPUS,
     HEADS,
@@ -81,7 +85,7 @@ class Size:
     """Held-out passages on which attention is held against uniform attention."""
 
 
-QUICK = Size(steps=PAPER_STEPS, width=64, vocabulary=2_000, length=62, batch=8, seeds=5, other_seeds=3, log_every=5)
+QUICK = Size(steps=PAPER_STEPS, width=64, vocabulary=2_000, length=62, batch=8, seeds=5, other_seeds=3, log_every=10)
 FULL = Size(steps=1_000, width=128, vocabulary=4_000, length=126, batch=8, seeds=10, other_seeds=3, log_every=5)
 # A run that is stopped loses at most so many steps.
 CHECKPOINT_EVERY = 100
@@ -207,11 +211,11 @@ def _settings(cell: Cell, size: Size) -> TextSettings:
     )
 
 
-def layer_stages(runs: TextRuns, layer: int) -> list[Stages]:
+def layer_stages(runs: TextRuns, layer: int, threshold: float = TAKE_OFF) -> list[Stages]:
     """Each seed's stages in one layer: when its attention takes off, and how much of its growth ‖W^V‖ has then made."""
     words, mask = (runs.attention_distance[name][:, :, layer] for name in QUERIES)
     values = runs.norms["value"][:, :, layer]
-    return [_stages(runs.steps, *run) for run in zip(words, mask, values, strict=True)]
+    return [_stages(runs.steps, *run, threshold) for run in zip(words, mask, values, strict=True)]
 
 
 def _stages(
@@ -219,8 +223,9 @@ def _stages(
     words: Float[np.ndarray, " row"],
     mask: Float[np.ndarray, " row"],
     value: Float[np.ndarray, " row"],
+    threshold: float,
 ) -> Stages:
-    found = stages(steps, words, mask, value)
+    found = stages(steps, words, mask, value, threshold=threshold)
     if found.take_off is None:
         return found
     if steps[-1] < 2 * found.take_off:
@@ -246,16 +251,21 @@ def norm_layer_stages(runs: TextRuns, layer: int) -> list[NormStages]:
 
 def _two_stages(layer: int, size: Size) -> Claim:
     experiment = WITNESS.experiment(size)
-    return claim_on(
-        experiment,
-        lambda runs: _growth(layer_stages(runs, layer)),
+
+    def measure(results: Results, threshold: float = TAKE_OFF) -> Measurement:
+        return _growth(layer_stages(results[experiment.name], layer, threshold))
+
+    return Claim(
+        needs=(experiment,),
+        measure=measure,
+        varied=at_other_take_offs(measure),
         id=f"{experiment.name}/layer-{layer + 1}",
         statement=f"When the attention of layer {layer + 1} of {LAYERS} takes off (a word query's is 0.05 from "
         "uniform), ‖W^V‖ of that layer has made at least two thirds of its largest growth until as long again has "
         f"passed (Wikipedia, {WITNESS.words}).",
         expected="> 2/3",
         unit="of the growth",
-        rule=above(LEAST_GAIN, origin=1),
+        rule=share_above(LEAST_GAIN),
         figure="figure5",
         kind="elsewhere",
         before=Before(
@@ -304,9 +314,10 @@ def _map_claim(preset: Preset) -> Claim:
         statement=f"Two stages appear in more than half of the {LAYERS} layers of the {len(experiments)} settings in "
         "which attention takes off, averaged over runs.",
         unit="of layers and settings",
-        rule=above(0.5, origin=0),
+        rule=share_above(0.5),
         needs=experiments,
         measure=lambda results: _map_measure(results, names),
+        varied=at_other_take_offs(partial(_map_measure, names=names)),
         figure="figure5",
         kind="ours",
         before=Before(
@@ -324,10 +335,10 @@ def _map_claim(preset: Preset) -> Claim:
     )
 
 
-def _map_measure(results: Results, names: list[str]) -> Measurement:
+def _map_measure(results: Results, names: list[str], threshold: float = TAKE_OFF) -> Measurement:
     """Each seed's share of two-stage layers among those that take off: seeds are drawn at random, settings are not."""
     fewest = min(len(results[name].loss) for name in names)
-    found = [[layer_stages(results[name], layer)[:fewest] for layer in range(LAYERS)] for name in names]
+    found = [[layer_stages(results[name], layer, threshold)[:fewest] for layer in range(LAYERS)] for name in names]
     two, told = (
         np.array([[[take(each) for each in runs] for runs in layers] for layers in found])
         for take in (lambda each: each.two, lambda each: each.take_off is not None)

@@ -19,6 +19,7 @@ from topicscope.paper.claim import (
     below,
     exact,
     interval_given,
+    share_above,
     zero,
 )
 from topicscope.paper.robustness import overlapping_topics, zipf_topics
@@ -44,7 +45,7 @@ VOCABULARY = T * V + 1
 # λ along which the optimum of cross-entropy is followed to λ = 0, each a tenth of the one before.
 RIDGES = 10.0 ** -np.arange(5, 11)
 # Gaps between logits that have a finite limit do not grow with log(1/λ); those at infinity grow as fast as it does.
-GROWS = above(0.5, origin=0)
+GROWS = share_above(0.5)
 # A contrast between words that has its limit grows by less than this share for every tenth of λ.
 SETTLES = below(0.01, origin=0)
 # Samples on which the finite documents' optimum is taken, and the documents of each.

@@ -50,7 +50,12 @@ def _diagnosis(need: Probing, measure: Literal["attention", "cosine"]) -> Diagno
             "does (Table 1), and the pairs that co-occur most, of which few are of one topic, about as much as uniform "
             "attention would (0.01). "
         )
-        return Diagnosis("settings", said + WHICH_MODEL, see=(f"table1/{need.slug}/attention-{FRACTIONS[0]:g}",))
+        return Diagnosis(
+            "settings",
+            said + WHICH_MODEL,
+            holds="for the paper's Bert, by the numbers of its Table 2",
+            see=(f"table1/{need.slug}/attention-{FRACTIONS[0]:g}",),
+        )
     said = (
         "The comparison is not at equal frequency: the pairs that co-occur most are of the most frequent words, and in "
         "this model these are similar although few of the pairs are of one topic. "

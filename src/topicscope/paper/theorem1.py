@@ -33,6 +33,7 @@ from topicscope.paper.claim import (
 from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import (
     EMBEDDING_ALONE,
+    FEW_SEEDS,
     FRAMES,
     LDA,
     LOSS_WORDS,
@@ -278,7 +279,8 @@ def _other_words(results: Results) -> Measurement:
 
 def squared(preset: Preset) -> Experiment:
     """Theorem 1's own setting."""
-    return set_up("theorem1/squared-adam", preset, THEOREM_1, "squared", "adam", STEPS, snapshots=FRAMES)
+    name = "theorem1/squared-adam"
+    return set_up(name, preset, THEOREM_1, "squared", "adam", STEPS, snapshots=FRAMES, most_seeds=FEW_SEEDS)
 
 
 def cross_entropy(preset: Preset) -> Experiment:

@@ -136,6 +136,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 "Attention is of rank 1 in each document, and the Hessian is the average over documents of I ⊗ x̃x̃⊤: "
                 "each document's term has rank Tv + 1, one for every row of W, and documents of different topics add "
                 "up to T times that. What the remark concludes from it, no strong convexity, is right.",
+                holds="for a single row of W on a single document",
                 see=("remark8/rank-corrected", "remark8/not-strongly-convex"),
             ),
         ),

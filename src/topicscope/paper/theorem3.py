@@ -182,6 +182,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 "Expanding all o(1) terms in (α, β) is indeed hopeless, but they need not be expanded: attention and "
                 "prediction take one value per class of words, so the loss is a sum of few ratios of quadratics, the "
                 "same for every T and τ. What is left to numerical search is its minimiser.",
+                holds="for the minimiser, for which no closed form is known",
                 see=("remark7/closed-form",),
             ),
         ),

@@ -149,7 +149,7 @@ def headline(rows: Sequence[Row]) -> list[str]:
 
 
 def turning(rows: Sequence[Row]) -> list[Row]:
-    """Claims whose verdict turns if their threshold is a third or three times as far out."""
+    """Claims whose verdict turns if a threshold is a third or three times as far out."""
     counted = [row for row in rows if row["kind"] != "check" and row["sensitivity"]]
     return [row for row in counted if set(row["sensitivity"].values()) != {row["verdict"]}]
 
@@ -195,15 +195,25 @@ def why(row: Row) -> str:
 
 
 def sensitivity_table(rows: Sequence[Row]) -> str:
-    """The verdicts that turn with their thresholds, as a table in Markdown."""
-    lines = ["| claim | measured | rule | with a third | verdict | with three times |", "|---|---:|---|---|---|---|"]
-    for row in turning(rows):
-        found = row["sensitivity"]
-        measured = f"{row['measured']:.3g}" if row["measured"] is not None else "–"
-        lines.append(
-            f"| `{row['id']}` | {measured} | {row['rule']} | {found['third']} | {row['verdict']} | {found['triple']} |"
-        )
-    return "\n".join(lines)
+    """The verdicts that turn with their thresholds, as tables in Markdown: those of rules, and that of take-off."""
+    tables = []
+    for words, third, triple in (
+        ("threshold of the rule", "third", "triple"),
+        ("attention takes off", "take-off at a third", "take-off at three times"),
+    ):
+        lines = [
+            f"| {words} | measured | rule | with a third | verdict | with three times |",
+            "|---|---:|---|---|---|---|",
+        ]
+        for row in turning(rows):
+            moved = [row["sensitivity"].get(name) for name in (third, triple)]
+            if set(moved) - {row["verdict"], None}:
+                measured = claim_number(row["measured"] and float(f"{row['measured']:.3g}"))
+                lines.append(
+                    f"| `{row['id']}` | {measured} | {row['rule']} | {moved[0]} | {row['verdict']} | {moved[1]} |"
+                )
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
 
 
 def latex(rows: Sequence[Row]) -> str:

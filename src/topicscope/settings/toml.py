@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import difflib
 import typing
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 import tomli_w
 
-from topicscope.errors import InputError, shown
+from topicscope.errors import InputError, nearest, shown
 from topicscope.files import read_toml
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.text import TextData, TextSettings, found_from
@@ -139,11 +138,9 @@ def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
 def _nearest(name: str, known: Any) -> str:
     """The setting or section whose name is most like this one, with its section or without."""
     names = [*flat(to_table(known)), *(field.name for field in dataclasses.fields(known))]
-    by_last_word = {full.rpartition(".")[2]: full for full in reversed(names)}
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
-    bare = difflib.get_close_matches(name.rpartition(".")[2], by_last_word, n=1, cutoff=0.8)
-    anything = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-    return [*close, *(by_last_word[word] for word in bare), *anything][0]
+    found = nearest(name, names, cutoff=0.0)
+    assert found is not None
+    return found
 
 
 def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -158,17 +155,20 @@ def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 def _convert(hint: Any, value: Any, name: str) -> Any:
     """A TOML value as the type of its setting, or one sentence on what is expected."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    origin, arguments, given = typing.get_origin(hint), typing.get_args(hint), value
     if origin is tuple and isinstance(value, list | tuple):
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
         if len(kinds) == len(value):
             return tuple(_convert(kind, item, name) for kind, item in zip(kinds, value, strict=True))
     plain = str if origin is typing.Literal else hint
+    if origin is typing.Literal and isinstance(value, str) and value not in arguments:
+        # Words may be written with hyphens.
+        value = value.replace("-", "_")
     if plain is float and type(value) is int:
         return float(value)
     if isinstance(plain, type) and type(value) is plain and (origin is not typing.Literal or value in arguments):
         return value
-    raise InputError(f"{name} = {shown(value)} is not allowed: give {_described(hint)}.")
+    raise InputError(f"{name} = {shown(given)} is not allowed: give {_described(hint)}.")
 
 
 def _described(hint: Any) -> str:

@@ -165,7 +165,9 @@ class StageRecorder:
             name: mode_norms(tokens.transpose(0, 2, 1), self._word_topics)
             for name, tokens in (("key", key), ("query", query))
         }
-        products = table @ found["value"][:, 0] @ table.transpose(0, 2, 1)
+        # Frequencies sum to one, so that a bias of the prediction is the same as one added to every column of W^V.
+        bias = np.einsum("std,sd->st", table, found["value_bias"][:, 0]) + found["prediction_bias"]
+        products = table @ found["value"][:, 0] @ table.transpose(0, 2, 1) + bias[:, :, None]
         gains = [self._gain(product) for product in products] if self._gain else [None] * len(table)
         return [
             {
@@ -186,14 +188,12 @@ def uniform_gain(
     """g: which share W^V alone, under uniform attention, has of what the optimum under uniform attention gains.
 
     The gain is that over predicting nothing (W^V = 0), without L2. Exact for the squared loss; for cross-entropy both
-    losses are taken on the same documents. None where the optimum is not known: with biases, hidden keys or parts
-    beyond eq. 6, and for cross-entropy with words that are not equally likely.
+    losses are taken on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add nothing to the
+    optimum. None where the optimum is not known: with hidden keys or parts beyond eq. 6, and for cross-entropy with
+    words that are not equally likely.
     """
     model, loss = settings.model, settings.training.loss
-    biases = any(
-        model.part(name).train or model.part(name).start != "zero" for name in ("value_bias", "prediction_bias")
-    )
-    if biases or model.masked_keys == "hidden" or model.residual or model.extras:
+    if model.masked_keys == "hidden" or model.residual or model.extras:
         return None
     if loss == "squared":
         exact = moments(topic_model, settings.masking, settings.training.average)

@@ -33,6 +33,7 @@ FLOOR_DOCUMENTS = 500
 # Documents of the large-sample cross-entropy optimum, which has six entries to determine.
 SAMPLE_DOCUMENTS = 4_000
 FILE = "reference.safetensors"
+OPTIMUM_MEASURES = ("distance_to_optimum", "excess_over_optimum", "share_of_optimum")
 
 Matrix = Float[np.ndarray, "token token"]
 
@@ -162,10 +163,11 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
     """How far a run's W^V is from the exact optimum of its own objective; None where that is not known.
 
     ``distance_to_optimum`` is ‖W − W*‖ / ‖W*‖. ``excess_over_optimum`` is the population loss with L2 at W, less that
-    at W*: exact, so never below zero but for rounding; for the squared loss.
+    at W*, and ``share_of_optimum`` the share of W*'s gain over predicting nothing that W has: exact, for the squared
+    loss. Entries of a trained W are noisy, so the distance can be large where the share is near one.
     """
     topic_model, training = TopicModel.from_settings(settings.data), settings.training
-    found: dict[str, float | None] = {"distance_to_optimum": None, "excess_over_optimum": None}
+    found: dict[str, float | None] = dict.fromkeys(OPTIMUM_MEASURES)
     if not _has_own_optimum(settings) or topic_model.vocabulary > LARGEST_VOCABULARY:
         return found
     try:
@@ -178,6 +180,7 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
         exact, ridge = moments(topic_model, settings.masking, training.average), _ridge(settings, topic_model)
         here, least = (population_loss(matrix, exact, ridge=ridge) for matrix in (value[0], best))
         found["excess_over_optimum"] = training.loss_unit(topic_model.vocabulary) * (here - least)
+        found["share_of_optimum"] = (1 - here) / (1 - least)
     return found
 
 

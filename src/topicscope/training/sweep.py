@@ -22,7 +22,7 @@ from topicscope.training.runs import RunFolder
 # What is measured of every run, beside the norm of each part (norm_value and so on).
 MEASURES = (
     "loss", "validation_loss", "bayes_floor", "excess_loss", "distance_to_optimum", "excess_over_optimum",
-    "contrast_value", "contrast_embedding",
+    "share_of_optimum", "contrast_value", "contrast_embedding",
     "attention_same_word", "attention_same_topic", "attention_different_topic",
     "stage_1_end", "stage_1_growth", "two_stages",
 )  # fmt: skip

@@ -10,11 +10,14 @@ import pytest
 from support.browser import Browser, require_browser
 from support.wasm import Core, Setting
 from topicscope.commands.playground import page_settings, playground
+from topicscope.reporting.page import write_report
+from topicscope.reporting.playground import playground as section
 from topicscope.settings.toml import load_settings
 from topicscope.training.loop import train
 
 API = "window.topicscope.playground"
 PATIENCE = 120.0
+EXAMPLE = Path(__file__).parents[3] / "examples/figure2.toml"
 
 
 class Page:
@@ -223,6 +226,23 @@ def _short(settings: Any) -> Any:
     return replace(settings, training=replace(settings.training, steps=2, validation_documents=2, batch=2))
 
 
+def test_the_playground_adds_less_than_300_kb_to_a_page() -> None:
+    part = section()
+    assert sum(len(text.encode()) for text in (part.html, part.script, part.style, part.wasm)) < 300_000
+
+
+@pytest.mark.slow
+def test_it_trains_in_the_page_of_a_run_once_it_is_seen(chromium: Browser, tmp_path: Path) -> None:
+    require_browser()
+    train(_short(load_settings(EXAMPLE)), tmp_path / "run")
+    joined = Page(chromium, write_report([tmp_path / "run"], tmp_path / "report.html"))
+    joined.open()
+    chromium.scroll_to("try")
+    joined.wait(f"{API}.state().step > 5")
+    assert joined.state["scene"] == "figure2"
+    assert_quiet(joined)
+
+
 def _contrast(classes: dict[str, float]) -> float:
     return classes["same_topic"] - classes["different_topic"]
 
@@ -263,6 +283,15 @@ def test_two_stages_come_one_after_the_other(page: Page) -> None:
     assert state["take_off"] is not None
     assert state["take_off"]["gain"] > 2 / 3
     assert _topic_ratio(state) > 1.3
+
+
+@pytest.mark.slow
+def test_attention_takes_off_at_the_dashed_line(page: Page) -> None:
+    page.open()
+    state = _shown(page, "predicted")
+    foretold = state["prediction"]
+    assert foretold["low"] <= foretold["high"]
+    assert state["take_off"]["step"] == pytest.approx((foretold["low"] + foretold["high"]) / 2, rel=0.1)
 
 
 @pytest.mark.slow

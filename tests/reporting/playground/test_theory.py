@@ -59,7 +59,7 @@ def close(found: object, expected: object) -> None:
 def test_optima_rates_and_paths(number: int) -> None:
     setting = random_setting(number)
     core = Core(setting)
-    found = core.numbers("theory", 20)
+    found = core.numbers("theory", 22)
     exact, theorem = (
         class_moments(setting.data, setting.masking),
         theorem2_classes(setting.topics, setting.words, setting.masking),
@@ -72,7 +72,7 @@ def test_optima_rates_and_paths(number: int) -> None:
     close(found[12], values[-1])
     close(sorted({*found[10:14]}), sorted({min(values, key=lambda value: abs(value - each)) for each in found[10:14]}))
     bounds = theorem3(infinite(setting))
-    close(found[18:], [bounds.lambda1, bounds.lambda2])
+    close(found[18:20], [bounds.lambda1, bounds.lambda2])
     start = np.zeros((setting.vocabulary, setting.vocabulary))
     for steps in (1, 100, 100_000):
         reached = gradient_descent(start, whole, setting.rate, steps, setting.l2)
@@ -140,3 +140,63 @@ def test_the_floor_and_its_interval() -> None:
         theirs = (floor.high - floor.low) / (2 * 1.96)
         assert error == pytest.approx(theirs, rel=0.3)
         assert abs(mean - floor.value) <= 5 * np.hypot(error, theirs)
+
+
+def test_rates_of_both_stages_at_infinite_length() -> None:
+    # Of docs: the gradient by the logits at Theorem 2's W^V has these eigenvalues on topic contrasts.
+    paper = Setting(sampler=1, per_document=2)
+    other = Setting(topics=6, words=4, sampler=1, per_document=3, mask=0.2, keep=0.3, random=0.2)
+    for setting, slope in ((paper, 5.5748234e-5), (other, 1.7054264e-3)):
+        assert Core(setting).numbers("theory", 22)[21] == pytest.approx(slope, rel=1e-7)
+    # W^V's topics relax at twice S's eigenvalue, which long documents approach.
+    long = replace(other, shortest=400, longest=400)
+    numbers = Core(long).numbers("theory", 22)
+    assert numbers[20] == pytest.approx(2 * numbers[11], rel=0.02)
+
+
+FORETOLD = Setting(
+    topics=6,
+    words=4,
+    sampler=1,
+    per_document=3,
+    mask=0.2,
+    keep=0.3,
+    random=0.2,
+    optimizer=0,
+    rate=5.0,
+    parts=0,
+    scale=0.01,
+)
+
+
+def measured_take_off(setting: Setting, seed: int, most: int) -> int:
+    core = Core(setting, seed)
+    for step in range(20, most, 20):
+        core.call("train", 20)
+        if core.measure()["from_uniform"] >= 0.05:
+            return step
+    return most
+
+
+def test_attention_takes_off_when_it_was_predicted_to() -> None:
+    predicted = Core(FORETOLD).call("predict_take_off", 0.0, 1e7, 1.0)
+    assert measured_take_off(FORETOLD, 0, 6_000) == pytest.approx(predicted, rel=0.1)
+    # Without kept words nothing turns attention to topics.
+    assert Core(replace(FORETOLD, keep=0.0)).call("predict_take_off", 0.0, 1e7, 1.0) > 20 * predicted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "setting",
+    [
+        replace(FORETOLD, scale=0.001),
+        replace(FORETOLD, parts=3),
+        replace(FORETOLD, optimizer=1, rate=0.5),
+        replace(FORETOLD, sampler=0, dirichlet=1.0),
+    ],
+    ids=["small start", "Theorem 2's values", "momentum", "Dirichlet"],
+)
+def test_take_offs_of_other_settings(setting: Setting) -> None:
+    for seed in range(3):
+        predicted = Core(setting).call("predict_take_off", float(seed), 1e7, 1.0)
+        assert measured_take_off(setting, seed, 10_000) == pytest.approx(predicted, rel=0.1)

@@ -4,8 +4,6 @@ The file holds the plotting library once, every array packed and gzipped, and a 
 network. Text that came from outside is escaped where it is written, by Jinja2 in HTML and by the script in figures.
 """
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -36,6 +34,8 @@ from topicscope.reporting.page.runs import (
 from topicscope.reporting.page.store import Store, packed, script_json
 from topicscope.reporting.page.sweeps import four_digits, sweep_section
 from topicscope.reporting.page.texts import text_section
+from topicscope.reporting.playground import playground
+from topicscope.reporting.policy import content_policy
 from topicscope.reporting.symbols import typeset
 from topicscope.scale.versions import package_versions
 
@@ -92,21 +92,13 @@ def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
     return page if len(page.html.encode()) <= MOST_BYTES else _page(folders, points=False, present=present)
 
 
-@dataclass(frozen=True)
-class Playground:
-    """What the section "Try it" is made of: markup, a script, a style sheet, and a program as base64."""
-
-    html: str
-    script: str
-    style: str
-    wasm: str
-
-
-def _page(folders: Sequence[Path], *, points: bool, present: bool, playground: Playground | None = None) -> Page:
+def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
     store, found = Store(points=points), find([Path(folder) for folder in folders])
+    # Beside what was trained on documents of a topic model; a page of probes or of text has another subject.
+    try_it = playground() if found.claims or found.runs or found.landscapes else None
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
-    contents = _contents(store, found, try_it=playground is not None)
+    contents = _contents(store, found, try_it=try_it is not None)
     drawn = [figure["image"] for section in contents["claims"] for figure in section["figures"] if figure["image"]]
     drawn += [image for section in [*contents["probes"], *contents["sweeps"]] for image in section["images"]]
     data = {
@@ -138,9 +130,9 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool, playground: P
         contents=contents,
         notes=found.notes,
         present=present,
-        playground=playground,
-        policy=_policy(get_plotlyjs(), script, playground),
-        style=style + (playground.style if playground else ""),
+        playground=try_it,
+        policy=content_policy(get_plotlyjs(), script, *([try_it.script] if try_it else []), workers=try_it is not None),
+        style=style + (try_it.style if try_it else ""),
         script=script,
         data=script_json(data),
         arrays=store.packed(),
@@ -224,19 +216,3 @@ def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, Any]
 def _title(folders: Sequence[Path]) -> str:
     names = [Path(folder).resolve().name for folder in folders]
     return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
-
-
-def _policy(library: str, script: str, playground: Playground | None) -> str:
-    """No network at all; only these scripts; styles of the plotting library; pictures made in the page.
-
-    The playground's program runs in a worker that is made in the page.
-    """
-    scripts = [library, script, *([playground.script] if playground else [])]
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts]
-    if playground:
-        hashes.append("'wasm-unsafe-eval'")
-    worker = "worker-src blob:; " if playground else ""
-    return (
-        f"default-src 'none'; script-src {' '.join(hashes)}; {worker}style-src 'unsafe-inline'; "
-        "img-src data: blob:; base-uri 'none'; form-action 'none'"
-    )

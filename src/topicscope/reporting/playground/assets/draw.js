@@ -194,7 +194,8 @@ function drawCurves(canvas, { steps, curves, references = [], dots = [], from = 
   for (const each of dots) {
     if (each.step > last) continue;
     context.strokeStyle = each.colour;
-    context.setLineDash([2, 3]);
+    context.setLineDash(each.dash || [2, 3]);
+    context.lineWidth = 1.5;
     context.beginPath();
     context.moveTo(x(each.step), top);
     context.lineTo(x(each.step), height - bottom);

@@ -69,7 +69,7 @@ class Playground {
       made.onmessage = ({ data }) => (data.kind === "ready" ? ((this.memory = data.bytes), resolve(made)) : receive(data));
       made.postMessage({ kind: "core", bytes: this.bytes });
     });
-    [this.trainer, this.floorer] = await Promise.all([worker((data) => this.receive(data)), worker((data) => this.receiveFloor(data))]);
+    [this.trainer, this.floorer, this.foreteller] = await Promise.all(["receive", "receiveFloor", "receivePrediction"].map((name) => worker((data) => this[name](data))));
     URL.revokeObjectURL(url);
     this.restart();
     this.dark.addEventListener("change", () => this.draw(true));
@@ -111,7 +111,7 @@ class Playground {
     };
     const key = (colour, label, dash) => make("span", { class: "key" }, sample(colour, dash), ...mathematical(label));
     this.legends = { matrix: make("span"), landscape: make("span"), reference: make("select", { "aria-label": "which theory", onchange: () => this.draw(true) }, make("option", { value: "optimum" }, "the optimum for documents of this length"), make("option", { value: "theorem" }, "Theorem 2")) };
-    this.landscapeOf = make("select", { "aria-label": "of which W^V", onchange: () => { this.computeLandscape(); this.draw(true); } }, make("option", { value: "theorem" }, "of Theorem 2's W^V"), make("option", { value: "own" }, "of the trained W^V"));
+    this.landscapeOf = make("select", { "aria-label": "of which W^V", onchange: () => { this.computeLandscape(); this.draw(true); } }, make("option", { value: "theorem" }, "of Theorem 2's values"), make("option", { value: "own" }, "of the trained values"));
     this.table = make("tbody");
     this.paces = make("p", { class: "hint" });
     this.floorText = make("span", {}, "Bayes floor");
@@ -123,12 +123,12 @@ class Playground {
         make("table", {}, make("thead", {}, make("tr", {}, ...["", "trained", "optimum", "Theorem 2"].map((title) => make("th", { scope: "col" }, title)))), this.table), this.paces),
       figure("loss", "Loss", "", [key(COLOURS.topic, "training"), key(COLOURS.word, "W^V under uniform attention, exactly"), key(COLOURS.optimum, "its optimum", "5 3"), make("span", { class: "key" }, sample(COLOURS.floor, "5 3"), this.floorText)]),
       figure("classes", "W^V by class", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: optimum; dotted: gradient descent, exactly"]),
-      figure("attention", "Attention by class × 100", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: uniform"]),
-      figure("norms", "Norms", "half", [key(COLOURS.topic, "W^V"), key(COLOURS.word, "W^K"), key(COLOURS.different, "W^Q"), "dotted line: attention takes off"]),
+      figure("attention", "Attention by class × 100", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: uniform, and upright the predicted take-off"]),
+      figure("norms", "Norms", "half", [key(COLOURS.topic, "W^V"), key(COLOURS.word, "W^K"), key(COLOURS.different, "W^Q"), "dotted: attention takes off; dashed: as predicted"]),
       figure("landscape", "Loss over attention's weights", "half", [this.legends.landscape], this.landscapeOf));
     this.root.classList.add("playground");
     this.root.append(make("div", { class: "scenes", role: "group", "aria-label": "Scenes" }, ...this.sceneButtons), this.caption, bar, this.message,
-      make("div", { class: "columns" }, make("div", { class: "controls" }, ...groups), figures));
+      make("div", { class: "columns" }, make("div", { class: "knobs" }, ...groups), figures));
     this.showControls();
   }
 
@@ -280,8 +280,9 @@ class Playground {
 
   // Something happens in the first second, unless the reader asked for less motion.
   begun() {
-    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
-    if (this.opened) this.run();
+    if (this.wanted || this.scene) this.watch();
+    else if (matchMedia("(prefers-reduced-motion: reduce)").matches) return;
+    else if (this.opened) this.run();
     else this.show("figure2", { keepAddress: false });
   }
 
@@ -356,10 +357,12 @@ class Playground {
     this.computeLandscape();
     const sampled = ["topics", "words", "sampler", "per_document", "dirichlet", "overlap", "shortest", "longest", "mask", "keep", "random"];
     if (changed.some((name) => sampled.includes(name))) this.askFloor();
+    this.askPrediction();
     this.dirty = true;
     this.schedule();
   }
 
+  // What takes a while is computed in a worker of its own, when the sliders rest.
   askFloor() {
     this.floor = null;
     clearTimeout(this.floorTimer);
@@ -368,10 +371,37 @@ class Playground {
     this.floorTimer = setTimeout(() => this.floorer.postMessage({ kind: "floor", setting: coreNumbers(this.settings), documents: FLOOR_DOCUMENTS }), 150);
   }
 
+  // Gradient descent alone can be foretold: Adam's steps do not follow the gradient.
+  askPrediction() {
+    const s = this.settings, key = toHash(s);
+    if (key === this.predictedFor) return;
+    this.prediction = null;
+    this.predictedFor = key;
+    clearTimeout(this.predictionTimer);
+    const stable = s.learning_rate * (s.optimizer === "momentum" ? 10 : 1) * this.theory.eigenvalues.mean < 1;
+    this.predictable = s.loss === "squared" && s.optimizer !== "adam" && ["all", "theorem"].includes(s.parts) && s.masked_keys === "visible" && this.theory.theorem !== null && stable;
+    if (this.predictable) this.predictionTimer = setTimeout(() => this.foreteller.postMessage({ kind: "predict", setting: coreNumbers(s), seed: s.seed }), 200);
+  }
+
   receiveFloor(data) {
     if (this.settings.overlap > 0) return;
     this.floor = data;
     this.schedule();
+  }
+
+  receivePrediction({ steps }) {
+    // An answer to an earlier question is no answer.
+    if (toHash(this.settings) !== this.predictedFor || !this.predictable) return;
+    this.prediction = steps.every((step) => step > 0) ? { low: Math.min(...steps), high: Math.max(...steps) } : { never: true };
+    this.schedule();
+  }
+
+  predictionText() {
+    if (!this.predictable) return "";
+    if (!this.prediction) return "When attention takes off is being predicted.";
+    if (this.prediction.never) return "Attention is predicted not to take off within 10 million steps.";
+    const [low, high] = [this.prediction.low, this.prediction.high].map((step) => Math.round(Number(step.toPrecision(3))).toLocaleString("en"));
+    return `Attention is predicted to take off ${low === high ? `at step ${low}` : `between steps ${low} and ${high}`}.`;
   }
 
   computeLandscape() {
@@ -509,6 +539,7 @@ class Playground {
     if (this.settings.parts !== "uniform") sentences.push(this.takeOff ? `Attention took off at step ${this.takeOff.step.toLocaleString("en")}; a word's is now ${far.toFixed(2)} from uniform.` : `A word's attention is ${far.toFixed(3)} from uniform; at ${TAKE_OFF} it has taken off.`);
     if (this.settings.loss === "squared" && this.settings.optimizer === "sgd")
       sentences.push(`SGD at ${rate} needs ${pace(eigenvalues.topics)} steps per e-folding for topics, ${pace(eigenvalues.within)} for words within a topic.`);
+    sentences.push(this.predictionText());
     this.paces.replaceChildren(...mathematical(sentences.join(" ")));
   }
 
@@ -534,9 +565,10 @@ class Playground {
     drawCurves(this.canvases.classes, { steps, curves: byClass, references: optimum && squared ? kinds.map(([name, colour]) => ({ at: optimum[name], colour })) : [] }, colours);
     const attention = kinds.map(([name, colour]) => ({ values: values[`attention_${name}`].map((value) => 100 * value), colour }));
     const uniform = 200 / (settings.shortest + settings.longest);
-    drawCurves(this.canvases.attention, { steps, curves: attention, references: [{ at: uniform, colour: colours.soft }], from: 0 }, colours);
+    const foreseen = this.prediction && !this.prediction.never ? [{ step: (this.prediction.low + this.prediction.high) / 2, at: NaN, colour: COLOURS.optimum, dash: [6, 4] }] : [];
+    drawCurves(this.canvases.attention, { steps, curves: attention, references: [{ at: uniform, colour: colours.soft }], dots: foreseen, from: 0 }, colours);
     const dots = this.takeOff ? [{ step: this.takeOff.step, at: NaN, colour: colours.ink }] : [];
-    drawCurves(this.canvases.norms, { steps, curves: [["norm_value", COLOURS.topic], ["norm_key", COLOURS.word], ["norm_query", COLOURS.different]].map(([name, colour]) => ({ values: values[name], colour })), dots, log: true }, colours);
+    drawCurves(this.canvases.norms, { steps, curves: [["norm_value", COLOURS.topic], ["norm_key", COLOURS.word], ["norm_query", COLOURS.different]].map(([name, colour]) => ({ values: values[name], colour })), dots: [...dots, ...foreseen], log: true }, colours);
   }
 
   // Words for those who do not see the pictures.
@@ -559,7 +591,7 @@ class Playground {
       step: frame.step, loss: frame.loss, steps_per_second: frame.running ? frame.rate : 0, running: this.wanted, settings: { ...this.settings }, scene: this.scene?.id ?? null,
       value: { same_word: m.same_word, same_topic: m.same_topic, different_topic: m.different_topic, mask_column: m.mask_column },
       attention: { same_word: m.attention_same_word, same_topic: m.attention_same_topic, different_topic: m.attention_different_topic, from_uniform: m.from_uniform },
-      norms: { value: m.norm_value, key: m.norm_key, query: m.norm_query }, uniform_loss: m.uniform_loss, gain: this.gain(), take_off: this.takeOff,
+      norms: { value: m.norm_value, key: m.norm_key, query: m.norm_query }, uniform_loss: m.uniform_loss, gain: this.gain(), take_off: this.takeOff, prediction: this.prediction ?? null,
       theory: { optimum: this.theory.optimum, theorem: this.theory.theorem, eigenvalues: this.theory.eigenvalues, landscape: this.landscape && { alpha: this.landscape.alpha, beta: this.landscape.beta, loss: this.landscape.loss } },
       floor: this.floor && { documents: this.floor.documents, cross_entropy: this.floor.cross_entropy, squared: this.floor.squared }, problems: [...this.problems],
     };

@@ -11,6 +11,11 @@ const SCENES = [
     caption: "All three matrices are trained from near zero. W^V comes first: when attention leaves uniform, it already has more than two thirds of what uniform attention can gain. Then attention turns to the query's own topic.",
   },
   {
+    id: "predicted", title: "Take-off, predicted", until: 3200,
+    settings: { parts: "all", topics: 6, words: 4, sampler: "topics", per_document: 3, mask: 0.2, keep: 0.3, random: 0.2, optimizer: "sgd", learning_rate: 5, scale: 0.01, l2: 0 },
+    caption: "A small vocabulary and plain SGD. Long before attention moves, the linear equations that it obeys near its start say when it will: the dashed line in the pictures of attention and norms. Wait for it.",
+  },
+  {
     id: "never", title: "p_c = 0: attention never learns topics", until: 1500,
     settings: { parts: "theorem", sampler: "topics", keep: 0, l2: 0, learning_rate: 0.003 },
     caption: "No masked word is ever kept, so the word at a query says nothing about the word to predict, and attention has no reason to prefer its topic: same and different topic stay alike. Raise p_c to 0.1 and watch them part.",

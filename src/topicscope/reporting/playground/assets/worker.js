@@ -152,6 +152,12 @@ const tasks = {
   drawn() {
     waiting = false;
   },
+  // Two samples of documents tell how sure the prediction is.
+  predict({ setting, seed }) {
+    write(setting);
+    const steps = [1, 2].map((sample) => core.predict_take_off(seed, 1e7, sample));
+    postMessage({ kind: "prediction", steps });
+  },
   floor({ setting, documents }) {
     write(setting);
     core.floor_begin(1);

@@ -67,6 +67,8 @@ Moments class_moments(void);
 typedef struct { double mask_column, same_word, same_topic, different_topic; } ClassMatrix;
 ClassMatrix theorem_2(void);
 ClassMatrix class_optimum(const Moments *moments, double ridge);
+/* Gradient descent from zero under uniform attention, after so many steps. */
+ClassMatrix descend(const Moments *moments, double ridge, double rate, double steps);
 double class_loss(const ClassMatrix *matrix, const Moments *moments);
 
 #endif

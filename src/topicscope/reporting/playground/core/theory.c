@@ -83,7 +83,7 @@ static double reached(double curvature, double rate, double steps, double least)
     return (1 - left) / curvature;
 }
 
-static ClassMatrix descend(const Moments *m, double ridge, double rate, double steps) {
+ClassMatrix descend(const Moments *m, double ridge, double rate, double steps) {
     double values[2], vector[2];
     eigen(m->second_mask, m->second_coupling, m->second_mean, values, vector);
     double least = 1e-15 * values[0] - ridge;
@@ -367,7 +367,7 @@ static void minimise(ClassMatrix value, double best[2]) {
 /* What the page shows of theory, a number each. */
 enum {
     THEOREM_CLASSES, THEOREM_LOSS = 4, OPTIMUM_CLASSES, OPTIMUM_LOSS = 9, EIGEN_WITHIN, EIGEN_BETWEEN, EIGEN_MEAN,
-    EIGEN_MASK, LANDSCAPE_ALPHA, LANDSCAPE_BETA, LANDSCAPE_LOSS, LANDSCAPE_UNIFORM, LAMBDA_1, LAMBDA_2, THEORIES
+    EIGEN_MASK, LANDSCAPE_ALPHA, LANDSCAPE_BETA, LANDSCAPE_LOSS, LANDSCAPE_UNIFORM, LAMBDA_1, LAMBDA_2, STAGE_1, STAGE_2, THEORIES
 };
 static double found[THEORIES];
 
@@ -393,6 +393,12 @@ double *EXPORT(theory)(void) {
     found[EIGEN_MASK] = values[1];
     found[LAMBDA_1] = (1 - hidden + noise) * (1 + hidden) / (2 * (1 - hidden));
     found[LAMBDA_2] = noise > 0 ? 100 * ((1 - hidden) / noise + 1) : -1;
+    /* How fast topics are learnt by W^V, and by attention once W^V is Theorem 2's: infinite documents of tau topics, squared
+       loss (theory/dynamics.py). W^K and W^Q grow at the second over sqrt(d). */
+    double topics = setting[TOPICS], tau = setting[PER_DOCUMENT], words = setting[WORDS];
+    found[STAGE_1] = topics > 1 ? 2 * (1 - hidden) * (1 - hidden) * (topics - tau) / (tau * words * topics * (topics - 1)) : 0;
+    found[STAGE_2] = topics > 1 ? 2 * setting[KEEP] * (tau - 1) / (tau * tau * words * words * (topics - 1)) *
+                                      (1 + noise / (1 - hidden) * tau / topics) : 0;
     return found;
 }
 

@@ -1,0 +1,168 @@
+"""``topicscope demo``: two trainings of seconds, and a page that shows them beside theory."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from topicscope.commands.folders import is_begun, locked
+from topicscope.commands.options import call, parse
+from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
+from topicscope.scale import Report
+from topicscope.settings import Data, Model, Part, Settings, Training
+
+if TYPE_CHECKING:
+    from topicscope.training.runs import RunFolder
+
+DESCRIPTION = """Train two small models in seconds, and write a page that shows them beside theory.
+
+figure2: W^V alone, under uniform attention, as in the paper's Figure 2. two-stage: W^V, W^K and W^Q at once from near
+zero; W^V learns first, attention follows. The same command again goes on where it was stopped.
+
+examples:
+  topicscope demo
+  topicscope demo --out /tmp/demo
+"""
+
+_FROZEN = Part(start="zero", train=False)
+_NEAR_ZERO = Part(scale=0.001)
+_ONE_HOT = Model(
+    embedding=Part(start="identity", train=False),
+    value=_NEAR_ZERO,
+    key=_NEAR_ZERO,
+    query=_NEAR_ZERO,
+    key_bias=_FROZEN,
+    query_bias=_FROZEN,
+    value_bias=_FROZEN,
+    prediction_bias=_FROZEN,
+)
+# What is trained; examples/figure2.toml (with more steps) and examples/two-stage.toml are the same as files.
+RUNS = {
+    "figure2": Settings(
+        data=Data(fresh=True),
+        model=dataclasses.replace(_ONE_HOT, key=_FROZEN, query=_FROZEN),
+        training=Training(loss="squared", l2=1e-5, steps=1_000),
+    ),
+    "two-stage": Settings(
+        data=Data(fresh=True),
+        model=_ONE_HOT,
+        training=Training(loss="squared", learning_rate=0.003, adam_epsilon=1e-6, steps=1_500),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The two runs, what was found in them, and the page."""
+
+    out: Path
+    page: Path
+    value: dict[str, tuple[float, float]]
+    """Averages of W^V's entries by class, trained and in theory."""
+
+    share: float
+    """Of what the exact optimum gains over predicting nothing, what W^V has."""
+
+    take_off: int | None
+    """The step at which attention leaves uniform attention in the second run; None if it never does."""
+
+    gain: float
+    """The share of what uniform attention can gain that W^V has by then."""
+
+
+def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -> Demo:
+    """Train both models into a folder, from where they were if they were begun before, and write its page."""
+    from topicscope.reporting.page import write_report
+    from topicscope.training import loop
+    from topicscope.training.runs import RunFolder
+
+    out = Path(out)
+    is_begun(out, "figure2", what="demo", command="demo")
+    total, runs = sum(settings.training.steps for settings in RUNS.values()), list[RunFolder]()
+    with locked(out):
+        for name, settings in RUNS.items():
+            before = sum(run.settings().training.steps for run in runs)
+            runs.append(loop.train(settings, out / name, resume=True, report=_after(before, total, report)))
+        page = write_report([run.path for run in runs], out / "report.html")
+    return Demo(out, page, *_value(runs[0]), *_stages(runs[1]))
+
+
+def _after(before: int, total: int, report: Report | None) -> Report | None:
+    """Progress of one run among both."""
+    tell: Callable[[int, int, str], None] | None = report
+    return None if tell is None else lambda done, steps, state: tell(before + done, total, state)
+
+
+def _value(run: "RunFolder") -> tuple[dict[str, tuple[float, float]], float]:
+    """W^V of the first run beside the exact optimum: averages by class, and its share of the optimum's gain."""
+    from topicscope.files import checkpoint_path, load_tensors
+    from topicscope.measure.blocks import class_averages
+    from topicscope.synthetic.topics import TopicModel
+    from topicscope.training.reference import FILE, optimum_measures
+
+    settings = RUNS["figure2"]
+    topics = TopicModel.from_settings(settings.data).word_topics
+    checkpoint = checkpoint_path(run.path, settings.training.steps)
+    value = load_tensors(checkpoint, ["weights/value"])["weights/value"]
+    best = load_tensors(run.path / FILE, ["value"])["value"]
+    trained, theory = (class_averages(matrix, topics) for matrix in (value[0], best))
+    names = ("same_word", "same_topic", "different_topic", "mask_column")
+    share = optimum_measures(settings, value)["share_of_optimum"]
+    assert share is not None
+    return {name: (getattr(trained, name), getattr(theory, name)) for name in names}, share
+
+
+def _stages(run: "RunFolder") -> tuple[int | None, float]:
+    """When attention takes off in the second run, and how far W^V is then."""
+    import numpy as np
+
+    from topicscope.measure.stages import stages
+
+    rows = run.metrics()
+    words, mask = (np.array([row["attention"][kind] for row in rows]) for kind in ("words", "mask"))
+    gain = np.array([row["uniform_gain"] for row in rows])
+    found = stages(np.array([row["step"] for row in rows]), words, mask, gain)
+    return found.take_off, found.gain
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of the command."""
+
+    out: Path = Path("topicscope-demo")
+    """The folder to write; new or empty, or that of an earlier demo."""
+
+    quiet: bool = False
+    """No progress bar."""
+
+    json: bool = False
+    """Print what was found, and where the page is, as JSON."""
+
+
+def main(words: list[str]) -> None:
+    """Parse, train, print what was found and where the page is."""
+    options = parse(Options, words, command="demo", description=DESCRIPTION)
+    log_to_terminal(quiet=True)
+    with progress_bar("training", quiet=options.quiet) as report:
+        found = call(demo, options, report=report)
+    if options.json:
+        plain = dataclasses.asdict(found) | {"out": str(found.out), "page": str(found.page)}
+        print_json(plain | {"gain": found.gain if found.take_off is not None else None})
+        return
+    screen = console()
+    screen.print("Figure 2: W^V, trained alone under uniform attention, and the exact optimum; averages of entries")
+    for name, (trained, theory) in found.value.items():
+        screen.print(
+            f"  {name.replace('mask', '[MASK]').replace('_', ' '):<16}{trained:9.4f}{theory:9.4f}", markup=False
+        )
+    screen.print(f"  it has {found.share:.1%} of what the optimum gains over predicting nothing")
+    screen.print("Two stages: W^V, W^K and W^Q, trained at once from near zero")
+    if found.take_off is None:
+        screen.print("  attention stays uniform in all these steps")
+    else:
+        screen.print(
+            f"  attention leaves uniform attention at step {found.take_off:,}, when W^V has {found.gain:.0%} of what "
+            "uniform attention can gain"
+        )
+    screen.print(f"{found.page}: open it in any browser.", soft_wrap=True)

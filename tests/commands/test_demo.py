@@ -1,0 +1,79 @@
+"""``topicscope demo``: two trainings, what was found in them, and a page."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+import topicscope as ts
+from topicscope.cli import main
+from topicscope.commands import demo as module
+from topicscope.settings import Settings
+from topicscope.settings.toml import load_settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def shorter(settings: Settings, steps: int) -> Settings:
+    return dataclasses.replace(settings, training=dataclasses.replace(settings.training, steps=steps))
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of few steps, which are not the ones that show anything."""
+    runs = {name: shorter(settings, 40) for name, settings in module.RUNS.items()}
+    monkeypatch.setattr(module, "RUNS", runs)
+
+
+def test_the_runs_are_those_of_the_examples() -> None:
+    assert load_settings(EXAMPLES / "two-stage.toml") == module.RUNS["two-stage"]
+    figure2 = load_settings(EXAMPLES / "figure2.toml")
+    assert shorter(figure2, 1_000) == module.RUNS["figure2"] != figure2
+
+
+@pytest.mark.usefixtures("short")
+def test_a_demo_writes_its_page_and_says_what_was_found_and_goes_on_by_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "demo"
+    assert main(["demo", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == f"{out / 'report.html'}: open it in any browser."
+    assert "attention stays uniform in all these steps" in printed
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "figure2" in page
+    assert "two-stage" in page
+    (out / "report.html").unlink()
+    # Again: nothing is trained, the page is written anew.
+    trained = {path: path.read_bytes() for path in out.rglob("checkpoint-*")}
+    assert main(["demo", "--out", str(out), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["page"] == str(out / "report.html")
+    assert (found["take_off"], found["gain"]) == (None, None)
+    assert {path: path.read_bytes() for path in out.rglob("checkpoint-*")} == trained
+    # Theory's numbers are the optimum's, of which 40 steps have a part.
+    assert found["value"]["same_topic"][1] == pytest.approx(0.1026, abs=1e-4)
+    assert 0 < found["share"] < 1
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    assert "is not empty and holds no demo: give a new folder, or one that `topicscope demo` made." in (
+        capsys.readouterr().err
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.slow
+def test_the_demo_shows_what_it_says(tmp_path: Path) -> None:
+    """Figure 2's blocks near theory's; two stages: attention takes off once W^V has most of its gain."""
+    found = ts.demo(str(tmp_path / "demo"))
+    for name in ("same_topic", "different_topic"):
+        trained, theory = found.value[name]
+        assert trained == pytest.approx(theory, abs=0.01)
+    assert 0.9 < found.share <= 1
+    assert found.take_off is not None
+    assert 100 < found.take_off < 1_500
+    assert found.gain > 2 / 3
