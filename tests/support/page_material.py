@@ -260,7 +260,11 @@ def two_stages() -> RunView:
     view = with_theory()
     late = np.clip((view.steps - 1100) / 1000, 0, None)[None]
     matrix = dataclasses.replace(view.matrices[0], theory=None, what="There is no theory.")
-    modes = {f"{mode} in W^{part}": 0.01 + late * (1.0 if mode == "topics" else 0.01) for mode in ("topics", "[MASK]") for part in "KQ"}
+    modes = {
+        f"{mode} in W^{part}": 0.01 + late * (1.0 if mode == "topics" else 0.01)
+        for mode in ("topics", "[MASK]")
+        for part in "KQ"
+    }
     return dataclasses.replace(
         view,
         name="figure4/squared/adam/scale-0.001",

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from support.page_data import data_of
-from support.page_material import two_stages, with_theory, write_article, write_runs
+from support.page_material import save_view, two_stages, with_theory, write_article, write_runs
 from topicscope.paper.claim import PRESETS
 from topicscope.paper.registry import registry
-from topicscope.reporting.page import Playground, _page, page_html
+from topicscope.reporting.page import page_html
 from topicscope.reporting.page.article import words
 from topicscope.reporting.page.runs import take_offs, theory_run, two_stage_run, where_things_happen
 
@@ -99,14 +99,12 @@ def test_present_mode_is_a_class_of_the_page(results: Path) -> None:
     assert '<html lang="en">' in page_html([results])
 
 
-def test_the_playground_widens_the_policy_by_exactly_what_it_needs(results: Path) -> None:
-    playground = Playground(html="<p>Play</p>", script="1", style=".x{}", wasm="AAAA")
-    policies = [
-        re.search(r'Security-Policy" content="([^"]*)"', page.html)[1].replace("&#39;", "'")  # type: ignore[index]
-        for page in (_page([results], points=True, present=False, playground=each) for each in (None, playground))
-    ]
-    parts = [dict(part.split(" ", 1) for part in policy.split("; ")) for policy in policies]
-    assert parts[1].pop("worker-src") == "blob:"
-    new = set(parts[1]["script-src"].split()) - set(parts[0]["script-src"].split())
-    assert {word for word in new if not word.startswith("'sha256-")} == {"'wasm-unsafe-eval'"}
-    assert {**parts[0], "script-src": ""} == {**parts[1], "script-src": ""}
+def test_runs_without_claims_are_explained_where_one_has_two_stages(tmp_path: Path) -> None:
+    save_view(tmp_path / "both" / "one", with_theory())
+    save_view(tmp_path / "both" / "two", two_stages())
+    page = page_html([tmp_path / "both"])
+    assert [player["id"] for player in data_of(page)["players"]] == ["film-player", "stages-player", "runs"]
+    assert page.index('id="sandbox"') < page.index('id="stages"') < page.index('id="yours"')
+    # The paper is named, and no sentence is there that needs a claim.
+    assert "arxiv.org" in page
+    assert 'class="to-claim' not in page

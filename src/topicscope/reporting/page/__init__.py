@@ -165,7 +165,9 @@ def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
     rows = contents["claims"][0]["rows"] if contents["claims"] else []
     figures = {each["name"]: each for section in contents["claims"][:1] for each in section["figures"] if each["image"]}
     places = {run["name"]: place for place, run in enumerate(runs)}
-    movable = {"document": True, "landscape": bool(landscapes), "stages": two_stage_run(views) is not None}
+    # A run alone is shown for what it is.
+    played = two_stage_run(views) is not None and bool(rows or len(views) > 1)
+    movable = {"document": True, "landscape": bool(landscapes), "stages": played}
     sections = article(rows, figures, movable)
     parts = [part for section in sections for part in section["parts"]]
     players = players_of(views, places, article=bool(sections), stages=any(part["kind"] == "player" for part in parts))
