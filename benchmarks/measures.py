@@ -1,7 +1,7 @@
 """The probe's statistics side by side with the obvious way: a loop over pairs, and sampled pairs.
 
-And beside the model itself: all that is summed of attention (thresholds, assignments, LDA seeds, matching,
-permutations), as a share of MiniLM's own forward pass.
+And beside the model itself: all that is summed of attention and hidden states (thresholds, assignments, LDA seeds,
+matching, permutations), as a share of MiniLM's own forward pass.
 
 python benchmarks/measures.py [--pairs 1e8]
 """
@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Int
 
-from topicscope.probing.models import HuggingFaceModel, Loading, model_tokenizer
-from topicscope.probing.passes import attention_sums
+from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_tokenizer
+from topicscope.probing.passes import attention_sums, layer_means
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
 from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling
 from topicscope.probing.statistics.similarity import pair_averages, prepared
-from topicscope.probing.study import CPU_BATCH, Study
+from topicscope.probing.study import CPU_BATCH, MOST_HIDDEN, Study
 from topicscope.text.corpora import open_corpus
 
 LAYERS, HEADS, LENGTH, WORDS, TOPICS, WIDTH = 6, 12, 126, 1_500, 100, 384
@@ -108,9 +107,9 @@ class Timed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         began = time.process_time()
-        found = self.model.attention(passages)
+        found = self.model.run(passages)
         self.seconds += time.process_time() - began
         return found
 
@@ -130,10 +129,13 @@ def compare_forward(passages: int = 64) -> None:
         words = [study.passages.spelled(place) for place in chosen]
         articles = [int(study.passages.articles[place]) for place in chosen]
     plan = study.plan
+    centre = layer_means(model, texts[:8])
+    every = max(len(study.chosen) // MOST_HIDDEN, 1)
+    states = [place % every == 0 for place in range(passages)]
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)
     timed = Timed(model)
     began = time.process_time()
-    attention_sums(timed, texts, words, articles, plan=plan, batch=CPU_BATCH)
+    attention_sums(timed, texts, words, articles, plan=plan, batch=CPU_BATCH, hidden=states, centre=centre)
     forward, statistics = timed.seconds, time.process_time() - began - timed.seconds
     print(f"statistics of {len(plan.labellings)} labellings beside the forward pass of MiniLM, a passage")
     print(

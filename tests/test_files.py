@@ -1,5 +1,6 @@
 """Files whole or not at all, what killed writers leave of them, and folders that one process has to itself."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -92,10 +93,10 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
     write_atomically(tmp_path / "file", "old")
 
     def full(handle: int) -> None:
-        raise OSError("no space left")
+        raise OSError(errno.ENOSPC, "no space left")
 
     monkeypatch.setattr("topicscope.files.os.fsync", full)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OSError, match=rf"no space left: '{tmp_path / 'file'}'"):
         write_atomically(tmp_path / "file", "new")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "old")]
     monkeypatch.undo()

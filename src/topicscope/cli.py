@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import topicscope
-from topicscope.errors import DivergedError, InputError, LostWorkError
+from topicscope.errors import DivergedError, InputError, LostWorkError, is_out_of_memory
 
 # Name of the sub-command, which is also that of its module here, and what it does.
 COMMANDS = {
@@ -35,6 +35,10 @@ KEPT = {
 }
 
 
+# Characters of a sentence; of a longer one, with a number of a thousand digits in it, the middle is left out.
+LONGEST_SENTENCE = 2_000
+
+
 USAGE = """topicscope shows how transformers learn topic structure, and checks it against theory.
 
 usage: topicscope COMMAND [OPTIONS]        topicscope COMMAND --help for the options and examples
@@ -60,22 +64,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except (InputError, DivergedError, LostWorkError) as error:
-        sys.stderr.write(f"topicscope: {error}\n")
+        _say(str(error))
         return error.exit_code
     except KeyboardInterrupt as stop:
-        sys.stderr.write(f"topicscope: {_stopped(words, stop)}\n")
+        _say(_stopped(words, stop))
         return 130
     except BrokenPipeError:
         # The reader of our output (`| head`) went away: nothing to say, and nobody to say it to.
         sys.stderr.close()
         return 0
-    except MemoryError:
-        sys.stderr.write("topicscope: memory ran out: lower the sizes (topics, words, length, batch).\n")
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _say("memory ran out: lower the sizes (topics, words, length, batch).")
         return InputError.exit_code
     except OSError as error:
         # A folder that cannot be written, a full disk: the system's own words, without a traceback.
-        sys.stderr.write(f"topicscope: {error.filename or 'a file'} cannot be used: {error.strerror or error}.\n")
+        _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
         return InputError.exit_code
+
+
+def _say(sentence: str) -> None:
+    """One line on standard error, of bearable length; a line break, or what a terminal would obey, is shown."""
+    plain = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in sentence)
+    middle = "" if len(plain) <= LONGEST_SENTENCE else " … "
+    kept = len(plain) if not middle else LONGEST_SENTENCE // 2
+    sys.stderr.write(f"topicscope: {plain[:kept]}{middle}{plain[-kept:] if middle else ''}\n")
 
 
 def _dispatch(words: list[str]) -> int:
@@ -86,6 +100,8 @@ def _dispatch(words: list[str]) -> int:
         sys.stdout.write(f"topicscope {topicscope.__version__}\n")
         return 0
     name, rest = words[0], words[1:]
+    if strange := [word for word in words if "\0" in word or any("\ud800" <= each <= "\udfff" for each in word)]:
+        raise InputError(f"{strange[0]} is not UTF-8: give files and folders names that are.")
     if name not in COMMANDS:
         nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.0)[0]
         raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')

@@ -3,7 +3,9 @@
 import difflib
 import importlib
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -43,6 +45,9 @@ class LostWorkError(Exception):
     exit_code = 4
 
 
+# Files and libraries count in 64 bits.
+LARGEST_NUMBER = 2**63 - 1
+
 # Checks shared by the settings: each raises one sentence with the name, the value and what is allowed.
 
 
@@ -60,10 +65,12 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def check_at_least(name: str, value: int, low: int) -> None:
-    """Whole numbers from ``low`` up; what is too large for memory is found when it is used."""
+def check_at_least(name: str, value: int, low: int, most: int = LARGEST_NUMBER) -> None:
+    """Whole numbers from ``low`` up to ``most``; what is too large for memory is found when it is used."""
     if not isinstance(value, int) or value < low:
         raise refuse(name, value, f"give a whole number, {low} or more")
+    if value > most:
+        raise refuse(name, value, f"give a whole number of at most {most:,}")
 
 
 def check_probability(name: str, value: float) -> None:
@@ -88,6 +95,22 @@ def check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
     """One of a few words."""
     if value not in allowed:
         raise refuse(name, value, "give one of " + ", ".join(allowed))
+
+
+def path_of(given: object, name: str) -> Path:
+    """A path, given as one or as text."""
+    if not isinstance(given, str | os.PathLike):
+        raise refuse(name, given, "give a path")
+    return Path(given)
+
+
+def listed(given: Any, name: str) -> tuple[Any, ...]:
+    """Several values, or one: a text is one, not its letters."""
+    if isinstance(given, str | os.PathLike):
+        return (given,)
+    if not isinstance(given, Iterable):
+        raise refuse(name, given, "give one or a list of them")
+    return tuple(given)
 
 
 # What a setting is called elsewhere: the last part of its name, and that of ours.
@@ -141,3 +164,9 @@ def import_for_language(module: str, need: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise InputError(f'{need}: pip install "topicscope[language]".') from None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is about memory; on the CPU PyTorch has no type for it."""
+    words = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)

@@ -8,15 +8,17 @@ whatever the bytes are. ``records`` says what is in each file of ours.
 import contextlib
 import csv
 import errno
+import importlib
 import io
 import os
 import re
 import secrets
+import shutil
 import stat
 import time
 import tomllib
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,7 +28,7 @@ from filelock import lock_descriptor
 from jaxtyping import Float
 from safetensors import safe_open
 
-from topicscope.errors import InputError, UnreadableError
+from topicscope.errors import InputError, UnreadableError, is_out_of_memory
 
 Row = dict[str, Any]
 
@@ -36,11 +38,19 @@ LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 # More than any file of ours has: text, which takes ten times as much once it is read, and arrays.
 MOST_TEXT, MOST_ARRAYS = 2**30, 2**35
 
+# A matrix with larger numbers is no model's, and its products are not finite.
+LARGEST = 1e100
+
 # Lists and objects inside each other, in JSON and TOML; ours have up to seven.
 MOST_LEVELS = 40
 
 # What safetensors calls the kinds of numbers that NumPy has.
 KINDS = re.compile(r"(F|I|U)(8|16|32|64)|BOOL")
+
+
+def expanded(name: str | Path) -> Path:
+    """A path, from the home folder if it begins with ``~``; that of a user who is not there stays as it is."""
+    return Path(os.path.expanduser(name))  # noqa: PTH111 (the other one raises)
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -53,9 +63,12 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         # On a full disk the part that was written would take the last space; after Ctrl-C nobody would ask for it.
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno:
+            # The system names the temporary file, or on a full disk none.
+            error.filename = str(path)
         raise
 
 
@@ -93,6 +106,49 @@ def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+@contextlib.contextmanager
+def as_before_if_refused(
+    folder: Path, locked: contextlib.AbstractContextManager[None], unless: Callable[[], bool]
+) -> Iterator[None]:
+    """With a folder ``locked``: take away what was put into it, and itself if it is new, when what follows is refused.
+
+    So the corrected command may have the same folder. Nothing is taken away if something is worth keeping (``unless``).
+    """
+    new = [each for each in (folder, *folder.parents) if not each.exists()]
+    with locked:
+        before = set(folder.iterdir())
+        try:
+            yield
+        except Exception as error:
+            if (isinstance(error, InputError) or is_out_of_memory(error)) and not unless():
+                for path in set(folder.iterdir()) - before:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+                # Unless somebody else has put something there meanwhile.
+                with contextlib.suppress(OSError):
+                    for path in new:
+                        path.rmdir()
+            raise
+
+
+def frame_of(rows: Iterable[Row]) -> Any:
+    """Rows as a pandas DataFrame, if pandas is installed."""
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError:
+        raise InputError("to_frame needs pandas: pip install pandas.") from None
+    return pandas.DataFrame(list(rows))
+
+
+def flat_row(row: Row, prefix: str = "") -> Row:
+    """A row without nesting: ``norm.value``, and with several layers or heads ``norm.value.0``, ``norm.value.1``."""
+    found: Row = {}
+    for name, value in row.items():
+        if isinstance(value, list):
+            value = value[0] if len(value) == 1 else {str(place): each for place, each in enumerate(value)}
+        found |= flat_row(value, f"{prefix}{name}.") if isinstance(value, dict) else {prefix + name: value}
+    return found
 
 
 # Text and tables. ``remedy`` ends the sentence on what cannot be read: what the user can do.
@@ -311,6 +367,8 @@ def one_layer(array: Float[np.ndarray, "..."], name: str, layer: int | None) -> 
         if not 0 <= (layer or 0) < len(array):
             raise InputError(f"layer = {layer} is not allowed: {name} has {len(array)}; give one from 0.")
         array = array[layer or 0]
+    elif layer:
+        raise InputError(f"layer = {layer} is not allowed: {name} has no layers; leave it out.")
     if array.ndim != 2 or not array.size:
         raise InputError(f"{name} has shape {array.shape}: give a matrix.")
     return array
@@ -328,6 +386,8 @@ def _numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
     array = array.astype(np.float64)
     if not np.isfinite(array).all():
         raise InputError(f"{name} holds values that are not finite: give finite numbers.")
+    if array.size and np.abs(array).max() > LARGEST:
+        raise InputError(f"{name} holds numbers beyond {LARGEST:g}, whose squares overflow: give smaller ones.")
     return array
 
 

@@ -11,6 +11,9 @@ from topicscope.cli import main
 from topicscope.commands.theory import print_theory, theory
 from topicscope.commands.theory_setting import TheorySetting
 
+# Without what is drawn.
+EXACT: dict[str, Any] = {"samples": 0, "take_off": False}
+
 
 def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     assert main(["theory", *words, "--json"]) == 0
@@ -22,7 +25,7 @@ def printed_json(words: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
 
 
 def test_theory_prints_the_papers_numbers_as_json(capsys: pytest.CaptureFixture[str]) -> None:
-    found = printed_json(["--samples", "200"], capsys)
+    found = printed_json(["--samples", "200", "--no-take-off"], capsys)
     assert found["theorem1"]["diagonal"] == pytest.approx(1 / 0.865)
     assert found["theorem1"]["block_sum_gap"] == pytest.approx(1 / 0.865)
     assert found["theorem1"]["bias"] == pytest.approx(-0.015 / 0.865 / 100)
@@ -50,14 +53,15 @@ def test_theory_prints_the_papers_numbers_as_json(capsys: pytest.CaptureFixture[
 
 def test_the_same_seed_gives_the_same_floor_and_another_seed_another(capsys: pytest.CaptureFixture[str]) -> None:
     first, again, other = (
-        printed_json(["--samples", "50", "--length", "5", "9", "--seed", seed], capsys)["bayes"] for seed in "112"
+        printed_json(["--samples", "50", "--no-take-off", "--length", "5", "9", "--seed", seed], capsys)["bayes"]
+        for seed in "112"
     )
     assert first == again
     assert first["squared"] != other["squared"]
 
 
 def test_theory_prints_tables_with_the_papers_symbols(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["theory", "--samples", "50"]) == 0
+    assert main(["theory", "--samples", "50", "--no-take-off"]) == 0
     out = capsys.readouterr().out
     for text in ("λ₁(τ−1)", "0.10802023", "5.7629128", "0.94606882", "blind to the query", "0.94532184"):
         assert text in out
@@ -78,13 +82,13 @@ def test_theory_prints_tables_with_the_papers_symbols(capsys: pytest.CaptureFixt
 def test_a_part_that_is_not_defined_is_null_with_a_reason(
     words: list[str], empty: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = printed_json([*words, "--samples", "20"], capsys)
+    found = printed_json([*words, "--samples", "20", "--no-take-off"], capsys)
     for name in empty:
         assert found[name] is None
         assert reason in found[f"{name}_reason"]
     defined = {name for name in found if name != "setting" and found[name] is not None}
     assert defined, "something is always defined"
-    assert main(["theory", *words, "--samples", "20"]) == 0
+    assert main(["theory", *words, "--samples", "20", "--no-take-off"]) == 0
     assert "not defined" in capsys.readouterr().out or "bayes" in empty
 
 
@@ -104,10 +108,10 @@ def test_a_part_that_is_not_defined_is_null_with_a_reason(
 def test_a_number_that_is_not_defined_is_null_with_a_reason(
     words: list[str], part: str, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = printed_json([*words, "--samples", "20", "--length", "10", "12"], capsys)
+    found = printed_json([*words, "--samples", "20", "--no-take-off", "--length", "10", "12"], capsys)
     assert found[part][name] is None
     assert found[part][f"{name}_reason"]
-    assert main(["theory", *words, "--samples", "20", "--length", "10", "12"]) == 0
+    assert main(["theory", *words, "--samples", "20", "--no-take-off", "--length", "10", "12"]) == 0
     capsys.readouterr()
 
 
@@ -122,7 +126,7 @@ def test_a_number_that_is_not_defined_is_null_with_a_reason(
 def test_a_missing_floor_at_mask_queries_has_its_true_reason(
     words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rare = ["--mask", "0.01", "--length", "10", "12", "--samples", "200"]
+    rare = ["--mask", "0.01", "--length", "10", "12", "--samples", "200", "--no-take-off"]
     bayes = printed_json([*words, *rare], capsys)["bayes"]
     assert bayes["mask_queries"] is None
     assert reason in bayes["mask_queries_reason"]
@@ -159,22 +163,24 @@ def test_bad_options_exit_with_2_and_one_sentence(
 
 
 def test_unequal_dirichlet_parameters_agree_with_equal_ones_in_the_limit() -> None:
-    equal = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4,)), samples=0)["finite"]
-    dense = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 0.4 * (1 + 1e-12))), samples=0)["finite"]
-    far = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), samples=0)["finite"]
+    equal = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4,)), **EXACT)["finite"]
+    dense = theory(
+        TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 0.4 * (1 + 1e-12))), samples=0, take_off=False
+    )["finite"]
+    far = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), **EXACT)["finite"]
     assert equal is not None
     assert dense is not None
     assert far is not None
     for name, value in equal.items():
         assert dense[name] == pytest.approx(value, rel=1e-7)
-    sets = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), samples=0)["finite_topics"]
+    sets = theory(TheorySetting(topics=3, words=2, dirichlet=(0.4, 0.4, 4.0)), **EXACT)["finite_topics"]
     assert sets is not None
-    assert sets == theory(TheorySetting(topics=3, words=2), samples=0)["finite_topics"]
+    assert sets == theory(TheorySetting(topics=3, words=2), **EXACT)["finite_topics"]
     assert far["same_topic"] != pytest.approx(equal["same_topic"], rel=1e-2)
 
 
 def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    found = theory(TheorySetting(), samples=0)
+    found = theory(TheorySetting(), **EXACT)
     print_theory(found)
     assert "not attained" not in capsys.readouterr().out
     optimum = found["attention_optimum"]
@@ -184,7 +190,7 @@ def test_an_optimum_that_is_not_attained_is_told(capsys: pytest.CaptureFixture[s
 
 
 def test_theory_without_sampling_works_at_any_size() -> None:
-    found = theory(TheorySetting(topics=10**8, per_document=3000), samples=0)
+    found = theory(TheorySetting(topics=10**8, per_document=3000), **EXACT)
     optimum = found["attention_optimum"]
     assert optimum is not None
     assert math.isclose(optimum["weighted_average"] / 3000, 7.406, abs_tol=5e-4)
@@ -197,3 +203,41 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "topicscope theory --topics 100" in out
     assert "--per-document" in out
+
+
+def test_the_dynamics_are_in_the_json_and_a_number_that_is_not_defined_has_its_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = printed_json(["--samples", "0", "--no-take-off"], capsys)["dynamics"]
+    assert found["stage1_topic_rate"] == pytest.approx(2 * 0.865**2 * 8 / (2 * 10 * 10 * 9))
+    assert found["stage2_topic_rate"] == pytest.approx(5.5748234e-5, rel=1e-8)
+    assert found["time_ratio"] == pytest.approx(
+        found["stage1_topic_rate"] / found["stage2_topic_rate"] * math.sqrt(101)
+    )
+    assert found["prediction"] is None
+    assert "no-take-off" in found["prediction_reason"]
+    narrow = printed_json(["--samples", "0", "--no-take-off", "--width", "16"], capsys)["dynamics"]
+    assert narrow["time_ratio"] == pytest.approx(found["time_ratio"] * math.sqrt(16 / 101))
+    for words in (["--keep", "0"], ["--per-document", "1"]):
+        never = printed_json(["--samples", "0", "--no-take-off", *words], capsys)["dynamics"]
+        assert never["stage2_topic_rate"] == 0
+        assert never["time_ratio"] is None
+        assert "never takes off at infinite length" in never["time_ratio_reason"]
+        assert abs(never["finite"]["stage2"]["mask"]) > 1e-6
+    all_topics = printed_json(["--samples", "0", "--no-take-off", "--per-document", "10"], capsys)["dynamics"]
+    assert all_topics["stage1_topic_rate"] is None
+    assert "only one set of topics" in all_topics["stage1_topic_rate_reason"]
+
+
+def test_a_take_off_is_predicted_for_the_given_optimiser(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--topics", "3", "--words", "3", "--length", "10", "20", "--samples", "0", "--keep", "0.4"]
+    slow, fast = (printed_json([*small, "--rate", rate, "--scale", "0.1"], capsys) for rate in ("0.1", "0.2"))
+    first, second = (each["dynamics"]["prediction"]["take_off"] for each in (slow, fast))
+    assert first == pytest.approx(2 * second, rel=0.05)
+    assert 0 < fast["dynamics"]["prediction"]["gain_at_take_off"] <= 1
+    assert main(["theory", *small, "--rate", "0.2", "--scale", "0.1"]) == 0
+    assert "predicted take-off" in capsys.readouterr().out
+    assert main(["theory", *small, "--optimizer", "lion"]) == 2
+    too_fast = printed_json([*small, "--rate", "100"], capsys)["dynamics"]
+    assert too_fast["prediction"] is None
+    assert "W^V diverges" in too_fast["prediction_reason"]

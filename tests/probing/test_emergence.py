@@ -60,10 +60,10 @@ def test_our_encoder_is_the_subject_that_its_hugging_face_folder_is(encoder: Enc
     words = np.array([5, 9, 11])
     assert ours.embedding_layer(words) == pytest.approx(theirs.embedding_layer(words), abs=1e-5)
     passages = some_passages(5)
-    expected = inside(theirs.attention(passages), passages)
-    assert inside(ours.attention(passages), passages) == pytest.approx(expected, abs=1e-5)
+    expected = inside(theirs.run(passages).attention, passages)
+    assert inside(ours.run(passages).attention, passages) == pytest.approx(expected, abs=1e-5)
     swapped = EncoderSubject(encoder, before=2, after=1)
-    assert inside(swapped.attention(passages), passages) != pytest.approx(expected, abs=1e-3)
+    assert inside(swapped.run(passages).attention, passages) != pytest.approx(expected, abs=1e-3)
 
 
 def inside(layers: list[torch.Tensor], passages: Sequence[np.ndarray]) -> np.ndarray:
@@ -80,7 +80,7 @@ def slow_attention_ratio(subject: EncoderSubject, emergence: Emergence, layer: i
     same: list[float] = []
     different: list[float] = []
     for passage in emergence.passages:
-        attention = subject.attention([passage])[layer][0, head].numpy()
+        attention = subject.run([passage]).attention[layer][0, head].numpy()
         for query, key in itertools.permutations(range(len(passage)), 2):
             first, second = int(passage[query]), int(passage[key])
             if first in topic and second in topic and first != second:

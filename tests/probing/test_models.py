@@ -56,7 +56,7 @@ def own_output(model: HuggingFaceModel, tokens: list[int]) -> tuple[np.ndarray, 
 @pytest.mark.parametrize("kind", [*ENCODERS, *DECODERS])
 def test_attention_is_hugging_faces_own_whatever_the_padding(kind: str, build: Build) -> None:
     model = build(kind)
-    found = torch.stack(model.attention(PASSAGES)).numpy()
+    found = torch.stack(model.run(PASSAGES).attention).numpy()
     assert found.shape == (2, 4, 2, 12, 12)
     assert (model.layers, model.heads, model.causal) == (2, 2, kind in DECODERS)
     for place, passage in enumerate(PASSAGES):
@@ -91,12 +91,12 @@ def test_embeddings_are_hugging_faces_own(kind: str, build: Build) -> None:
 
 def test_order_and_company_of_passages_change_nothing(build: Build) -> None:
     model = build("bert")
-    together = torch.stack(model.attention(PASSAGES))
-    backwards = torch.stack(model.attention(PASSAGES[::-1])).flip(1)
+    together = torch.stack(model.run(PASSAGES).attention)
+    backwards = torch.stack(model.run(PASSAGES[::-1]).attention).flip(1)
     for place, passage in enumerate(PASSAGES):
         inside = (slice(None), place, slice(None), slice(len(passage)), slice(len(passage)))
         torch.testing.assert_close(together[inside], backwards[inside], rtol=0, atol=1e-6)
-    alone = torch.stack(model.attention(PASSAGES[:1]))
+    alone = torch.stack(model.run(PASSAGES[:1]).attention)
     torch.testing.assert_close(together[:, :1, :, :7, :7], alone, rtol=0, atol=1e-6)
     assert not torch.allclose(together[:, 2, :, :7, :7], alone[:, 0], atol=1e-3)
 
@@ -126,17 +126,17 @@ def test_the_longest_passage_is_what_the_model_takes(kind: str, most: int, build
     assert build(kind, length=1_000).length == most - 2
     assert build(kind, length=11).length == 9
     model = build(kind, length=1_000)
-    model.attention([np.full(model.length, 9)])
+    model.run([np.full(model.length, 9)])
     with pytest.raises((IndexError, RuntimeError)):
-        model.attention([np.full(model.length + 1, 9)])
+        model.run([np.full(model.length + 1, 9)])
 
 
 def test_half_precision_is_near_full_precision(build: Build) -> None:
-    full, half = (build("bert", dtype=dtype).attention(PASSAGES[:1])[-1] for dtype in ("float32", "bfloat16"))
+    full, half = (build("bert", dtype=dtype).run(PASSAGES[:1]).attention[-1] for dtype in ("float32", "bfloat16"))
     assert half.dtype == torch.float32
     error = (full - half).abs().max()
     assert 0 < error < 0.2
-    assert build("bert", dtype="float64").attention(PASSAGES)[0].dtype == torch.float64
+    assert build("bert", dtype="float64").run(PASSAGES).attention[0].dtype == torch.float64
 
 
 def save_config(kind: str, folder: Path) -> Path:

@@ -7,14 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from jaxtyping import Int
 
 from support.planted import words_of_one_token
 from support.planted_model import PlantedModel, planted_labelling
 from support.tiny_models import VOCABULARY, save_tiny
 from topicscope.errors import InputError
-from topicscope.probing.models import HuggingFaceModel, Loading, Subject, load_network
+from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, Subject, load_network
 from topicscope.probing.passes import Plan, attention_sums, read_plan
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import ShardSums
@@ -158,11 +157,11 @@ class Greedy(PlantedModel):
         super().__init__(np.arange(VOCABULARY) % 4, weights=(3.0, 2.0, 1.0), common=1.0, topical=1.0)
         self.most, self.sizes = most, [0]
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         self.sizes.append(len(passages) * max(map(len, passages)))
         if self.sizes[-1] > self.most:
             raise self.error
-        return super().attention(passages)
+        return super().run(passages)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +206,7 @@ def test_a_model_that_changes_before_a_worker_loads_it_is_refused(tmp_path: Path
 
 def test_modernbert_attends_within_a_window_in_its_local_layers(tmp_path: Path) -> None:
     model = HuggingFaceModel(find_model(str(save_tiny("modernbert", tmp_path))), ([2], [3]), Loading(device="cpu"))
-    whole, local = (layer[0].numpy() for layer in model.attention([PASSAGES[4]]))
+    whole, local = (layer[0].numpy() for layer in model.run([PASSAGES[4]]).attention)
     query, key = np.indices(whole.shape[-2:])
     far = abs(query - key) > 4
     assert (local[:, far] == 0).all()

@@ -1,6 +1,5 @@
 """A planted model gives the planted numbers, by threshold and assignment, averaged over LDA seeds."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from topicscope.probing.rows import (
     over_largest_threshold,
     top_pair_number,
     top_pairs,
+    unpacked,
 )
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
@@ -190,7 +190,9 @@ def embeddings(
     measures = MeasureSettings(replicates=50, permutations=permutations)
     chosen = places or tuple(range(len(labels)))
     task = EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), chosen, measures)
-    found: list[dict[str, Any]] = json.loads(task.measure())
+    path = task.vectors.with_name("measured.safetensors")
+    path.write_bytes(task.measure())
+    found: list[dict[str, Any]] = unpacked(path)[0]
     return found
 
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from topicscope.probing.models import Outputs
 from topicscope.probing.statistics.labelling import Labelling
 
 
@@ -37,7 +38,7 @@ class PlantedModel:
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         return self.vectors[tokens]
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         longest = max(map(len, passages))
         # What is padding's must not be used.
         found = torch.full((self.layers, len(passages), self.heads, longest, longest), torch.nan)
@@ -48,7 +49,11 @@ class PlantedModel:
             size = len(passage)
             found[0, place, :, :size, :size] = torch.as_tensor(self.weights[kind] / size)
             found[1, place, :, :size, :size] = 1 / size
-        return list(found)
+        return Outputs(list(found), self.hidden(passages))
+
+    def hidden(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage position width"]]:
+        """None of them."""
+        return []
 
 
 def planted_labelling(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labelling:

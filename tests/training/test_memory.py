@@ -10,10 +10,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from support.text_corpus import small_text, small_text_settings, trained
-from topicscope.errors import InputError
+from topicscope.errors import InputError, is_out_of_memory
 from topicscope.training.machine import (
     check_memory,
-    is_out_of_memory,
     out_of_memory_said,
     passage_bytes,
     step_bytes,

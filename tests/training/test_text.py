@@ -234,6 +234,10 @@ def test_bad_input_leaves_an_empty_folder_empty_and_others_as_they_were(
         patch.setattr("topicscope.training.machine.available_bytes", lambda: 10_000)
         with pytest.raises(InputError, match=r"lower the vocabulary \(80 tokens\)"):
             trained(settings, out)
+    assert not out.exists()
+    out.mkdir()
+    with pytest.raises(InputError, match="does not exist"):
+        trained(small_text_settings(tmp_path / "missing.txt"), out)
     assert not list(out.iterdir())
     before = contents(trained(settings, out).path)
     other = small_text_settings(corpus, data={"vocabulary": 5_000})

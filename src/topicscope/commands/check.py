@@ -17,8 +17,17 @@ from rich.table import Table
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
-from topicscope.errors import InputError
-from topicscope.files import checkpoint_path, checkpoint_steps, load_npy, load_tensors, one_layer, only_tensor
+from topicscope.errors import InputError, path_of
+from topicscope.files import (
+    checkpoint_path,
+    checkpoint_steps,
+    flat_row,
+    frame_of,
+    load_npy,
+    load_tensors,
+    one_layer,
+    only_tensor,
+)
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.data import Sampler
 from topicscope.settings.toml import load_settings, to_table
@@ -102,6 +111,16 @@ class Check:
         """Plain values, for JSON."""
         return dataclasses.asdict(self)
 
+    def to_frame(self) -> Any:
+        """All numbers as a pandas DataFrame of one row, by dotted names such as ``theorem_2.relative``."""
+        return frame_of([flat_row(self.to_dict() | {"notes": "; ".join(self.notes)})])
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        numbers = flat_row({name: part for name, part in self.to_dict().items() if isinstance(part, dict)})
+        return table_html(("quantity", "value"), list(numbers.items()), f"{self.matrix} of {self.source}")
+
 
 @dataclass(frozen=True, eq=False)
 class RunMatrix:
@@ -123,7 +142,7 @@ class RunMatrix:
 
 
 def check(
-    path: Path,
+    path: Path | str,
     data: Data | None = None,
     masking: Masking | None = None,
     *,
@@ -140,6 +159,7 @@ def check(
     A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
     a run has its setting once and for all, so there it is a note and the finite-document optimum remains.
     """
+    path = path_of(path, "path")
     if path.is_dir():
         return _check_run(read_run(path, layer))
     matrix, source = _read_matrix(path, tensor, layer), str(path)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
+from topicscope.errors import path_of
 from topicscope.scale import Report
 from topicscope.settings import Data, Model, Part, Settings, Training
 
@@ -70,6 +71,12 @@ class Demo:
     gain: float
     """The share of what uniform attention can gain that W^V has by then."""
 
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        rows = [(name.replace("_", " "), *pair) for name, pair in self.value.items()]
+        return table_html(("entries of W^V", "trained", "theory"), rows, f"Figure 2 in {self.out}; ts.show shows all")
+
 
 def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -> Demo:
     """Train both models into a folder, from where they were if they were begun before, and write its page."""
@@ -77,7 +84,7 @@ def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -
     from topicscope.training import loop
     from topicscope.training.runs import RunFolder
 
-    out = Path(out)
+    out = path_of(out, "out")
     is_begun(out, "figure2", what="demo", command="demo")
     total, runs = sum(settings.training.steps for settings in RUNS.values()), list[RunFolder]()
     with locked(out):

@@ -14,7 +14,7 @@ from topicscope.commands.options import INLINE, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
-from topicscope.errors import check_at_least
+from topicscope.errors import check_at_least, path_of
 from topicscope.files import write_atomically
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
 from topicscope.theory.lemma1 import require_topic_sets
@@ -101,13 +101,14 @@ class LandscapeResult:
 
 
 def landscape(
-    setting: TheorySetting | None = None, *, value: Value = "block", points: int = POINTS, out: Path | None = None
+    setting: TheorySetting | None = None, *, value: Value = "block", points: int = POINTS, out: Path | str | None = None
 ) -> LandscapeResult:
     """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal").
 
     With ``out``, a new or empty folder, landscape.npz, .json, .png and .svg are written to it.
     """
     if out is not None:
+        out = path_of(out, "out")
         check_empty(out)
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()

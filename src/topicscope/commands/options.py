@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 from cyclopts import (
@@ -30,6 +31,7 @@ from docstring_parser import parse_from_object
 from rich.console import Console, ConsoleOptions
 
 from topicscope.errors import InputError, nearest
+from topicscope.files import expanded
 
 T = TypeVar("T")
 
@@ -247,9 +249,12 @@ def _hyphens(word: str) -> str:
 
 
 def _converter(kind: Any) -> Callable[..., Any] | None:
-    """As the parser reads them, but None is none, 1.5 is refused where it would be rounded, two-stage is two_stage."""
-    optional, whole = type(None) in get_args(kind), _scalar(kind) is int
-    if not (optional or whole or get_origin(_scalar(kind)) is Literal):
+    """As the parser reads them, but None is none, 1.5 is refused where it would be rounded, two-stage is two_stage.
+
+    And ~ is a home folder.
+    """
+    optional, whole, path = type(None) in get_args(kind), _scalar(kind) is int, _scalar(kind) is Path
+    if not (optional or whole or path or get_origin(_scalar(kind)) is Literal):
         return None
 
     def converted(asked: Any, tokens: Sequence[Token]) -> Any:
@@ -262,9 +267,18 @@ def _converter(kind: Any) -> Callable[..., Any] | None:
                 int(token.value)
             except ValueError:
                 raise CoercionError(token=token, target_type=int) from None
+        if path:
+            tokens = [token.evolve(value=str(_from_home(token.value))) for token in tokens]
         return convert(asked, tokens)
 
     return converted
+
+
+def _from_home(name: str) -> Path:
+    found = expanded(name)
+    if str(found).startswith("~"):
+        raise InputError(f"{name} is in the home folder of a user that is not there: give another path.")
+    return found
 
 
 def _as_listed(token: Token, allowed: Sequence[Any]) -> Token:

@@ -20,8 +20,8 @@ from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError, UnreadableError
-from topicscope.files import Row, read_text, write_atomically
+from topicscope.errors import InputError, UnreadableError, listed, path_of
+from topicscope.files import Row, flat_row, frame_of, read_text, write_atomically
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -46,7 +46,7 @@ DEFAULTS, MACHINE = ProbeSettings(), Machine()
 # By what a row of a file is told from those of others; rows with the same are replaced.
 KEYS = {"probe.json": ("model", "revision"), "corpus.json": ("tokenizer", "length"), "words.json": ("model",)}
 # Too large for a table, or nested: in probe.json alone.
-ONLY_JSON = ("attention_by_layer_head", "sink")
+ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
     "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."
@@ -142,6 +142,11 @@ class Probed:
 
     out: Path = Path()
 
+    def to_frame(self) -> Any:
+        """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""
+        few = [{name: value for name, value in row.items() if not isinstance(value, list)} for row in self.rows]
+        return frame_of(map(flat_row, few))
+
     def _repr_html_(self) -> str:
         from topicscope.reporting.notebook import probe_html
 
@@ -149,13 +154,13 @@ class Probed:
 
 
 def probe(
-    models: Sequence[str],
+    models: Sequence[str] | str,
     *,
-    out: Path,
+    out: Path | str,
     settings: ProbeSettings = DEFAULTS,
     machine: Machine = MACHINE,
-    revisions: Sequence[str] = (),
-    show_words: Sequence[str] = (),
+    revisions: Sequence[str] | str = (),
+    show_words: Sequence[str] | str = (),
     report: scale.Report | None = None,
 ) -> Probed:
     """Probe models into a folder. What is finished there is not measured again; models may be added later.
@@ -164,6 +169,11 @@ def probe(
     revisions: checkpoints of the one model given, in the order of training.
     show_words: words of the heat map; the paper's nine if none are given.
     """
+    models, revisions, show_words = (
+        listed(given, name)
+        for given, name in ((models, "models"), (revisions, "revisions"), (show_words, "show_words"))
+    )
+    out = path_of(out, "out")
     check_names(models, revisions)
     folder = ProbeFolder(out)
     folder.check()

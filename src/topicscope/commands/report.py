@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from topicscope.commands.options import POSITIONAL, call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
-from topicscope.errors import InputError
+from topicscope.errors import InputError, listed, path_of
 
 if TYPE_CHECKING:
     from topicscope.reporting.notebook import Shown
@@ -28,20 +28,21 @@ SUFFIXES = (".html", ".htm")
 logger = logging.getLogger(__name__)
 
 
-def report(folders: Sequence[Path | str], out: Path | str = FILE) -> Path:
+def report(folders: Sequence[Path | str] | Path | str, out: Path | str = FILE) -> Path:
     """Write a page of these folders: results of ``reproduce``, runs, landscapes, probes, sweeps.
 
     What is missing, damaged or not finished is named on the page, and logged.
     """
     from topicscope.reporting.page import page_of, write_page
 
-    file = Path(out)
-    if not folders:
+    file = path_of(out, "out")
+    paths = [path_of(folder, "folders") for folder in listed(folders, "folders")]
+    if not paths:
         raise InputError(
             "no folder is given: name at least one that reproduce, train, landscape, probe or sweep wrote."
         )
     check_page(file, FILE)
-    page = page_of([Path(folder) for folder in folders])
+    page = page_of(paths)
     for note in page.notes:
         logger.warning("%s", note)
     return write_page(page, file)

@@ -30,8 +30,8 @@ from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
-from topicscope.errors import InputError, check_at_least, check_one_of, refuse
-from topicscope.files import Row, write_atomically
+from topicscope.errors import InputError, check_at_least, check_one_of, listed, path_of, refuse
+from topicscope.files import Row, frame_of, write_atomically
 from topicscope.paper.claim import (
     MEASURING,
     PRESETS,
@@ -145,6 +145,10 @@ class Reproduction:
     figures: list[Path]
     out: Path = Path()
 
+    def to_frame(self) -> Any:
+        """The claims as a pandas DataFrame."""
+        return frame_of(self.rows)
+
     def _repr_html_(self) -> str:
         from topicscope.reporting.notebook import claims_html
 
@@ -166,13 +170,13 @@ def list_claims(*, preset: str = "quick", only: Sequence[str] = (), models: Sequ
 
 
 def reproduce(
-    out: Path,
+    out: Path | str,
     *,
     preset: str = "quick",
-    only: Sequence[str] = (),
+    only: Sequence[str] | str = (),
     seeds: int | None = None,
     seed: int = 0,
-    models: Sequence[str] = (),
+    models: Sequence[str] | str = (),
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
@@ -185,6 +189,7 @@ def reproduce(
     ``workers``, ``engine``, ``address`` and ``timeout`` (of one experiment with all its seeds, or other work that
     claims need) are those of ``scale.completed``; no result depends on them.
     """
+    out, only, models = path_of(out, "out"), listed(only, "only"), listed(models, "models")
     check_one_of("--preset", preset, tuple(PRESETS))
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     check_at_least("--seed", seed, 0)

@@ -29,8 +29,8 @@ from topicscope import scale
 from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError
-from topicscope.files import Row, write_atomically
+from topicscope.errors import InputError, listed, path_of
+from topicscope.files import Row, frame_of, write_atomically
 from topicscope.scale import Item
 from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -87,17 +87,28 @@ class SweepResult:
     rows: list[Row]
     figures: list[Path]
 
+    def to_frame(self) -> Any:
+        """The table as a pandas DataFrame."""
+        return frame_of(self.rows)
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        shown = [name for name in self.rows[0] if "." in name or name in ("seed", *PRINTED)]
+        cells = [[row[name] for name in shown] for row in self.rows[:MOST_ROWS]]
+        return table_html(shown, cells, f"{len(self.rows)} runs of the sweep in {self.out}")
+
 
 def sweep(
-    sweep: Sweep | Path,
-    out: Path,
+    sweep: Sweep | Path | str,
+    out: Path | str,
     *,
     resume: bool = False,
     workers: int | None = None,
     engine: str = "local",
     address: str | None = None,
     timeout: float | None = None,
-    measures: Sequence[str] = (),
+    measures: Sequence[str] | str = (),
     report: scale.Report | None = None,
 ) -> SweepResult:
     """Train every combination with every seed into ``out``, and write sweep.csv, sweep.parquet and figures.
@@ -107,8 +118,9 @@ def sweep(
     """
     from topicscope.reporting.page import write_report
 
-    asked = load_sweep(sweep) if isinstance(sweep, Path) else sweep
-    out = out.resolve()
+    asked = sweep if isinstance(sweep, Sweep) else load_sweep(path_of(sweep, "sweep"))
+    out = path_of(out, "out").resolve()
+    measures = listed(measures, "measures")
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
     # Before hours of training, not after.
     known = [*MEASURES, *(f"norm_{part}" for part in PARTS + EXTRAS)]

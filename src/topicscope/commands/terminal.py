@@ -19,9 +19,12 @@ def print_json(value: Any) -> None:
 
 
 def console(*, to_errors: bool = False) -> Console:
-    """A console that prints plain text, wide enough for our tables, when its output is not a terminal."""
+    """A console that prints plain text, wide enough for our tables, when its output is not a terminal.
+
+    Text is text: a folder called ``a[red]b`` or ``:smile:`` is printed as it is called.
+    """
     stream = sys.stderr if to_errors else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 120)
+    return Console(file=stream, highlight=False, markup=False, emoji=False, width=None if stream.isatty() else 120)
 
 
 def log_to_terminal(*, quiet: bool) -> None:
@@ -43,7 +46,7 @@ def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Report]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[state]}"),
+        TextColumn("{task.fields[state]}", markup=False),
         TextColumn("{task.fields[speed]}"),
         TimeRemainingColumn(),
     )

@@ -18,6 +18,8 @@ from topicscope.settings.data import Sampler
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, Floor, bayes_floors
 from topicscope.theory.check import class_statistics
+from topicscope.theory.classes import six
+from topicscope.theory.dynamics import stage1_rates, stage1_topic_rate, stage2_rates, stage2_topic_rate, time_ratio
 from topicscope.theory.finite_documents import (
     class_loss,
     class_moments,
@@ -28,6 +30,7 @@ from topicscope.theory.finite_documents import (
 )
 from topicscope.theory.landscape import Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
+from topicscope.theory.take_off import Stepping, predict
 from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
@@ -38,6 +41,7 @@ examples:
   topicscope theory --topics 100 --per-document 10 --json
   topicscope theory --mask 0.3 --keep 0.2 --random 0.05 --samples 10000
   topicscope theory --dirichlet 1.0 --length 20 40 --samples 0
+  topicscope theory --loss cross_entropy --rate 30 --scale 0.02
 """
 
 # A part's numbers by name, ready for JSON.
@@ -116,6 +120,22 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
     ),
 ]
 
+# Rows of the dynamics: names that lead to a number, and what it is.
+RATES = {
+    ("stage1_topic_rate",): "stage 1, infinite τ-topic documents: W^V's topic mode",
+    ("stage2_topic_rate",): "stage 2, infinite τ-topic documents: attention's topic mode, over √d_a",
+    ("time_ratio",): "how much longer stage 2's topic mode takes than stage 1's",
+    ("finite", "stage1", "topic"): "stage 1, finite LDA documents: topics",
+    ("finite", "stage1", "mean"): "    mean word",
+    ("finite", "stage1", "same_word"): "    same word (the diagonal)",
+    ("finite", "stage2", "topic"): "stage 2, finite LDA documents: topics",
+    ("finite", "stage2", "same_word"): "    same word",
+    ("finite", "stage2", "mask"): "    [MASK]",
+    ("prediction", "take_off"): "predicted take-off, in steps",
+    ("prediction", "gain_at_take_off"): "g there: how far stage 1 has come",
+    ("prediction", "mask_take_off"): "[MASK] queries' own take-off, in steps",
+}
+
 FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
 
 
@@ -141,11 +161,18 @@ class Theory:
 
 
 def theory(
-    setting: TheorySetting | None = None, *, samples: int = SAMPLES, seed: int = 0, report: Report | None = None
+    setting: TheorySetting | None = None,
+    *,
+    stepping: Stepping | None = None,
+    take_off: bool = True,
+    samples: int = SAMPLES,
+    seed: int = 0,
+    report: Report | None = None,
 ) -> Theory:
-    """All closed forms and exact optima of a setting (the paper's if not given), and its Bayes floors.
+    """All closed forms and exact optima of a setting (the paper's if not given), its dynamics and its Bayes floors.
 
-    ``samples`` documents are drawn for each of the floors; 0 leaves them out.
+    ``samples`` documents are drawn for each of the floors; 0 leaves them out. Without ``take_off`` it is not predicted
+    when attention takes off under the optimiser that ``stepping`` describes, which takes some seconds.
     """
     setting = setting or TheorySetting()
     if samples != 0:
@@ -159,6 +186,7 @@ def theory(
         "attention_optimum_diagonal": lambda: _attention_optimum(setting, diagonal=True),
         "finite": lambda: _finite(setting, "dirichlet"),
         "finite_topics": lambda: _finite(setting, "topics"),
+        "dynamics": lambda: _dynamics(setting, stepping or Stepping(), predicted=take_off),
         "bayes": lambda: _bayes(setting, "dirichlet", samples, seed, report),
         "bayes_topics": lambda: _bayes(setting, "topics", samples, seed, report),
     }
@@ -221,6 +249,59 @@ def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Par
         **({"flat_reason": NOT_FLAT} if found.flat is None else {}),
         "wider_family": {name: getattr(wider, name) for name in ("alpha", "beta", "mask_key", "loss")},
     }
+
+
+def _dynamics(setting: TheorySetting, stepping: Stepping, *, predicted: bool) -> Part:
+    """Rates of both stages, infinite documents in closed form and finite ones exactly, and the predicted take-off."""
+    sizes = (setting.topics, setting.words, setting.per_document, setting.masking)
+    width = stepping.width or setting.topics * setting.words + 1
+    part: Part = {"stepping": {**asdict(stepping), "width": width}}
+    closed: dict[str, Callable[[], float]] = {
+        "stage1_topic_rate": lambda: stage1_topic_rate(*sizes),
+        "stage2_topic_rate": lambda: stage2_topic_rate(*sizes),
+        "time_ratio": lambda: time_ratio(*sizes, width),
+    }
+    for name, rate in closed.items():
+        _try(part, name, rate)
+    _try(part, "finite", lambda: _finite_rates(setting))
+    if predicted:
+        _try(part, "prediction", lambda: _prediction(setting, stepping))
+    else:
+        part["prediction"], part["prediction_reason"] = None, "left out by --no-take-off"
+    return part
+
+
+def _try(part: Part, name: str, make: Callable[[], Any]) -> None:
+    """Put what is made under its name; None, and the reason under another, where it is not defined."""
+    try:
+        part[name] = make()
+    except InputError as error:
+        part[name], part[f"{name}_reason"] = None, option_names(str(error))
+
+
+def _finite_rates(setting: TheorySetting) -> Part:
+    """Both stages' rates for LDA documents, stage 2's at their own optimum of W^V; squared loss."""
+    data = setting.data("dirichlet")
+    value = six(class_optimum(class_moments(data, setting.masking)))
+    return {
+        "stage1": asdict(stage1_rates(data, setting.masking)),
+        "stage2": asdict(stage2_rates(value, data, setting.masking)),
+    }
+
+
+def _prediction(setting: TheorySetting, stepping: Stepping) -> Part:
+    found = predict(setting.data("dirichlet"), setting.masking, stepping)
+    part: Part = {}
+    for name in ("take_off", "gain_at_take_off", "mask_take_off"):
+        part[name] = getattr(found, name)
+        if part[name] is None:
+            part[f"{name}_reason"] = f"not within {found.steps[-1]:.2g} steps"
+    if stepping.optimizer == "adam":
+        part["note"] = (
+            "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times "
+            "earlier or later (docs/theory-dynamics.md)"
+        )
+    return part
 
 
 def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
@@ -317,8 +398,13 @@ class Options:
 
     setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
+    stepping: Annotated[Stepping, INLINE] = Stepping()
+
     samples: int = SAMPLES
     """How many documents to draw for each Bayes floor; 0 leaves the floors out."""
+
+    take_off: bool = True
+    """Predict when attention takes off; takes some seconds."""
 
     seed: int = 0
     """Seed of those documents."""
@@ -360,9 +446,32 @@ def print_theory(found: Theory) -> None:
         screen.print(table)
         for note in _notes(part):
             screen.print(f"  {note}")
+    _print_dynamics(found)
     for name, documents in [("bayes", "LDA"), ("bayes_topics", "τ-topic")]:
         screen.print()
         _print_floors(found, name, f"Bayes floor, finite {documents} documents")
+
+
+def _print_dynamics(found: Theory) -> None:
+    part, screen = found["dynamics"], console()
+    assert part is not None
+    how = part["stepping"]
+    loss = "squared loss" if how["loss"] == "squared" else "cross-entropy"
+    epsilon = f", ε = {how['epsilon']:g}" if how["optimizer"] == "adam" else ""
+    title = (
+        f"Dynamics: rates per unit of learning rate × steps (squared loss), and take-off with {how['optimizer']} at "
+        f"{how['rate']:g}{epsilon}, {loss}, weights from N(0, {how['scale']:g}²), d_a = {how['width']}"
+    )
+    table = Table(title=title, title_justify="left", show_header=False)
+    for (name, *inner), label in RATES.items():
+        value, reason = part[name], part.get(f"{name}_reason")
+        for each in inner if value is not None else ():
+            value, reason = value[each], value.get(f"{each}_reason")
+        table.add_row(label, f"not defined: {reason}" if value is None else f"{value:.6g}")
+    screen.print()
+    screen.print(table)
+    if part["prediction"] is not None and "note" in part["prediction"]:
+        screen.print(f"  {part['prediction']['note']}")
 
 
 def _print_floors(found: Theory, name: str, title: str) -> None:

@@ -1,13 +1,17 @@
 """``topicscope train``: train one model into a run folder, on documents of a topic model or on real text."""
 
 import shlex
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from topicscope.commands.options import INLINE, call, check_out_is_given, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
-from topicscope.errors import InputError, refuse
+from topicscope.errors import InputError, path_of, refuse
+from topicscope.files import expanded
 from topicscope.scale import Report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextData, TextSettings
@@ -48,6 +52,9 @@ examples:
 """
 
 
+# How often a notebook shows training as it goes on.
+EVERY_SECONDS = 0.5
+
 # Settings that --help prints; --help-all prints all.
 USUAL = (
     "--seed", "--data.sampler", "--data.topics", "--data.words", "--data.per-document", "--data.dirichlet",
@@ -65,27 +72,58 @@ USUAL_ON_TEXT = (
 
 
 def train(
-    settings: Settings | TextSettings,
-    out: Path,
+    settings: Settings | TextSettings | Path | str,
+    out: Path | str,
     *,
     resume: bool = False,
     device: Device = "auto",
+    progress: bool = False,
     report: Report | None = None,
 ) -> "RunFolder":
     """Train a model into a new folder, or go on with the run that is in it; report.html shows it.
 
-    With ``TextSettings`` it is an encoder on a corpus, on the device that is named; its topic structure is measured on
-    the way (``training.measures`` steps).
+    ``settings`` may be the path of a TOML file. With ``TextSettings`` it is an encoder on a corpus, on the device that
+    is named; its topic structure is measured on the way (``training.measures`` steps). ``progress`` shows how training
+    goes on: in a notebook the loss and the norms as they grow, else a progress bar.
     """
     from topicscope.paper.text_experiment import measuring
     from topicscope.reporting.page import write_report
     from topicscope.training import loop
 
+    out = path_of(out, "out")
+    if not isinstance(settings, Settings | TextSettings):
+        settings = load_any_settings(path_of(settings, "settings"))
     if isinstance(settings, Settings) and device not in ("auto", "cpu"):
         raise refuse("device", device, "topic models are trained on the processor; leave it out")
-    folder = loop.train(settings, out, resume=resume, device=device, measuring=measuring(out), report=report)
+    with _watched(out, settings.training.steps) if progress else nullcontext(report) as told:
+        folder = loop.train(settings, out, resume=resume, device=device, measuring=measuring(out), report=told)
     write_report([folder.path], folder.path / "report.html")
     return folder
+
+
+@contextmanager
+def _watched(out: Path, steps: int) -> Iterator[Report]:
+    """What shows training as it goes on: the loss and the norms in a notebook, else a progress bar."""
+    from topicscope.reporting.notebook import in_notebook, live_html
+    from topicscope.training.runs import RunFolder
+
+    if not in_notebook():
+        with progress_bar("training") as report:
+            yield report
+        return
+    from IPython.display import HTML, display
+
+    place, shown = display(HTML(""), display_id=True), time.monotonic()
+
+    def show(done: int, total: int, state: str) -> None:
+        nonlocal shown
+        # Often enough for the eye; the last step always.
+        if time.monotonic() - shown >= EVERY_SECONDS or done == steps:
+            place.update(HTML(live_html(RunFolder(out).metrics(), done, steps)))
+            shown = time.monotonic()
+
+    yield show
+    place.update(HTML(live_html(RunFolder(out).metrics(), steps, steps)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,7 +261,7 @@ def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, l
         return load_any_settings(Path(words[places[0]])), words[: places[0]] + words[places[0] + 1 :]
     if "--resume" not in words:
         return None, words
-    out = Path(value_of(words, "--out") or "")
+    out = expanded(value_of(words, "--out") or "")
     if (out / "settings.toml").exists():
         return load_any_settings(out / "settings.toml"), words
     # Without a run, options must say what to train.

@@ -65,7 +65,7 @@ class Emergence:
         accumulator = PairAccumulator((self.labelling,), subject.layers, subject.heads)
         for first in range(0, len(self.passages), BATCH):
             batch = slice(first, first + BATCH)
-            attention = [layer.numpy() for layer in subject.attention(self.passages[batch])]
+            attention = [layer.numpy() for layer in subject.run(self.passages[batch]).attention]
             for number, (words, article) in enumerate(zip(self.words[batch], self.articles[batch], strict=True)):
                 inside = [layer[number, :, : len(words), : len(words)] for layer in attention]
                 accumulator.add(passage_pairs(inside, words), int(article))

@@ -1,6 +1,6 @@
 """Models that can be probed: where their files are, how they are loaded, what the probe asks of them.
 
-:class:`Subject` is all that the rest of the probe knows of a model: word embeddings and attention.
+:class:`Subject` is all that the rest of the probe knows of a model: word embeddings, attention and hidden states.
 :class:`HuggingFaceModel` offers it for every architecture of transformers, by the models' common interface alone
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
 (layers, heads, whether attention is causal, the longest input) is found by running the model once.
@@ -36,6 +36,16 @@ WORDS_AT_ONCE = 2_048
 SPARE_POSITIONS = 8
 
 
+class Outputs(NamedTuple):
+    """What a model gives for some passages; of passage b the first n_b positions are its own, the rest is padding's."""
+
+    attention: list[Float[Tensor, "passage head query key"]]
+    """Layer by layer. Rows (queries) sum to less than 1 where the model has special tokens."""
+
+    hidden: list[Float[Tensor, "passage position width"]]
+    """The embedding layer's output, then that of each layer; nothing if the model does not offer them."""
+
+
 @runtime_checkable
 class Subject(Protocol):
     """A model that can be probed."""
@@ -61,12 +71,8 @@ class Subject(Protocol):
         So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
         """
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
-        """Attention among content tokens, layer by layer: what the model put around them is cut away.
-
-        Rows (queries) so sum to less than 1. Of passage b, entries [0, n_b)² are its own, n_b its length; the rest is
-        padding's and means nothing.
-        """
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> "Outputs":
+        """Attention and hidden states of content tokens in one pass: what the model put around them is cut away."""
 
 
 @dataclass(frozen=True)
@@ -166,17 +172,20 @@ class HuggingFaceModel:
         outputs = [_run(self._network, batch, torch.ones_like(batch), output_hidden_states=True) for batch in inputs]
         return np.concatenate([_to_numpy(output.hidden_states[0][:, 0]) for output in outputs])
 
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
         """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
         lengths = np.array([len(sequence) for sequence in sequences])
         inside = np.arange(lengths.max()) < lengths[:, None]
         tokens = np.full(inside.shape, _padding(self._network), dtype=np.int64)
         tokens[inside] = np.concatenate(sequences)
-        output = _run(self._network, torch.as_tensor(tokens), torch.as_tensor(inside).long(), output_attentions=True)
+        wanted = {"output_attentions": True, "output_hidden_states": True}
+        output = _run(self._network, torch.as_tensor(tokens), torch.as_tensor(inside).long(), **wanted)
         content = slice(len(self._before), len(self._before) + max(map(len, passages)))
-        found = (layer[:, :, content, content] for layer in output.attentions)
-        return [layer if layer.dtype == torch.float64 else layer.float() for layer in found]
+        return Outputs(
+            [_at_least_float32(layer[:, :, content, content]) for layer in output.attentions],
+            [_at_least_float32(layer[:, content]) for layer in output.hidden_states],
+        )
 
     @property
     def _network(self) -> Any:
@@ -307,8 +316,12 @@ def device_named(name: Device) -> torch.device:
     return torch.device(name)
 
 
+def _at_least_float32(tensor: Tensor) -> Tensor:
+    return tensor if tensor.dtype == torch.float64 else tensor.float()
+
+
 def _to_numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().to("cpu", torch.float64 if tensor.dtype == torch.float64 else torch.float32).numpy()
+    return _at_least_float32(tensor.detach().cpu()).numpy()
 
 
 class EncoderSubject:
@@ -333,8 +346,8 @@ class EncoderSubject:
         return self.encoder.embed(rows, torch.zeros_like(rows)).cpu().numpy()
 
     @torch.no_grad()
-    def attention(self, passages: Sequence[Int[np.ndarray, " _"]]) -> list[Float[Tensor, "passage head query key"]]:
-        """See :class:`Subject`."""
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
+        """See :class:`Subject`; attention alone, which is what is measured while a model trains."""
         lengths = np.array([len(passage) for passage in passages])
         longest = int(lengths.max())
         found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))
@@ -343,7 +356,7 @@ class EncoderSubject:
             rows = np.stack([[self.before, *passages[place], self.after] for place in chosen.tolist()])
             attention = self.encoder.attention(torch.as_tensor(rows, dtype=torch.int64, device=self._device))
             found[:, chosen, :, :length, :length] = attention[..., 1:-1, 1:-1].cpu().float()
-        return list(found)
+        return Outputs(list(found), [])
 
     @property
     def _device(self) -> torch.device:

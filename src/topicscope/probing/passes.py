@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -24,13 +24,14 @@ from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.probing.models import HuggingFaceModel, Subject
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
+from topicscope.probing.statistics.hidden import HiddenAccumulator
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import Strata, co_occurrence_strata
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import frequency_strata, stratified_orders
 from topicscope.randomness import Purpose, generator
 from topicscope.text.tokens import open_passages
-from topicscope.text.words import attention_between_words
+from topicscope.text.words import attention_between_words, states_of_words
 
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
@@ -74,6 +75,16 @@ class Plan:
         for place, each in enumerate(self.labellings):
             found.setdefault((each.fraction, each.assignment), []).append(place)
         return [tuple(places) for places in found.values()]
+
+    @cached_property
+    def widest(self) -> set[int]:
+        """Of each assignment the largest threshold, where topics have enough words to be looked at one by one."""
+        firsts = [self.labellings[places[0]] for places in self.groups]
+        found = {}
+        for places, each in zip(self.groups, firsts, strict=True):
+            if (each.fraction or 0) >= max(one.fraction or 0 for one in firsts if one.assignment == each.assignment):
+                found[each.assignment] = places[0]
+        return set(found.values())
 
     @cached_property
     def tested(self) -> tuple[int, ...]:
@@ -159,6 +170,12 @@ class Shard:
     batch: int
     """Tokens per batch."""
 
+    vectors: Path
+    """A safetensors file whose tensor ``centre`` has each layer's mean vector."""
+
+    hidden: tuple[int, ...]
+    """Those of the chosen passages whose hidden states are summed."""
+
     def measure(self) -> bytes:
         """Sums over these passages; model, passages and plan stay loaded for the next shard."""
         passages, plan = open_passages(self.passages), read_plan(self.plan)
@@ -169,7 +186,28 @@ class Shard:
             [int(passages.articles[place]) for place in self.chosen],
             plan=plan,
             batch=self.batch,
+            hidden=[place in set(self.hidden) for place in self.chosen],
+            centre=read_centre(self.vectors),
         ).to_bytes()
+
+
+@lru_cache(maxsize=1)
+def read_centre(path: Path) -> Float[np.ndarray, "layer width"]:
+    """The mean vector of each layer, on which hidden states are centred; kept until another is asked for."""
+    with safe_open(path, framework="np") as file:
+        found: np.ndarray = file.get_tensor("centre")
+        return found
+
+
+def layer_means(subject: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[np.ndarray, "layer width"]:
+    """The mean vector of each layer's hidden states over all tokens of some passages; no layer if it offers none."""
+    sums, tokens = np.zeros((0, 0)), 0
+    for passage in passages:
+        states = [layer[0, : len(passage)].cpu().numpy() for layer in subject.run([passage]).hidden]
+        if states:
+            found = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
+            sums, tokens, kind = (sums + found if tokens else found), tokens + len(passage), states[0].dtype
+    return (sums / tokens).astype(kind) if tokens else sums.astype(np.float32)
 
 
 def attention_sums(
@@ -180,6 +218,8 @@ def attention_sums(
     *,
     plan: Plan,
     batch: int,
+    hidden: Sequence[bool] = (),
+    centre: Float[np.ndarray, "layer width"] | None = None,
 ) -> ShardSums:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
@@ -187,10 +227,23 @@ def attention_sums(
     articles: the document that each passage is of.
     batch: tokens that go through the model at once, halved when memory runs out. Passages go shortest first, so that
     little is padding; the order of the sums is that one, whatever the batch.
+    hidden: of each passage, whether its hidden states are summed too, centred on ``centre``; none if not given.
     """
+    layers = 0 if centre is None else len(centre)
     accumulator = PairAccumulator(
-        plan.labellings, subject.layers, subject.heads, permuted=plan.permuted, strata=plan.attention_strata
+        plan.labellings,
+        subject.layers,
+        subject.heads,
+        permuted=plan.permuted,
+        strata=plan.attention_strata,
+        states=layers,
     )
+    states: HiddenAccumulator | None = None
+    if centre is not None and len(centre) and any(hidden):
+        summed = [plan.places[each] for each, wanted in zip(spellings, hidden, strict=True) if wanted]
+        present = np.unique(np.concatenate(summed))
+        labelled = np.any([each.kept for each in plan.labellings], axis=0)
+        states = HiddenAccumulator(plan.labellings, present[(present >= 0) & labelled[present]], centre)
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
     while order:
         # As many as, padded to the longest of them, are at most so many tokens.
@@ -199,7 +252,7 @@ def attention_sums(
         chosen = order[: max(int(fitting.sum()), 1)]
         try:
             with memory_errors():
-                attention = subject.attention([passages[place] for place in chosen])
+                output = subject.run([passages[place] for place in chosen])
         except MemoryError:
             if len(chosen) == 1:
                 raise InputError(
@@ -208,14 +261,21 @@ def attention_sums(
             # And so it stays.
             batch = max(batch // 2, 1)
             continue
-        layers = [layer.cpu().numpy() for layer in attention]
+        attention = [layer.cpu().numpy() for layer in output.attention]
         for number, place in enumerate(chosen):
             length, first = len(passages[place]), subject.first
-            own = [layer[number, :, :length, :length] for layer in layers]
+            own = [layer[number, :, :length, :length] for layer in attention]
             sizes = plan.lengths[spellings[place]]
             by_word = [attention_between_words(layer, sizes, causal=subject.causal) for layer in own]
-            pairs = passage_pairs(by_word, plan.places[spellings[place]], causal=subject.causal, skip=first)
+            words = plan.places[spellings[place]]
+            pairs = passage_pairs(by_word, words, causal=subject.causal, skip=first)
             accumulator.add(pairs, articles[place])
+            if states and hidden[place]:
+                vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
+                found, similar = states.add(vectors, np.where(np.arange(length) < first, -1, words))
+                one, other = np.triu_indices(len(found), k=1)
+                values = np.moveaxis(similar[:, :, one, other], -1, 0)
+                accumulator.add_within(words[found[one]], words[found[other]], values, articles[place])
             if subject.causal:
                 # What measured queries give to none of the measured keys. Of a decoder that is its first token: a
                 # special one, or else the content token at position 0.
@@ -223,7 +283,7 @@ def attention_sums(
                 accumulator.sunk += (1 - given).sum(axis=-1)
                 accumulator.queries += length - first
         order = order[len(chosen) :]
-    return accumulator.result()
+    return replace(accumulator.result(), hidden=states.result() if states else None)
 
 
 @contextmanager

@@ -7,15 +7,16 @@ and assignment.
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
-from safetensors.numpy import load_file
+from jaxtyping import Bool, Float, Int
+from safetensors import safe_open
+from safetensors.numpy import load_file, save
 
 from topicscope.files import Row
 from topicscope.probing.passes import WORD_FREQUENCY_LEVELS, Plan, read_plan
@@ -24,8 +25,13 @@ from topicscope.probing.statistics.attention import (
     AttentionTotals,
     head_tests,
     model_test,
+    pair_matrices,
 )
+from topicscope.probing.statistics.by_topic import topic_contrasts
+from topicscope.probing.statistics.comparison import Comparable
 from topicscope.probing.statistics.cooccurrence import compare_top_pairs
+from topicscope.probing.statistics.hidden import KINDS as STATES
+from topicscope.probing.statistics.hidden import HiddenMeasure, HiddenSums
 from topicscope.probing.statistics.labelling import (
     DIFFERENT_TOPIC,
     SAME_TOPIC,
@@ -45,6 +51,7 @@ from topicscope.probing.statistics.matching import (
     with_topics,
 )
 from topicscope.probing.statistics.pairs import PairTable
+from topicscope.probing.statistics.permutation import Tested, stratified_orders
 from topicscope.probing.statistics.resampling import SeedDraws, contrast, ratio_of_ratios, ratio_replicates
 from topicscope.probing.statistics.similarity import (
     Kind,
@@ -52,13 +59,15 @@ from topicscope.probing.statistics.similarity import (
     averages_of,
     placements,
     prepared,
-    similarity_p_values,
+    similarity_tests,
 )
 from topicscope.randomness import Purpose, generator
 
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
 # Where finished work, and no row, has the ratios of all replicates, to be compared with another threshold's.
 RATIOS = "ratio_replicates"
+# Arrays that two models are compared by, and what is said of each topic.
+COMPARED, BY_TOPIC = "compared", "by_topic"
 # Pairs that co-occur most in the paper's Table 2, by threshold: as many as one of its topics has.
 PAPER_TOP_PAIRS = {0.0005: 105, 0.001: 435, 0.002: 1_711}
 # Similarities of words held at once.
@@ -72,6 +81,11 @@ class Variant(NamedTuple):
 
     embedding: str
     centred: bool
+
+    @property
+    def name(self) -> str:
+        """For people and files."""
+        return f"{self.embedding}, centred" if self.centred else self.embedding
 
 
 VARIANTS = tuple(Variant(embedding, centred) for embedding in ("matrix", "layer") for centred in (False, True))
@@ -91,9 +105,10 @@ class EmbeddingTask:
     """Places in the plan, one for each LDA seed; the first is tested."""
 
     measures: MeasureSettings
+    by_topic: bool = True
 
     def measure(self) -> bytes:
-        """Of each variant: contrasts of cosine and dot product, and what is matched on co-occurrence and frequency."""
+        """Of each variant: contrasts of cosine and dot product, by topic too, and what is matched; see ``packed``."""
         plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
         labellings = [plan.labellings[place] for place in self.labellings]
         # The same draws for all seeds, variants and thresholds: what differs between them is the similarity alone.
@@ -105,11 +120,22 @@ class EmbeddingTask:
             [seeds.average(values) for values in np.stack([getattr(each, name) for each in of_seeds], axis=1)]
             for name in ("same", "different", "auc")
         )
-        p = _p_values(vectors, plan, first, self.measures.permutations)
+        tests = _tests(vectors, plan, first, self.measures.permutations)
         contrasts = [
-            asdict(contrast(*sides, auc=area, p=each))
-            for *sides, area, each in zip(same, different, auc, p, strict=True)
+            asdict(contrast(*sides, auc=area, p=each.p))
+            for *sides, area, each in zip(same, different, auc, tests, strict=True)
         ]
+        arrays: dict[str, np.ndarray] = {}
+        for place, (variant, kind) in enumerate(MEASURED):
+            permuted = np.append(tests[place].observed, tests[place].permuted)
+            measured = Comparable(same[place], different[place], auc[place], permuted)
+            arrays |= measured.arrays(f"{kind} {variant.name}")
+        by_topic: list[list[Row]] | list[None] = [None] * len(VARIANTS)
+        if self.by_topic and first in plan.widest:
+            similar = [(each @ each.T) for each in (_ready(vectors, labellings[0], one, "cosine") for one in VARIANTS)]
+            by_topic = topic_contrasts(
+                similar, labellings[0].among_kept, *_topic_draws(plan, first, draws, self.measures)
+            )
         balance = asdict(Balance.mean([each.balance for each in of_seeds]))
         found = []
         for place in range(len(VARIANTS)):
@@ -117,8 +143,13 @@ class EmbeddingTask:
             kinds = dict(zip(KINDS, contrasts[len(KINDS) * place :], strict=False))
             sides = [(same[at], different[at]) for at in range(len(KINDS) * place, len(KINDS) * (place + 1))]
             ratios = {kind: ratio_replicates(*each).tolist() for kind, each in zip(KINDS, sides, strict=True)}
-            found.append(kinds | {"matched": asdict(matched) | {"co_occurrence": balance}, RATIOS: ratios})
-        return dump(found)
+            numbers = {
+                "matched": asdict(matched) | {"co_occurrence": balance},
+                RATIOS: ratios,
+                BY_TOPIC: by_topic[place],
+            }
+            found.append(kinds | numbers)
+        return packed(found, arrays)
 
 
 class _SeedNumbers(NamedTuple):
@@ -164,59 +195,168 @@ def _ready(
     return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
-def _p_values(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations: int) -> list[float]:
+def _topic_draws(
+    plan: Plan,
+    place: int,
+    draws: TopicDraws,
+    settings: MeasureSettings,
+    chosen: Bool[np.ndarray, " word"] | None = None,
+) -> tuple[Float[np.ndarray, "replicate kept"], Int[np.ndarray, "permutation kept"]]:
+    """For contrasts by topic: how often words were drawn, and permutations of them; of all that are kept, or some."""
+    kept = plan.labellings[place].kept if chosen is None else chosen
+    words = draws.words[:, kept]
+    draw = generator(plan.seed, Purpose.PERMUTATION, place, 3)
+    labelling = Labelling(plan.labellings[place].membership[kept])
+    orders = stratified_orders(labelling, plan.strata(place)[kept], settings.head_permutations, generator=draw)
+    return np.concatenate([np.ones((1, words.shape[1])), words]), orders
+
+
+def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations: int) -> list[Tested]:
     """Of the difference, under permutations of words of like frequency: the same ones for all similarities."""
-    labelling, found = plan.labellings[place], list[float]()
+    labelling, found = plan.labellings[place], list[Tested]()
     stratum = plan.strata(place)[labelling.kept]
     # As many as memory allows: permutations look up all of them together.
     at_once = max(1, PRODUCTS // len(stratum) ** 2)
     for start in range(0, len(MEASURED), at_once):
         ready = [_ready(vectors, labelling, *each) for each in MEASURED[start : start + at_once]]
         products, draw = [each @ each.T for each in ready], generator(plan.seed, Purpose.PERMUTATION, place)
-        found += similarity_p_values(products, labelling.among_kept, stratum, permutations, generator=draw)
+        found += similarity_tests(products, labelling.among_kept, stratum, permutations, generator=draw)
     return found
 
 
-def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings) -> Row:
-    """Of each group of labellings, what rows of probe.json hold of attention; and what sinks into the first token."""
+def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, *, by_topic: bool = True) -> Row:
+    """Of each group of labellings, what rows of probe.json hold of attention and hidden states.
+
+    Also what sinks into the first token, and the pairs of words that each head connects most.
+    """
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
     # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda places: _group(totals, plan, places, settings), plan.groups))
-    return plain({"sink": sink, "groups": found})
+        found = list(pool.map(lambda places: _group(totals, plan, places, settings, by_topic), plan.groups))
+        states = _hidden(totals, plan, settings, pool)
+    groups = [_put_together(*each) for each in zip(found, states, strict=True)]
+    return plain({"sink": sink, "examples": totals.examples.tolist(), "groups": groups})
 
 
-def _group(totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings) -> Row:
+def _put_together(group: Row, states: Row) -> Row:
+    found = group | {"hidden_by_layer": states["hidden_by_layer"], COMPARED: group[COMPARED] | states[COMPARED]}
+    if group[BY_TOPIC] and states[BY_TOPIC]:
+        found[BY_TOPIC] = [one | other for one, other in zip(group[BY_TOPIC], states[BY_TOPIC], strict=True)]
+    return found
+
+
+def _group(
+    totals: AttentionTotals, plan: Plan, places: tuple[int, ...], settings: MeasureSettings, single_topics: bool
+) -> Row:
     first = places[0]
     draw = generator(plan.seed, Purpose.PERMUTATION, first)
-    p = model_test(totals.pairs, plan.labellings[first], plan.strata(first), settings.permutations, generator=draw)
+    labelling = plan.labellings[first]
+    test = model_test(totals.pairs, labelling, plan.strata(first), settings.permutations, generator=draw)
     seeds = _seed_draws(plan, places, settings)
     averages = np.stack([totals.averages(place) for place in places])
     model = averages.mean(axis=(3, 4))
     kinds = (SAME_TOPIC, DIFFERENT_TOPIC)
-    heads = head_tests(totals.sums(first), totals.counts(first), totals.permuted[plan.tested.index(first)])
+    tested = plan.tested.index(first)
+    tests = head_tests(totals.sums(first), totals.counts(first), totals.permuted[tested])
+    same, different = totals.matched_heads(tested)
     sides = [seeds.average(model[:, :, kind]) for kind in kinds]
-    attention = contrast(
-        *sides,
-        auc=seeds.average(np.stack([totals.auc(place) for place in places])),
-        p=p,
-    )
+    auc = seeds.average(np.stack([totals.auc(place) for place in places]))
+    attention = contrast(*sides, auc=auc, p=test.p)
+    by_topic = None
+    if single_topics and first in plan.widest:
+        draws = TopicDraws.draw(labelling, settings.replicates, generator=generator(plan.seed, Purpose.BOOTSTRAP, 0, 0))
+        sums, counts = pair_matrices(totals.pairs, labelling)
+        among = _topic_draws(plan, first, draws, settings)
+        [found] = topic_contrasts([sums], labelling.among_kept, *among, counts=counts)
+        by_topic = [{"attention": each} for each in found]
+
+    def head(layer: int, head: int) -> Row:
+        found = contrast(
+            *(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(tests.together[layer, head])
+        )
+        alike = contrast(same[:, layer, head], different[:, layer, head])
+        return asdict(found) | {
+            "p_single": tests.single[layer, head],
+            "q": tests.rates[layer, head],
+            "matched": {name: getattr(alike, name) for name in ("ratio", "low", "high")},
+        }
+
+    layers, heads = tests.single.shape
+    by_layer = averages.mean(axis=4)
     return {
         RATIOS: {"attention": ratio_replicates(*sides).tolist()},
+        COMPARED: Comparable(sides[0], sides[1], auc, np.append(test.observed, test.permuted)).arrays("attention"),
+        BY_TOPIC: by_topic,
         "attention": {
             **asdict(attention),
             "same_word": float(model[:, 0, SAME_WORD].mean()),
             "pairs": dict(zip(("same_word", "same", "different"), totals.counts(first).tolist(), strict=True)),
         },
-        "attention_by_layer_head": [
-            [
-                asdict(contrast(*(seeds.average(averages[:, :, kind, layer, head]) for kind in kinds), p=float(p)))
-                for head, p in enumerate(of_layer)
-            ]
-            for layer, of_layer in enumerate(heads)
+        "attention_by_layer": [
+            asdict(contrast(*(seeds.average(by_layer[:, :, kind, layer]) for kind in kinds))) for layer in range(layers)
         ],
+        "attention_by_layer_head": [[head(layer, place) for place in range(heads)] for layer in range(layers)],
         "matched": _matched(totals, plan, places, seeds, settings),
     }
+
+
+def _hidden(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, pool: ThreadPoolExecutor) -> list[Row]:
+    """Of each group, by layer: similarity of hidden states in different passages, and within passages apart."""
+    sums = totals.hidden
+    if sums is None:
+        return [{"hidden_by_layer": None, COMPARED: {}, BY_TOPIC: None}] * len(plan.groups)
+    # Two words that are in two passages or more always have a pair of places in different ones.
+    common = sums.words[sums.passages >= 2]
+    measures = {}
+    for first, *_ in plan.groups:
+        # The draws of the embeddings.
+        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
+        draws = TopicDraws.draw(plan.labellings[first], settings.replicates, generator=draw)
+        labelling, strata = plan.labellings[first], plan.strata(first)
+        measures[first] = HiddenMeasure(labelling, strata, common, draws, settings.head_permutations)
+    for layer in range(sums.layers):
+        similar = sums.similarities(layer, common, len(plan.tokens))
+        adding = [
+            pool.submit(each.add, similar, generator=generator(plan.seed, Purpose.PERMUTATION, first, 2))
+            for first, each in measures.items()
+        ]
+        for each in adding:
+            each.result()
+    return [_hidden_group(totals, sums, plan, first, each, settings) for first, each in measures.items()]
+
+
+def _hidden_group(
+    totals: AttentionTotals,
+    sums: HiddenSums,
+    plan: Plan,
+    first: int,
+    measure: HiddenMeasure,
+    settings: MeasureSettings,
+) -> Row:
+    numbers, within = measure.result(), totals.within(first)
+    by_layer, arrays = list[Row](), dict[str, np.ndarray]()
+    for layer, contrasts in enumerate(numbers.contrasts):
+        found: Row = {"layer": layer, "words": numbers.words, "within": {}}
+        for place, kind in enumerate(STATES):
+            found[kind] = asdict(contrasts[place]) | {"p_all_layers": numbers.p_all_layers[layer, place]}
+            found["within"][kind] = asdict(contrast(within[:, 0, layer, place], within[:, 1, layer, place]))
+            arrays |= numbers.comparable(layer, place).arrays(f"hidden {kind} {layer}")
+        by_layer.append(found)
+    by_topic = None
+    if first in plan.widest:
+        # In the layer that tells topics apart best.
+        best = int(
+            np.argmax([np.nan_to_num(each[STATES.index("centred_cosine")].auc or 0.0) for each in numbers.contrasts])
+        )
+        labelling = plan.labellings[first]
+        chosen = np.zeros(len(labelling.kept), dtype=bool)
+        chosen[measure.words] = True
+        similar = sums.similarities(best, measure.words, len(plan.tokens))[STATES.index("centred_cosine")]
+        draws = TopicDraws.draw(labelling, settings.replicates, generator=generator(plan.seed, Purpose.BOOTSTRAP, 0, 0))
+        among = _topic_draws(plan, first, draws, settings, chosen)
+        [found_topics] = topic_contrasts([similar], Labelling(labelling.membership[chosen]), *among)
+        by_topic = [{"hidden": each, "hidden_layer": best} for each in found_topics]
+    return {"hidden_by_layer": by_layer, COMPARED: arrays, BY_TOPIC: by_topic}
 
 
 def _matched(
@@ -312,6 +452,13 @@ def plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def dump(value: Any) -> bytes:
-    """Plain values as a file."""
-    return json.dumps(plain(value), allow_nan=False).encode()
+def packed(value: Any, arrays: Mapping[str, np.ndarray]) -> bytes:
+    """Plain values and arrays as one safetensors file."""
+    said = json.dumps(plain(value), allow_nan=False)
+    return save({name: np.ascontiguousarray(array) for name, array in arrays.items()}, metadata={"value": said})
+
+
+def unpacked(path: Path) -> tuple[Any, dict[str, np.ndarray]]:
+    """What ``packed`` made."""
+    with safe_open(path, framework="np") as file:
+        return json.loads(file.metadata()["value"]), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118

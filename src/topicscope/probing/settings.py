@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from topicscope.errors import InputError, check_at_least, check_one_of, refuse
+from topicscope.errors import LARGEST_NUMBER, InputError, check_at_least, check_one_of, refuse
 from topicscope.scale import check_engine
 from topicscope.settings.text import Layout
 from topicscope.text.corpora import Corpus, open_corpus
@@ -197,7 +197,7 @@ class ProbeSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_at_least("--seed", self.seed, 0)
+        check_at_least("--seed", self.seed, 0, LARGEST_NUMBER // MOST_FITS)
 
     def table(self, corpus: Corpus | None = None) -> dict[str, Any]:
         """As plain values, for JSON: what a folder of results is compared by. Files count by their content.

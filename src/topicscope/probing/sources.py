@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from topicscope.errors import InputError
+from topicscope.files import expanded
 from topicscope.text import hub
 from topicscope.text.tokenizers import MINILM, UNTRAINED, model_source
 
@@ -78,7 +79,7 @@ def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Sou
 def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path:
     if name == MINILM and revision:
         raise InputError(f"--revision {revision} is of no use for {name}, which has one: leave it out.")
-    if name == MINILM or Path(name).expanduser().is_dir():
+    if name == MINILM or expanded(name).is_dir():
         folder = Path(model_source(name)) / revision
         if not folder.is_dir():
             raise InputError(f"--revision {revision} is no folder in {name}: name those that hold its checkpoints.")
@@ -125,7 +126,7 @@ def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
     if any(folder.glob(SAFE_WEIGHTS)):
         return False
     # Of a name on the hub, pickles are not fetched unless they are allowed: there may be some.
-    known = allow_bin or Path(name).expanduser().is_dir()
+    known = allow_bin or expanded(name).is_dir()
     if known and not any(folder.glob(PICKLED_MODEL)):
         raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")
     if not allow_bin:

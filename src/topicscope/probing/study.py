@@ -5,7 +5,6 @@ model's work (shards of passages, tasks on its embeddings) goes into one map ove
 are there, its rows are made, while the others are still at work.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import chain
@@ -15,28 +14,32 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors.numpy import save
+from safetensors.numpy import load, save
 
 from topicscope import scale
 from topicscope.errors import InputError
 from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
-from topicscope.probing.passes import PASSAGES, Plan, Shard
+from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means
 from topicscope.probing.rows import (
+    BY_TOPIC,
+    COMPARED,
     RATIOS,
     VARIANTS,
     EmbeddingTask,
     attention_summary,
-    dump,
     over_largest_threshold,
+    packed,
     top_pair_number,
     top_pairs,
+    unpacked,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics import cooccurrence
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.cooccurrence import count_pairs
+from topicscope.probing.statistics.hidden import SUMMED
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.similarity import prepared
@@ -60,6 +63,13 @@ PACKAGES = ("numpy", "scipy", "torch", "transformers")
 CPU_BATCH, GPU_BATCH = 1_024, 8_192
 # Passages whose pairs are counted at once.
 COUNTED = 4_096
+# Passages whose hidden states are summed, and bytes that the sums of a model may take: about so many words of a passage
+# are new to its shard, each with a vector for every layer and kind.
+MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000_000, 15
+# Passages over which the mean of hidden states is taken.
+CENTRED = 32
+# Words that a topic is known by, and pairs of words that a head is.
+TOP_WORDS, SHOWN_PAIRS = 10, 3
 # The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
@@ -76,6 +86,9 @@ class Finished(NamedTuple):
     shown: Row
     """Of words.json."""
 
+    arrays: dict[str, np.ndarray]
+    """What it is compared with other models by."""
+
 
 def measure_models(
     models: Sequence[str],
@@ -88,6 +101,7 @@ def measure_models(
     revisions: Sequence[str] = (),
     show_words: Sequence[str] = (),
     judged: bool = True,
+    detailed: bool = True,
     report: scale.Report | None = None,
 ) -> Iterator[Finished]:
     """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
@@ -97,6 +111,7 @@ def measure_models(
     corpus: the one that the settings name, if it is open already.
     show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
     judged: whether the coherence of fitted topics is to be known.
+    detailed: whether hidden states and single topics are measured too.
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
     sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
@@ -116,10 +131,19 @@ def measure_models(
     corpus = corpus or settings.text.open()
     for (_, length), (tokenizer, alike) in together.items():
         study = Study(
-            corpus, tokenizer, length, settings, machine, work=work, shared=shared, judged=judged, report=report
+            corpus,
+            tokenizer,
+            length,
+            settings,
+            machine,
+            work=work,
+            shared=shared,
+            judged=judged,
+            detailed=detailed,
+            report=report,
         )
-        for model, rows in study.rows(alike, report=report):
-            yield Finished(model, study, rows, maps[model])
+        for model, rows, arrays in study.rows(alike, report=report):
+            yield Finished(model, study, rows, maps[model], arrays)
 
 
 def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
@@ -229,6 +253,7 @@ class Study:
         work: Path,
         shared: Path | None = None,
         judged: bool = True,
+        detailed: bool = True,
         report: scale.Report | None = None,
     ) -> None:
         """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
@@ -236,7 +261,7 @@ class Study:
         What is in the folder is used: another process that prepares the same there is waited for.
         """
         self.settings, self.machine, self.work = settings, machine, work / "measured"
-        self.tokenizer, self.length = tokenizer, length
+        self.tokenizer, self.length, self.detailed = tokenizer, length, detailed
         folder = shared or work
         text, options = settings.text, settings.topics
         several = "-several" if text.several_tokens else ""
@@ -346,38 +371,42 @@ class Study:
 
     def rows(
         self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
-    ) -> Iterator[tuple[HuggingFaceModel, list[Row]]]:
-        """Rows of each model as soon as all of its work is done."""
+    ) -> Iterator[tuple[HuggingFaceModel, list[Row], dict[str, np.ndarray]]]:
+        """Rows of each model, and what it is compared with others by, as soon as all of its work is done."""
         plan, measures, machine = self.plan, self.settings.measures, self.machine
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
         work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
+        few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
         for model, items in work.items():
-            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
-                chosen = self.chosen[start : start + PASSAGES].tolist()
-                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch)
-                key = self._key(model, "attention", chosen=chosen)
-                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
-            # The embeddings of the plan's words are taken once and kept as a file.
+            # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
             item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-            scale.map_items(
+            [content] = scale.map_items(
                 lambda model: save(
                     {
                         "matrix": self.words.vectors(plan.tokens, model.embedding_matrix().__getitem__),
                         "layer": self.words.vectors(plan.tokens, model.embedding_layer),
+                        "centre": layer_means(model, [self.passages[place] for place in few]),
                     }
                 ),
                 [item],
                 folder=self.work,
             )
+            hidden = set(self._with_hidden_states(*load(content)["centre"].shape))
+            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
+                chosen = self.chosen[start : start + PASSAGES].tolist()
+                summed = tuple(place for place in chosen if place in hidden)
+                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch, item.path(self.work), summed)
+                key = self._key(model, "attention", chosen=chosen, hidden=summed)
+                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
             numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
             # The longest first, so that no worker is left with a long piece at the end.
             for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
-                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures)
+                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures, self.detailed)
                 key = self._key(model, "embeddings", labellings=list(group), **numbers)
                 name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
-                items.append(scale.Item(name, key, task, suffix=".json"))
+                items.append(scale.Item(name, key, task))
         order = [(model, item) for model, items in work.items() for item in items]
         waiting = {model: len(items) for model, items in work.items()}
         done = scale.completed(
@@ -398,9 +427,30 @@ class Study:
             if not waiting[model]:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
-                yield model, self._rows(model, work[model])
+                yield model, *self._rows(model, work[model])
 
-    def _rows(self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]) -> list[Row]:
+    def _with_hidden_states(self, layers: int, width: int) -> list[int]:
+        """The passages whose hidden states are summed, evenly spread: as many as the room for their words allows.
+
+        Millions of pairs of places are compared even so; what the numbers depend on is how many words there are.
+        """
+        if not layers:
+            return []
+        of_a_passage = WORDS_OF_A_PASSAGE * layers * width * len(SUMMED) * 4
+        number = min(max(HIDDEN_ROOM // of_a_passage, FEWEST_HIDDEN), MOST_HIDDEN)
+        found: list[int] = self.chosen[:: -(-len(self.chosen) // number)].tolist()
+        return found
+
+    def _top_words(self) -> list[list[str]]:
+        """Of each topic, its words that have it, the likeliest first where LDA knows."""
+        if not self.fits:
+            own = self.plan.labellings[0].membership.T
+            return [list(self.words.named(self.plan.tokens[each])[:TOP_WORDS]) for each in own]
+        return [list(self.words.named(np.array(each))) for each in self.fits[0].top_words(TOP_WORDS)]
+
+    def _rows(
+        self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
+    ) -> tuple[list[Row], dict[str, np.ndarray]]:
         measures, plan = self.settings.measures, self.plan
         done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
         shards = [path for work, path in done if isinstance(work, Shard)]
@@ -411,15 +461,25 @@ class Study:
             for path in shards:
                 totals.add(ShardSums.restore(path.read_bytes()))
             tops = [top_pairs(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
-            return dump(attention_summary(totals, plan, measures) | {"top_pairs": tops})
+            found = attention_summary(totals, plan, measures, by_topic=self.detailed)
+            arrays = {
+                f"{number}/{name}": array
+                for number, group in enumerate(found["groups"])
+                for name, array in group.pop(COMPARED).items()
+            }
+            return packed(found | {"top_pairs": tops}, arrays)
 
         # The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while.
         key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
-        item = scale.Item(f"{model.title} summary", key, shards, suffix=".json")
-        [content] = scale.map_items(summarise, [item], folder=self.work)
-        attention = json.loads(content)
+        item = scale.Item(f"{model.title} summary", key, shards)
+        scale.map_items(summarise, [item], folder=self.work)
+        attention, arrays = unpacked(item.path(self.work))
         labellings = [plan.labellings[places[0]] for places in plan.groups]
-        similar = [json.loads(embeddings[places][1].read_bytes()) for places in plan.groups]
+        similar = []
+        for number, group in enumerate(plan.groups):
+            found, more = unpacked(embeddings[group][1])
+            similar.append(found)
+            arrays |= {f"{number}/{name}": array for name, array in more.items()}
         # By variant and group: attention is the same for all variants.
         falls = [
             over_largest_threshold(
@@ -431,7 +491,9 @@ class Study:
             )
             for variant in range(len(VARIANTS))
         ]
-        return [
+        words = self._top_words()
+        examples = _named_examples(attention["examples"], self.words.named(plan.tokens))
+        rows = [
             {
                 "model": model.name,
                 "revision": model.revision,
@@ -444,7 +506,13 @@ class Study:
                 "cosine": found["cosine"],
                 "dot": found["dot"],
                 "attention": group["attention"],
-                "attention_by_layer_head": group["attention_by_layer_head"],
+                "attention_by_layer": group["attention_by_layer"],
+                "attention_by_layer_head": [
+                    [head | {"examples": pairs} for head, pairs in zip(*each, strict=True)]
+                    for each in zip(group["attention_by_layer_head"], examples, strict=True)
+                ],
+                "hidden_by_layer": group["hidden_by_layer"],
+                BY_TOPIC: self._by_topic(labelling, words, group, found),
                 "over_largest_threshold": fall[number],
                 "top_co_occurring": top,
                 "matched": {"attention": group["matched"], "cosine": found["matched"]},
@@ -464,10 +532,30 @@ class Study:
             )
             for variant, found, top, fall in zip(VARIANTS, variants, tops, falls, strict=True)
         ]
+        return rows, arrays
+
+    def _by_topic(
+        self, labelling: Labelling, words: Sequence[Sequence[str]], group: Row, found: Row
+    ) -> list[Row] | None:
+        """Of each topic that has two words or more, its first words and what is measured of it."""
+        if not found[BY_TOPIC]:
+            return None
+        return [
+            {
+                "topic": labelling.topic_names[topic] if labelling.topic_names else topic,
+                "words": words[topic],
+                "kept": int(labelling.membership[:, topic].sum()),
+                "cosine": cosine,
+                **others,
+            }
+            for topic, (cosine, others) in enumerate(zip(found[BY_TOPIC], group[BY_TOPIC], strict=True))
+            if labelling.membership[:, topic].sum() > 1
+        ]
 
     def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
         return {
             "code": scale.code_digest(SOURCES),
+            "detailed": self.detailed,
             "packages": {name: scale.versions()[name] for name in PACKAGES},
             "kind": kind,
             **model.key,
@@ -475,6 +563,17 @@ class Study:
             "plan": self.plan_file.stem,
             **more,
         }
+
+
+def _named_examples(examples: Sequence[Sequence[Any]], words: Sequence[str]) -> list[list[list[str]]]:
+    """Of each layer and head, the pairs of words that it connects most, in words."""
+    return [
+        [
+            [f"{words[int(one)]} {words[int(other)]}" for value, one, other in head[:SHOWN_PAIRS] if value is not None]
+            for head in layer
+        ]
+        for layer in examples
+    ]
 
 
 def _workers(machine: Machine) -> int:

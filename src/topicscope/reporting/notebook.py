@@ -1,6 +1,8 @@
 """Results in a notebook: short tables of runs and claims, and the whole page in a frame."""
 
 import html
+import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -75,6 +77,28 @@ def run_html(folder: str, rows: Sequence[Mapping[str, Any]], total: int) -> str:
     ]
     losses = [float(row["loss"]) for row in rows]
     return table_html(("quantity", "value"), cells, f"run {folder}") + curve_svg(losses, "loss over steps")
+
+
+def in_notebook() -> bool:
+    """Whether this is a notebook's kernel, which can show HTML and replace it."""
+    IPython = sys.modules.get("IPython")
+    return IPython is not None and getattr(IPython.get_ipython(), "kernel", None) is not None
+
+
+def live_html(rows: Sequence[Mapping[str, Any]], done: int, total: int) -> str:
+    """A run while it is trained: how far it is, the loss, and the norms of W^V, W^K and W^Q as they grow."""
+    said = f"<p>step {done:,} of {total:,}</p>"
+    if len(rows) < 2:
+        return said
+    lines = {"loss": [float(row["loss"]) for row in rows]}
+    for name, symbol in (("value", "W^V"), ("key", "W^K"), ("query", "W^Q")):
+        lines[f"‖{symbol}‖"] = [math.hypot(*row["norm"][name]) for row in rows]
+    cells = "".join(
+        f"<tr><th scope='row'>{html.escape(name)}</th><td>{curve_svg(values, name)}</td>"
+        f"<td>{values[0]:.4g} → {values[-1]:.4g}</td></tr>"
+        for name, values in lines.items()
+    )
+    return f"{said}<table>{cells}</table>"
 
 
 def curve_svg(values: Sequence[float], label: str) -> str:

@@ -6,6 +6,7 @@ from topicscope.errors import check_at_least, refuse
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.model import ATTENTION_PARTS, BIASES, EXTRAS, PARTS, WEIGHTS, Model, Part
 from topicscope.settings.training import Training
+from topicscope.settings.values import settle
 
 __all__ = [
     "ATTENTION_PARTS",
@@ -38,6 +39,7 @@ class Settings:
     training: Training = Training()
 
     def __post_init__(self) -> None:
+        settle(self, "")
         check_at_least("seed", self.seed, 0)
         self._check_masks_can_be_drawn()
         if self.training.engine == "bag" and self.model.positions != "none":

@@ -1,15 +1,20 @@
 """Settings of the documents (§3.1, §6.1) and of the masking scheme (§3.2)."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from topicscope.errors import check_at_least, check_one_of, check_positive, check_probability, refuse
+from topicscope.errors import check_at_least, check_positive, check_probability, refuse
+from topicscope.settings.values import settle
 
 Sampler = Literal["dirichlet", "topics"]
 # Lengths are counted in 32 bits.
 LONGEST = 2**31 - 1
 # Sums of probabilities that differ from 1 by less than this are 1: 0.7 + 0.3 and the like are rounded.
 ROUNDING = 1e-12
+# Far below it the gamma function's values and products of two parameters are not numbers any more.
+SMALLEST_DIRICHLET = 1e-100
+# A position that is masked more rarely is never seen; its reciprocals are not numbers any more.
+SMALLEST_MASK = 1e-12
 # Far above it the sum A swallows a word in A + 1, and at last overflows.
 LARGEST_DIRICHLET_SUM = 1e15
 
@@ -47,11 +52,13 @@ class Data:
     """How many documents the fixed set has."""
 
     def __post_init__(self) -> None:
-        check_one_of("data.sampler", self.sampler, get_args(Sampler))
+        settle(self, "data.")
         check_at_least("data.per_document", self.per_document, 1)
         check_at_least("data.documents", self.documents, 1)
         for parameter in self.dirichlet:
             check_positive("data.dirichlet", parameter)
+            if parameter < SMALLEST_DIRICHLET:
+                raise refuse("data.dirichlet", parameter, f"give a number of at least {SMALLEST_DIRICHLET:g}")
         if sum(self.dirichlet) * (max(self.topics, 1) if len(self.dirichlet) == 1 else 1) > LARGEST_DIRICHLET_SUM:
             raise refuse(
                 "data.dirichlet",
@@ -114,6 +121,7 @@ class Masking:
     """Draw each document's mask once instead of afresh for each use (for a fixed set of documents)."""
 
     def __post_init__(self) -> None:
+        settle(self, "masking.")
         check_probability("masking.mask", self.mask)
         check_probability("masking.keep", self.keep)
         check_probability("masking.random", self.random)
@@ -123,6 +131,9 @@ class Masking:
                 self.mask,
                 "with no masked position there is nothing to predict; give a number above 0",
             )
+        for name in ("mask", "keep", "random"):
+            if 0 < getattr(self, name) < SMALLEST_MASK:
+                raise refuse(f"masking.{name}", getattr(self, name), f"give a number of at least {SMALLEST_MASK:g}")
         if self.keep + self.random > 1 + ROUNDING:
             raise refuse(
                 "masking.keep + masking.random",

@@ -1,9 +1,10 @@
 """Settings of the transformer (§3.3, eq. 5–7): its eight parts and the switches beyond the equations."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from topicscope.errors import check_at_least, check_not_negative, check_one_of, refuse
+from topicscope.errors import check_at_least, check_not_negative, refuse
+from topicscope.settings.values import settle
 
 Start = Literal["normal", "uniform", "positive", "zero", "identity", "theorem", "finite", "block", "diagonal", "file"]
 Positions = Literal["none", "sinusoidal", "learned"]
@@ -39,7 +40,7 @@ class Part:
 
     def check(self, name: str) -> None:
         """Validate under the name that the user gave (a part does not know which part it is)."""
-        check_one_of(f"{name}.start", self.start, get_args(Start))
+        settle(self, f"{name}.")
         check_not_negative(f"{name}.scale", self.scale)
         if (self.start == "file") != bool(self.file):
             raise refuse(f"{name}.file", self.file, f'give a file exactly when {name}.start is "file"')
@@ -137,13 +138,12 @@ class Model:
     """W^pred, where it is not tied to W^E."""
 
     def __post_init__(self) -> None:
+        settle(self, "model.")
         check_at_least("model.dimension", self.dimension, 0)
         check_at_least("model.attention_dimension", self.attention_dimension, 0)
         check_at_least("model.heads", self.heads, 1)
         check_at_least("model.layers", self.layers, 1)
         check_at_least("model.feed_forward", self.feed_forward, 0)
-        check_one_of("model.masked_keys", self.masked_keys, get_args(MaskedKeys))
-        check_one_of("model.positions", self.positions, get_args(Positions))
         for name in PARTS:
             self.part(name).check(f"model.{name}")
         self.prediction.check("model.prediction")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import tomli_w
 
-from topicscope.errors import InputError, check_at_least, check_one_of, refuse, shown
+from topicscope.errors import InputError, check_at_least, check_one_of, path_of, refuse, shown
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Settings
 from topicscope.settings.toml import (
@@ -23,6 +24,9 @@ from topicscope.settings.toml import (
     to_table,
     with_files_relative_to,
 )
+
+# Each is a folder, and is looked at before the first is trained.
+MOST_RUNS = 100_000
 
 Method = Literal["grid", "random"]
 Spacing = Literal["linear", "log"]
@@ -113,6 +117,10 @@ class Sweep:
 
     def __post_init__(self) -> None:
         check_one_of("method", self.method, get_args(Method))
+        object.__setattr__(self, "seeds", _seeds(self.seeds))
+        for name, kind in (("settings", "a dictionary of settings"), ("vary", "a dictionary of lists and ranges")):
+            if not isinstance(getattr(self, name), Mapping):
+                raise refuse(name, getattr(self, name), f"give {kind}")
         check_at_least("together", self.together, 1)
         check_at_least("seed", self.seed, 0)
         if not self.vary:
@@ -136,6 +144,8 @@ class Sweep:
             raise refuse("seeds", self.seeds, "give each seed once, and at least one")
         for seed in self.seeds:
             check_at_least("seeds", seed, 0)
+        if (runs := self._most_combinations() * len(self.seeds)) > MOST_RUNS:
+            raise InputError(f"the sweep has {runs:,} runs, and at most {MOST_RUNS:,} are possible: vary less.")
 
     def points(self) -> list[Point]:
         """The combinations in a fixed order, each once; the last setting varies fastest in a grid."""
@@ -158,6 +168,8 @@ class Sweep:
                 raise refuse(path, section, f"it is a table, write [{path}]")
         if name.rpartition(".")[2] in section:
             raise InputError(f"settings.{name} and vary.{name} are both given: leave one of them out.")
+        if not isinstance(axis, list | tuple | Range):
+            raise refuse(f"vary.{name}", axis, "give a list of values, or a Range")
         if isinstance(axis, Range):
             axis.check(f"vary.{name}", self.method)
         elif not axis or len({shown(_plain(value)) for value in axis}) < len(axis):
@@ -174,6 +186,12 @@ class Sweep:
                 axis.draw(generator=draw) if isinstance(axis, Range) else axis[int(draw.integers(len(axis)))]
                 for axis in axes
             )
+
+    def _most_combinations(self) -> int:
+        """How many there are, those counted that turn out to be the same."""
+        if self.method == "random":
+            return self.samples
+        return math.prod(axis.count if isinstance(axis, Range) else len(axis) for axis in self.vary.values())
 
     def _point(self, values: tuple[Any, ...]) -> Point:
         table = dict(self.settings)
@@ -203,12 +221,12 @@ KEYS = ("base", "settings", "vary", "method", "samples", "seed", "seeds", "toget
 RANGE_KEYS = tuple(field.name for field in dataclasses.fields(Range))
 
 
-def load_sweep(path: Path) -> Sweep:
+def load_sweep(path: Path | str) -> Sweep:
     """Read a sweep; files that it names are found from its own folder.
 
     ``base`` is a file of settings that those of the sweep go over; ``seeds`` is a list, or a number K for 0 to K − 1.
     """
-    path = Path(path)
+    path = path_of(path, "path")
     table = read_table(path)
     for key in table:
         if key not in KEYS:
@@ -296,8 +314,9 @@ def _axis(name: str, value: Any, folder: Path) -> Axis:
 
 def _seeds(value: Any) -> tuple[int, ...]:
     if type(value) is int and value >= 1:
+        check_at_least("seeds", value, 1, MOST_RUNS)
         return tuple(range(value))
-    if isinstance(value, list) and all(type(seed) is int for seed in value):
+    if isinstance(value, list | tuple | range) and all(type(seed) is int for seed in value):
         return tuple(value)
     raise refuse("seeds", value, "give a list of whole numbers, or how many")
 

@@ -8,12 +8,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
+from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
+from topicscope.files import expanded
 from topicscope.settings.data import Masking
 from topicscope.settings.model import Model, Part, Positions
-from topicscope.settings.training import AnyTraining
+from topicscope.settings.training import MOST_SNAPSHOTS, AnyTraining
+from topicscope.settings.values import settle
 
 # Settings that may name a file or a folder, and the name that always means what comes with a package.
 PACKAGED = {"corpus": "wiki-sample", "tokenizer": "minilm"}
@@ -35,7 +37,7 @@ def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     for setting, packaged in PACKAGED.items():
         name = data.get(setting)
         if isinstance(name, str) and name not in ("", packaged):
-            path = folder / Path(name).expanduser()
+            path = folder / expanded(name)
             if path.is_dir() or (setting == "corpus" and path.is_file()):
                 # Links are not followed: what they are called tells the format.
                 found[setting] = os.path.abspath(path)  # noqa: PTH100
@@ -78,9 +80,9 @@ class TextData:
     """The share of articles that is not trained on; the loss on it is the validation loss."""
 
     def __post_init__(self) -> None:
+        settle(self, "data.")
         if not self.corpus:
             raise refuse("data.corpus", self.corpus, "name a corpus to train on")
-        check_one_of("data.layout", self.layout, get_args(Layout))
         if self.tokenizer and self.vocabulary != TextData.vocabulary:
             raise refuse("data.vocabulary", self.vocabulary, "data.tokenizer has a vocabulary already; leave it out")
         check_at_least("data.vocabulary", self.vocabulary, 1)
@@ -141,9 +143,9 @@ class Encoder:
     """What LayerNorm adds to the variance; BERT's."""
 
     def __post_init__(self) -> None:
+        settle(self, "model.")
         for name, low in (("layers", 1), ("heads", 1), ("width", 1), ("feed_forward", 0)):
             check_at_least(f"model.{name}", getattr(self, name), low)
-        check_one_of("model.positions", self.positions, get_args(Positions))
         check_not_negative("model.scale", self.scale)
         check_not_negative("model.attention_scale", self.attention_scale)
         check_positive("model.norm_epsilon", self.norm_epsilon)
@@ -204,10 +206,10 @@ class TextTraining(AnyTraining):
     """At how many steps, dense early and sparser later, topic structure is measured; 0 for never."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("accumulate", "validation_passages"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        check_at_least("training.measures", self.measures, 0)
-        super().__post_init__()
+        check_at_least("training.measures", self.measures, 0, MOST_SNAPSHOTS)
         if self.accumulate > self.batch:
             raise refuse(
                 "training.accumulate", self.accumulate, f"there are only training.batch = {self.batch} passages a step"
@@ -234,6 +236,7 @@ class TextTopics:
     """Bootstrap replicates of each interval."""
 
     def __post_init__(self) -> None:
+        settle(self, "topics.")
         for name, low in (("count", 2), ("words", 2), ("iterations", 1), ("passages", 1), ("replicates", 2)):
             check_at_least(f"topics.{name}", getattr(self, name), low)
 
@@ -252,6 +255,7 @@ class TextSettings:
     topics: TextTopics = TextTopics()
 
     def __post_init__(self) -> None:
+        settle(self, "")
         check_at_least("seed", self.seed, 0)
         if self.masking.fixed:
             raise refuse("masking.fixed", True, "masks are drawn afresh for each use of a passage; leave it out")

@@ -9,18 +9,19 @@ from typing import Any
 
 import tomli_w
 
-from topicscope.errors import InputError, nearest, shown
+from topicscope.errors import InputError, nearest, path_of, shown
 from topicscope.files import read_toml
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.text import TextData, TextSettings, found_from
+from topicscope.settings.values import convert
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))
 
 
-def load_settings(path: Path) -> Settings:
+def load_settings(path: Path | str) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
-    path = Path(path)
+    path = path_of(path, "path")
     table = with_files_relative_to(path.parent, read_table(path))
     try:
         return settings_from_table(table)
@@ -131,7 +132,7 @@ def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
             complete = value if default is dataclasses.MISSING else overlay(to_table(default), value)
             values[key] = _build(hints[key], complete, f"{prefix}{key}.", known)
         else:
-            values[key] = _convert(hints[key], value, f"{prefix}{key}")
+            values[key] = convert(hints[key], value, f"{prefix}{key}")
     return kind(**values)
 
 
@@ -151,32 +152,3 @@ def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
         if isinstance(value, dict) and isinstance(under.get(key), dict)
     }
     return under | over | both
-
-
-def _convert(hint: Any, value: Any, name: str) -> Any:
-    """A TOML value as the type of its setting, or one sentence on what is expected."""
-    origin, arguments, given = typing.get_origin(hint), typing.get_args(hint), value
-    if origin is tuple and isinstance(value, list | tuple):
-        kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else list(arguments)
-        if len(kinds) == len(value):
-            return tuple(_convert(kind, item, name) for kind, item in zip(kinds, value, strict=True))
-    plain = str if origin is typing.Literal else hint
-    if origin is typing.Literal and isinstance(value, str) and value not in arguments:
-        # Words may be written with hyphens.
-        value = value.replace("-", "_")
-    if plain is float and type(value) is int:
-        return float(value)
-    if isinstance(plain, type) and type(value) is plain and (origin is not typing.Literal or value in arguments):
-        return value
-    raise InputError(f"{name} = {shown(given)} is not allowed: give {_described(hint)}.")
-
-
-def _described(hint: Any) -> str:
-    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
-    if typing.get_origin(hint) is typing.Literal:
-        return "one of " + ", ".join(typing.get_args(hint))
-    if typing.get_origin(hint) is tuple:
-        arguments = typing.get_args(hint)
-        count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
-        return f"a list of {count}{words[arguments[0]].removeprefix('a ')}s"
-    return words[hint]

@@ -4,10 +4,11 @@ What training on text has in common with training on documents of a topic model 
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from topicscope.errors import check_at_least, check_not_negative, check_one_of, check_positive, refuse
 from topicscope.settings.model import EXTRAS, PARTS
+from topicscope.settings.values import settle
 
 Loss = Literal["cross_entropy", "squared"]
 Average = Literal["document", "batch"]
@@ -17,6 +18,9 @@ Decay = Literal["constant", "step", "cosine"]
 Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
 Engine = Literal["auto", "bag", "reference"]
+
+# More than anybody can wait for, or keep, or has.
+MOST_STEPS, MOST_SNAPSHOTS, MOST_THREADS = 10**12, 10**5, 10**4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,10 +81,7 @@ class AnyTraining:
     """Steps between checkpoints; the last step has one too."""
 
     def __post_init__(self) -> None:
-        check_one_of("training.loss", self.loss, get_args(Loss))
-        check_one_of("training.average", self.average, get_args(Average))
-        check_one_of("training.optimizer", self.optimizer, get_args(Optimizer))
-        check_one_of("training.decay", self.decay, get_args(Decay))
+        settle(self, "training.")
         check_positive("training.learning_rate", self.learning_rate)
         rates = (("momentum", self.momentum), *(("adam_betas", beta) for beta in self.adam_betas))
         for name, rate in rates:
@@ -90,9 +91,9 @@ class AnyTraining:
         check_not_negative("training.weight_decay", self.weight_decay)
         check_positive("training.decay_factor", self.decay_factor)
         for name in ("batch", "steps", "decay_every", "log_every", "checkpoint_every"):
-            check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("threads", "validate_every"):
-            check_at_least(f"training.{name}", getattr(self, name), 0)
+            check_at_least(f"training.{name}", getattr(self, name), 1, MOST_STEPS)
+        check_at_least("training.validate_every", self.validate_every, 0)
+        check_at_least("training.threads", self.threads, 0, MOST_THREADS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,17 +134,13 @@ class Training(AnyTraining):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_one_of("training.squared", self.squared, get_args(Squared))
-        check_one_of("training.schedule", self.schedule, get_args(Schedule))
-        check_one_of("training.precision", self.precision, get_args(Precision))
-        check_one_of("training.engine", self.engine, get_args(Engine))
         check_not_negative("training.l2", self.l2)
         for name in self.l2_parts:
             check_one_of("training.l2_parts", name, PARTS + EXTRAS)
         for name in ("rounds", "validation_documents"):
             check_at_least(f"training.{name}", getattr(self, name), 1)
-        for name in ("stage_steps", "snapshots"):
-            check_at_least(f"training.{name}", getattr(self, name), 0)
+        check_at_least("training.stage_steps", self.stage_steps, 0)
+        check_at_least("training.snapshots", self.snapshots, 0, MOST_SNAPSHOTS)
         if self.squared == "mean" and self.loss != "squared":
             raise refuse("training.squared", self.squared, 'it is about training.loss = "squared"; leave it out')
         if self.stage_steps > self.steps:

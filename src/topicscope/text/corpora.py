@@ -10,6 +10,7 @@ from typing import get_args
 
 from topicscope import scale
 from topicscope.errors import InputError, check_one_of
+from topicscope.files import expanded
 from topicscope.settings.text import Layout
 from topicscope.text import formats, hub, tables
 from topicscope.text.formats import (
@@ -51,7 +52,7 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
     check_exists(source)
     if source == SAMPLE:
         return Corpus(source, (_sample(),))
-    path = Path(source).expanduser()
+    path = expanded(source)
     if path.is_dir():
         files = tuple(file for file in sorted(path.rglob("*")) if file.is_file() and not _hidden(file, path))
         return Corpus(source, files, text_field=field, layout="files" if layout == "auto" else layout)
@@ -64,7 +65,7 @@ def check_exists(source: str) -> None:
     """Refuse what can only be a path, and is none; and no name at all, which as a path would be the current folder."""
     if not source.strip():
         raise InputError('corpus = "" names nothing: give a file, a folder, wiki-sample or a dataset\'s name.')
-    path = Path(source).expanduser()
+    path = expanded(source)
     a_path = path.is_absolute() or path.suffix or source.startswith((".", "~")) or source.count("/") > 1
     if a_path and not path.exists():
         raise InputError(

@@ -42,8 +42,10 @@ OTHER_KINDS = {
 }
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Longer documents are cut, so that a file without line breaks is read in constant memory too.
-LONGEST = 1 << 24
+# Longer documents are cut, so that a file without line breaks is read in constant memory too; pages end the reading.
+LONGEST, LONGEST_PAGE = 1 << 22, 1 << 23
+# An archive is unpacked in parts of so many bytes, of which zstandard is given so few; xz may have so large a window.
+MOST_UNPACKED, LITTLE, MOST_MEMORY = 1 << 20, 1 << 8, 1 << 28
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -177,6 +179,11 @@ def read_chunks(path: AnyPath, problems: Problems, progress: Progress | None = N
         if progress:
             progress(size_on_disk(path))
         return
+    if path.exists() and not path.is_file():
+        raise NotTextError(f"{path} is not a regular file: give a file of text.")
+    # What has no size has no text, or is the system's: its log would be waited for without end.
+    if not path.stat().st_size:
+        return
     with path.open("rb") as file:
         method = compression(file.peek(8))
         raw = _counted(iter(lambda: file.read(CHUNK), b""), progress)
@@ -242,11 +249,9 @@ def _decompressed(chunks: Iterator[bytes], method: str, name: str, size: int, pr
             while left:
                 if engine.eof:
                     engine = _decompressor(method)
-                content = engine.decompress(left)
-                # Some writers fill up the last block with zeros.
-                rest = engine.unused_data.lstrip(b"\0") if engine.eof else b""
-                read, given, left = read + len(left) - len(rest), given + len(content), rest
-                yield content
+                for content, rest in _bounded(engine, method, left):
+                    read, given, left = read + len(left) - len(rest), given + len(content), rest
+                    yield content
     except bad:
         where = f"after {read:,} of {size:,} bytes" if given else FROM_THE_BEGINNING
         problems.archives.append(f"{name} is corrupt {where}")
@@ -255,13 +260,37 @@ def _decompressed(chunks: Iterator[bytes], method: str, name: str, size: int, pr
         problems.archives.append(f"{name} ends in the middle of its data after {read:,} bytes")
 
 
+def _bounded(engine: Any, method: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """What a member of an archive unpacks to, a few megabytes at a time, with what is left of its content each time.
+
+    A kilobyte may unpack to gigabytes. Two of the libraries can be asked for no more than so much, and then for the
+    rest; zlib says what it has not looked at yet; zstandard, whose blocks are of at most 128 kB, is given little.
+    """
+    left = content
+    while True:
+        if method == "zstd":
+            some, left = left[:LITTLE], left[LITTLE:]
+            unpacked = engine.decompress(some)
+            left = engine.unused_data + left if engine.eof else left
+        elif method == "gzip":
+            unpacked = engine.decompress(left, MOST_UNPACKED)
+            left = engine.unused_data if engine.eof else engine.unconsumed_tail
+        else:
+            unpacked = engine.decompress(left, MOST_UNPACKED)
+            left = engine.unused_data if engine.eof else b""
+        # Some writers fill up the last block with zeros.
+        left = left.lstrip(b"\0") if engine.eof else left
+        yield unpacked, left
+        if engine.eof or not (left or (method in ("bz2", "xz") and not engine.needs_input)):
+            return
+
+
 def _decompressor(method: str) -> Any:
-    """All four libraries offer the same."""
     if method == "zstd":
         return _zstandard().ZstdDecompressor().decompressobj()
     if method == "gzip":
         return zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-    return bz2.BZ2Decompressor() if method == "bz2" else lzma.LZMADecompressor()
+    return bz2.BZ2Decompressor() if method == "bz2" else lzma.LZMADecompressor(memlimit=MOST_MEMORY)
 
 
 def _zstandard() -> Any:
@@ -301,7 +330,7 @@ def paragraph_texts(chunks: Iterable[bytes], problems: Problems, *, at_blank_lin
             parts, size = [], 0
         if not blank:
             parts.append(line)
-            size += len(line)
+            size += len(line) + 1
     if any(part.strip() for part in parts):
         yield decoded(b"\n".join(parts), problems)
 
@@ -389,7 +418,8 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
         if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
             problems.stubs += 1
         else:
-            yield page.title, text
+            problems.long_documents += len(text) > LONGEST
+            yield from ((page.title, text[at : at + LONGEST]) for at in range(0, len(text), LONGEST))
 
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:
@@ -400,23 +430,41 @@ def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Pa
         for event, element in _events(chunks):
             if event == "start":
                 root = element if root is None else root
-            elif element.tag.rpartition("}")[2] == "page":
+            elif _is_page(element):
                 yield _page(element)
                 # Children of the root would be kept to the end of the dump.
                 assert root is not None
                 root.clear()
+    except _LongPageError:
+        problems.broken_markup.append(f"{name} has a page of more than {LONGEST_PAGE:,} bytes")
     except ParseError as error:
         # An archive that broke off has been noted already.
         if len(problems.archives) == archives:
             problems.broken_markup.append(f"{name} is not XML from line {error.position[0]:,} on")
 
 
+class _LongPageError(Exception):
+    """A page has no end within bearable memory."""
+
+
+def _is_page(element: Element) -> bool:
+    return element.tag.rpartition("}")[2] == "page"
+
+
 def _events(chunks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
     """Beginnings and ends of elements."""
     parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
+    since = 0
     for chunk in chunks:
         parser.feed(chunk)
-        yield from cast("Iterator[tuple[str, Element]]", parser.read_events())
+        since += len(chunk)
+        for event, element in cast("Iterator[tuple[str, Element]]", parser.read_events()):
+            if event == "end" and _is_page(element):
+                since = 0
+            yield event, element
+        # All of a page is kept until it ends.
+        if since > LONGEST_PAGE:
+            raise _LongPageError
     try:
         # Raises where the root has no end.
         parser.close()

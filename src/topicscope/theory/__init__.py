@@ -7,7 +7,17 @@ in: ``topicscope.theory.theorem2`` is the function; other things of its module a
 from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.check import Residuals, embedding_residuals, residuals
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
-from topicscope.theory.dynamics import gradient_ratio
+from topicscope.theory.dynamics import (
+    Stage1Rates,
+    Stage2Rates,
+    gradient_ratio,
+    stage1_rates,
+    stage1_topic_rate,
+    stage2_rates,
+    stage2_topic_rate,
+    time_ratio,
+    topic_slope,
+)
 from topicscope.theory.finite_documents import (
     Moments,
     embedding_loss,
@@ -20,6 +30,9 @@ from topicscope.theory.finite_documents import (
 )
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
+from topicscope.theory.logit_gradient import LogitGradient, logit_gradient
+from topicscope.theory.reduced import Reduced, Rows, flow, sampled_rows
+from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,
     realisable,
@@ -39,9 +52,16 @@ __all__ = [
     "Family",
     "InfiniteDocuments",
     "Landscape",
+    "LogitGradient",
     "Moments",
+    "Prediction",
+    "Reduced",
     "Residuals",
+    "Rows",
     "SemidefiniteOptimum",
+    "Stage1Rates",
+    "Stage2Rates",
+    "Stepping",
     "Theorem3",
     "bayes_floors",
     "block_value",
@@ -51,22 +71,32 @@ __all__ = [
     "embedding_loss",
     "embedding_residuals",
     "finite_optimum",
+    "flow",
     "gradient_descent",
     "gradient_ratio",
     "hessian_rank",
     "infinite_moments",
     "lemma1",
+    "logit_gradient",
     "minimise",
     "moments",
     "optimum_with_bias",
     "population_loss",
+    "predict",
     "realisable",
     "residuals",
+    "sampled_rows",
     "semidefinite_optimum",
+    "stage1_rates",
+    "stage1_topic_rate",
+    "stage2_rates",
+    "stage2_topic_rate",
     "theorem1",
     "theorem1_bias",
     "theorem1_embedding",
     "theorem2",
     "theorem3",
+    "time_ratio",
+    "topic_slope",
     "uniform_cross_entropy",
 ]

@@ -1,8 +1,21 @@
-r"""§8.1 as a formula: how much larger W^V's gradient is than W^K's and W^Q's when all start near zero.
+r"""Why W^V comes first (§8.1): how fast each stage goes, in closed form.
 
-One-hot embeddings, no biases, masked keys visible, all entries of W^V, W^K, W^Q independent N(0, s²). To leading order
-in s attention is uniform and the prediction zero, so with r = y (squared loss, gradients twice as large) or
-r = y − 1/V (cross-entropy), q the one-hot token at the query and x̃ the document's frequencies,
+**Stage 1.** Attention is uniform, and W^V relaxes under the squared loss at twice the eigenvalues of S = E[x̃x̃⊤], one
+for each mode (``stage1_rates``).
+
+**Stage 2.** Let G = ∂L/∂M be the gradient by the logits M = W^K⊤W^Q/√d_a where attention is uniform. To first order
+
+.. math:: \dot W^K = -W^Q G^\top / \sqrt{d_a}, \qquad \dot W^Q = -W^K G / \sqrt{d_a},
+
+so along each pair of singular vectors of G the sum of the two grows as e^{σt/√d_a} and their difference decays. G is a
+class matrix for every W^V on stage 1's path, and its singular values are those of three modes (``stage2_rates``):
+topics, same word, and [MASK] against the words, whose plane has rank one because a column of G sums to zero. At
+Theorem 2's W^V and for infinite documents the topic mode has the closed form ``stage2_topic_rate``, along the whole of
+stage 1 ``topic_slope``. docs/theory-dynamics.md has the proofs.
+
+**The start.** §8.1 argues with the sizes of the first gradients. All entries of W^V, W^K, W^Q are independent N(0, s²);
+one-hot embeddings, no biases, masked keys visible. To leading order in s attention is uniform and the prediction zero,
+so with r = y (squared loss, gradients twice as large) or r = y − 1/V (cross-entropy) and q the query's one-hot token,
 
 .. math::
     \nabla_{W^V} = -E[r \tilde x^\top], \qquad
@@ -16,14 +29,174 @@ weights, with ⊗ the tensor product and diag(x̃) − x̃x̃⊤ the softmax's d
     E\|\nabla_{W^K}\|^2 = E\|\nabla_{W^Q}\|^2 = s^4 \kappa^2, \qquad
     \kappa = \big\|E[(\mathrm{diag}(\tilde x) - \tilde x \tilde x^\top) \otimes r \otimes q]\big\|_F,
 
-so the ratio is ‖E[r x̃⊤]‖ / (κ s²): it grows as 1/s², and d_a does not matter.
+so the ratio is ‖E[r x̃⊤]‖ / (κ s²): it grows as 1/s², and d_a does not matter. It says how the two begin, and not how
+long they take: the times above contain s through a logarithm only.
 """
+
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.settings.training import Loss
+from topicscope.errors import InputError
+from topicscope.settings.data import Data, Masking
+from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import Bags
+from topicscope.theory.classes import Six, Vocabulary
+from topicscope.theory.finite_documents import class_moments
+from topicscope.theory.lemma1 import require_topic_sets, topic_gain
+from topicscope.theory.logit_gradient import logit_gradient
+
+# Entries of a gradient below this share of the terms that they are the sum of are rounding.
+ROUNDING = 1e-13
+
+
+@dataclass(frozen=True)
+class Stage1Rates:
+    """How fast W^V relaxes along each mode per unit of flow time (learning rate × steps): 2 × S's eigenvalues."""
+
+    topic: float
+    """On contrasts between topics."""
+    same_word: float
+    """On contrasts within a topic; 0 for infinite documents, in which all words of a topic are equally frequent."""
+    mean: float
+    """On the mean word with [MASK], the larger of the plane's two."""
+    mask: float
+    """On the other direction of that plane; 0 for infinite documents, in which [MASK]'s share is always the same."""
+
+
+@dataclass(frozen=True)
+class Stage2Rates:
+    """Singular values of the gradient by the logits, by mode; W^K and W^Q grow at these over √d_a."""
+
+    topic: float
+    """Its sign is that of what grows: above 0, attention to the query's own topic."""
+    same_word: float
+    """Above 0, attention to the query's own word."""
+    mask: float
+    """Above 0, [MASK] queries turn to [MASK] keys; below 0, away from them."""
+
+
+def stage1_rates(data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False) -> Stage1Rates:
+    """Exact, for finite or infinite documents."""
+    found = class_moments(data, masking, average, infinite=infinite)
+    low, high = np.linalg.eigvalsh(found.plane)
+    # For infinite documents the plane has rank one, and its other eigenvalue is rounding.
+    mask = 0.0 if infinite else 2 * float(low)
+    return Stage1Rates(2 * found.second.between, 2 * found.second.within, 2 * float(high), mask)
+
+
+def stage2_rates(
+    value: Six, data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
+) -> Stage2Rates:
+    """Exact, at any W^V that is a class matrix, for the squared loss and uniform attention."""
+    found = logit_gradient(data, masking, average, infinite=infinite)
+    # What is left of terms that cancel is rounding, and no mode.
+    terms = abs(found.of_value) @ abs(value) + abs(found.of_gram) @ abs(found.vocabulary.gram(value))
+    gradient = found(value)
+    return mode_rates(np.where(abs(gradient) > ROUNDING * terms.max(), gradient, 0.0), found.vocabulary)
+
+
+def mode_rates(gradient: Six, vocabulary: Vocabulary) -> Stage2Rates:
+    """The singular values of a gradient by the logits, with the sign of what descent makes grow."""
+    modes = vocabulary.modes(gradient)
+    # A topic of one word has no contrasts within it.
+    same_word = -modes.same_word if vocabulary.words > 1 else 0.0
+    mask = np.linalg.norm(modes.plane) * -np.sign(modes.plane[0, 0])
+    return Stage2Rates(-modes.topic, same_word, float(mask))
+
+
+def stage1_topic_rate(topics: int, words: int, per_document: int, masking: Masking = Masking()) -> float:
+    r"""2 A²(T−τ)/(τ v T(T−1)): how fast W^V's topic mode relaxes, infinite documents of τ topics, squared loss."""
+    require_topic_sets(topics, per_document)
+    visible = _visible(masking)
+    return 2 * visible**2 * (topics - per_document) / (per_document * words * topics * (topics - 1))
+
+
+def stage2_topic_rate(topics: int, words: int, per_document: int, masking: Masking = Masking()) -> float:
+    r"""How strongly the topic mode of attention is pulled where W^V is Theorem 2's; W^K, W^Q grow at this over √d_a.
+
+    .. math::
+        \frac{2 p_c (\tau - 1)}{\tau^2 v^2 (T - 1)} \Big(1 + \frac{B}{A} \frac{\tau}{T}\Big),
+        \qquad A = 1 - (1 - p_c) p_m, \quad B = p_m p_r
+
+    Infinite documents of τ < T topics, squared loss, uniform attention. 0 for p_c = 0, where a word query says nothing
+    about its target, and for τ = 1, where all words of a document are of one topic. The initial scale is not in it.
+    """
+    require_topic_sets(topics, per_document)
+    visible, noise = _visible(masking), masking.mask * masking.random
+    alone = 2 * masking.keep * (per_document - 1) / (per_document**2 * words**2 * (topics - 1))
+    return alone * (1 + noise / visible * per_document / topics)
+
+
+def time_ratio(
+    topics: int, words: int, per_document: int, masking: Masking = Masking(), width: int | None = None
+) -> float:
+    r"""How much longer attention's topic mode takes than W^V's: stage 1's rate over stage 2's, with its 1/√d_a.
+
+    .. math:: \frac{A^2 (1 - \tau/T)\, \tau v \sqrt{d_a}}{(\tau - 1)\, p_c\, (1 + (B/A)(\tau/T))}
+
+    ``width`` is d_a, V if not given. Refused where attention's topic mode never grows (p_c = 0, τ = 1).
+    """
+    slow = stage2_topic_rate(topics, words, per_document, masking)
+    if slow == 0:
+        raise InputError(never_takes_off(per_document, masking))
+    root = np.sqrt(topics * words + 1 if width is None else width)
+    return float(stage1_topic_rate(topics, words, per_document, masking) * root / slow)
+
+
+def never_takes_off(per_document: int, masking: Masking) -> str:
+    """Why attention's topic mode does not grow at infinite length, in one sentence."""
+    if masking.keep == 0:
+        return (
+            "With keep = 0 the topic mode of attention never takes off at infinite length: a word query says nothing "
+            "about its target; raise keep."
+        )
+    return (
+        f"With per_document = {per_document} the topic mode of attention never takes off at infinite length: all words "
+        "of a document are of one topic, and there is nothing to choose between; raise per_document."
+    )
+
+
+def topic_slope(value: Six, topics: int, words: int, per_document: int, masking: Masking = Masking()) -> float:
+    r"""The topic mode's eigenvalue of ∂L/∂M at any W^V of equal blocks, infinite documents, squared loss.
+
+    W^V has κ = v(W_same − W_different) on topic contrasts and predicts φ for every word on average, so
+    φ = W_{i0} m + W_different (1 − m) + κ(1 − m)/(Tv). With a and b the frequencies of the document's words and of all
+    others, m that of [MASK] (eq. D.17), α = a − b and q = A²(1 − τ/T)/(τv),
+
+    .. math::
+        \frac{p_c}{T}\Big[\frac{T-\tau}{T-1}\Big(\alpha C
+        + 2\kappa^2 \alpha \big(a (1 - \tfrac{\tau}{T}) + b \tfrac{\tau}{T}\big)\Big) - \frac{2\kappa a}{v}\Big], \qquad
+        C = m D - 2\kappa^2 q + 2\kappa a, \quad D = 2\phi\kappa + 2(\phi Tv - 1)(W_{different} - W_{i0}).
+
+    On stage 1's path from zero κ = (1 − e^{−λt})/A with λ ``stage1_topic_rate``. At Theorem 2's W^V κ = 1/A and
+    φ = 1/(Tv), and the eigenvalue is minus ``stage2_topic_rate``.
+    """
+    require_topic_sets(topics, per_document)
+    _, _, mask_column, same_word, same_topic, different = (float(each) for each in value)
+    if words == 1:
+        same_topic = same_word
+    if not np.isclose(same_word, same_topic, rtol=1e-9, atol=0):
+        raise InputError("topic_slope is for a W^V of equal blocks; same_word and same_topic differ; use stage2_rates.")
+    n, visible = topics * words, _visible(masking)
+    kappa = words * (same_topic - different)
+    others = masking.mask * masking.random / n
+    excess = visible / (per_document * words)
+    own, mask = excess + others, masking.mask * masking.replaced
+    outside = per_document / topics
+    phi = mask_column * mask + different * (1 - mask) + kappa * (1 - mask) / n
+    lift = 2 * phi * kappa + 2 * (phi * n - 1) * (different - mask_column)
+    square = visible**2 * (1 - outside) / (per_document * words)
+    common = mask * lift - 2 * kappa**2 * square + 2 * kappa * own
+    spread = 2 * kappa**2 * excess * (own * (1 - outside) + others * outside)
+    apart = (topics - per_document) / (topics - 1)
+    return masking.keep / topics * (apart * (excess * common + spread) - 2 * kappa * own / words)
+
+
+def _visible(masking: Masking) -> float:
+    """A = 1 − (1 − p_c)p_m: the share of a document's words that masking leaves."""
+    return 1 / topic_gain(masking)
 
 
 def gradient_ratio(bags: Bags, loss: Loss, scale: float) -> float:

@@ -319,7 +319,8 @@ class ClassMoments:
     cross: _Spaces
 
     @property
-    def _plane(self) -> Float[np.ndarray, "side side"]:
+    def plane(self) -> Float[np.ndarray, "side side"]:
+        """S on [MASK] and the mean word."""
         coupling, mean = self.second.plane
         return np.array([[self.second_mask, coupling], [coupling, mean]])
 
@@ -364,7 +365,7 @@ def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
     """R(S + λI)⁻¹ without bias, two divisions and a 2 × 2 inverse; at λ = 0 with S singular, its limit λ → 0."""
     check_not_negative("ridge", ridge)
     second, cross, n = moments.second, moments.cross, moments.topics * moments.words
-    plane = np.array(cross.plane) @ np.linalg.pinv(moments._plane + ridge * np.eye(2), hermitian=True)
+    plane = np.array(cross.plane) @ np.linalg.pinv(moments.plane + ridge * np.eye(2), hermitian=True)
     within, between = _ratio(cross.within, second.within + ridge), _ratio(cross.between, second.between + ridge)
     different = (plane[1] - between) / n
     same_topic = different + (between - within) / moments.words
@@ -382,7 +383,7 @@ def class_loss(matrix: ClassMatrix, moments: ClassMoments) -> float:
         (topics - 1, between, moments.cross.between, moments.second.between),
     )
     loss = 1 + sum(dimension * (w * w * s - 2 * w * r) for dimension, w, r, s in spaces)
-    return float(loss + plane @ moments._plane @ plane - 2 * plane @ np.array(moments.cross.plane))
+    return float(loss + plane @ moments.plane @ plane - 2 * plane @ np.array(moments.cross.plane))
 
 
 def _topic_contrast(data: Data) -> float:

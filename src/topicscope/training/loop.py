@@ -29,11 +29,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from topicscope.errors import DivergedError, InputError, StoppedTraining
+from topicscope.errors import DivergedError, InputError, StoppedTraining, path_of
+from topicscope.files import as_before_if_refused
 from topicscope.records import Snapshot
 from topicscope.scale import Report
 from topicscope.settings import Settings
 from topicscope.settings.text import Device, TextSettings, with_absolute_paths
+from topicscope.settings.values import convert
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
 from topicscope.text.formats import corpus_notes
@@ -44,7 +46,7 @@ from topicscope.training.machine import find_device, out_of_memory_said, torch_t
 from topicscope.training.optimizers import Optimizer
 from topicscope.training.reference import reference_losses, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
-from topicscope.training.schedule import has_regular_row, learning_rate, steps_with_rows, validates
+from topicscope.training.schedule import has_regular_row, has_row, learning_rate, steps_measured, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
 
 logger = logging.getLogger(__name__)
@@ -100,7 +102,7 @@ def train_together(
     with torch_threads(settings[0].training.threads), contextlib.ExitStack() as stack:
         trainer = Trainer(make_engine(settings, topic_model, earlier=earlier))
         for mine, folder in zip(settings, folders, strict=True):
-            stack.enter_context(folder.locked())
+            stack.enter_context(as_before_if_refused(folder.path, folder.locked(), lambda: trainer.step > 0))
             # Once more, now that nobody else can write here.
             _settings_to_train(folder, mine, members, resume)
             if not folder.settings_path.exists():
@@ -140,6 +142,8 @@ class Ensemble:
     """Each with every seed; none means that of the settings."""
 
     def __post_init__(self) -> None:
+        for name, kind in (("seeds", int), ("learning_rates", float)):
+            object.__setattr__(self, name, convert(tuple[kind, ...], getattr(self, name), name))  # type: ignore[valid-type]
         for name, values in (("seeds", self.seeds), ("learning_rates", self.learning_rates)):
             if len(set(values)) != len(values):
                 raise InputError(f"{name} = {list(values)} is not allowed: give each one once.")
@@ -158,11 +162,11 @@ class Ensemble:
 
 
 def train_ensemble(
-    ensemble: Ensemble, out: Path, *, resume: bool = False, report: Report | None = None
+    ensemble: Ensemble, out: Path | str, *, resume: bool = False, report: Report | None = None
 ) -> dict[str, RunFolder]:
     """Train all members at once, each into a run folder of its own below ``out``."""
     members = ensemble.members()
-    outs = [out / name for name in members]
+    outs = [path_of(out, "out") / name for name in members]
     folders = train_together(list(members.values()), outs, resume=resume, report=report)
     return dict(zip(members, folders, strict=True))
 
@@ -201,33 +205,29 @@ def _train_on_text(
             folder.check_can_resume(settings, facts=facts)
 
     check()
-    with folder.locked(), torch_threads(settings.training.threads):
+    trainer: Trainer | None = None
+    with (
+        as_before_if_refused(out, folder.locked(), lambda: trainer is not None and trainer.step > 0),
+        torch_threads(settings.training.threads),
+    ):
         # Once more, now that nobody else can write here.
         check()
-        fresh, before = not folder.settings_path.exists(), set(out.iterdir())
-        try:
-            # Everything up to the first step; whatever is wrong with the settings is found here.
-            if fresh:
-                # Of a run whose settings are lost, and may have been others.
-                shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
-                folder.create(settings)
-            prepared = prepare_text(settings.data, out, report=report)
-            facts["passages"] = prepared.passages.digest
-            folder.check_can_resume(settings, facts=facts)
-            folder.warn_of_other_versions()
-            earlier = folder.lengths_before(settings.training.steps)
-            measure = measuring(prepared, settings) if measuring and settings.training.measures else None
-            specials = prepared.text.specials
-            with out_of_memory_said(settings, specials.vocabulary):
-                engine = TextEngine(settings, prepared.text, device=device, measure=measure, earlier=earlier)
-                trainer = Trainer(engine)
-            folder.lengthen(settings.training.steps)
-            folder.describe(settings, facts=facts)
-        except InputError:
-            # A folder that held no settings is left as it was, so that the same --out can be given again.
-            for path in set(out.iterdir()) - before if fresh else ():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-            raise
+        if not folder.settings_path.exists():
+            # Of a run whose settings are lost, and may have been others.
+            shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
+            folder.create(settings)
+        prepared = prepare_text(settings.data, out, report=report)
+        facts["passages"] = prepared.passages.digest
+        folder.check_can_resume(settings, facts=facts)
+        folder.warn_of_other_versions()
+        earlier = folder.lengths_before(settings.training.steps)
+        measure = measuring(prepared, settings) if measuring and settings.training.measures else None
+        specials = prepared.text.specials
+        with out_of_memory_said(settings, specials.vocabulary):
+            engine = TextEngine(settings, prepared.text, device=device, measure=measure, earlier=earlier)
+            trainer = Trainer(engine)
+        folder.lengthen(settings.training.steps)
+        folder.describe(settings, facts=facts)
         with stop_on_interrupt() as stop, out_of_memory_said(settings, specials.vocabulary):
             trainer.run([folder], report, stop)
         if settings.model.is_bert:
@@ -263,7 +263,7 @@ class Trainer:
         trained = {name: engine.weights[name] for name in engine.trained}
         self.optimizer = Optimizer(trained, self.training, alike=alike)
         self.step = 0
-        self._rows = frozenset(steps_with_rows(self.training, engine.earlier))
+        self._measured = steps_measured(self.training, engine.earlier)
         self._chunk = -1
         self._batches: list[Any] = []
         self._tokens = 0.0
@@ -319,7 +319,7 @@ class Trainer:
                     raise StoppedTraining(f"stopped at step {self.step}, which is saved: {again} goes on from there.")
                 self._observe(going)
                 self._seconds += time.perf_counter() - began
-                if self.step in self._rows:
+                if has_row(self.training, self.step, self._measured):
                     diverged += self._log(going, found)
                 if report:
                     loss = f"loss {found[going[-1].seed]:.4f}, " if going else ""
@@ -383,7 +383,7 @@ class Trainer:
             if self.step in (self.engine.snapshot_steps or ()):
                 member.snapshots[self.step] = self.engine.snapshot(member.seed)
             later = self.step + record.ROTATION_STEPS
-            if later in self._rows or has_regular_row(self.training, later):
+            if has_row(self.training, later, self._measured) or has_regular_row(self.training, later):
                 member.history[self.step] = self.engine.weights["value"][member.seed].detach().clone()
             member.history.pop(self.step - record.ROTATION_STEPS - 1, None)
 

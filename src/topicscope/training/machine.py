@@ -16,7 +16,7 @@ from typing import TypeVar
 import torch
 from threadpoolctl import threadpool_limits
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, is_out_of_memory
 from topicscope.model.encoder import encoder_shapes
 from topicscope.scale import available_cores
 from topicscope.settings import Settings
@@ -228,9 +228,3 @@ def _less_at_once(settings: TextSettings, vocabulary: int) -> str:
         f"raise training.accumulate from {training.accumulate} to {min(2 * training.accumulate, training.batch)}, "
         f"which gives the same gradients, or lower training.batch to {max(training.batch // 2, training.accumulate)}"
     )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is about memory; on the CPU PyTorch has no type for it."""
-    words = ("out of memory", "can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(each in str(error).lower() for each in words)

@@ -23,8 +23,8 @@ import numpy as np
 from safetensors.numpy import save
 
 from topicscope import scale
-from topicscope.errors import InputError, UnreadableError
-from topicscope.files import Row, alone_in, checkpoint_steps, remove_leftovers, write_atomically
+from topicscope.errors import InputError, UnreadableError, path_of
+from topicscope.files import Row, alone_in, checkpoint_steps, flat_row, frame_of, remove_leftovers, write_atomically
 from topicscope.records import LoggedStep, Snapshot, read_metrics, read_reference, read_snapshots, read_versions
 from topicscope.settings import PARTS, Settings, Training
 from topicscope.settings.text import TextSettings, with_absolute_paths
@@ -121,8 +121,8 @@ class MemoryRun:
 class RunFolder:
     """A folder that holds one training run."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = path = path_of(path, "path")
         self.settings_path = path / "settings.toml"
         self.metrics_path = path / "metrics.jsonl"
         self.snapshots_path = path / "snapshots.safetensors"
@@ -146,6 +146,10 @@ class RunFolder:
         from topicscope.reporting.notebook import run_html
 
         return run_html(str(self.path), self.metrics(), self.settings().training.steps)
+
+    def to_frame(self) -> Any:
+        """The logged rows as a pandas DataFrame, nested numbers by dotted names such as ``norm.value``."""
+        return frame_of(map(flat_row, self.metrics()))
 
     def settings(self) -> AnySettings:
         """The settings that the run was started with."""
@@ -301,7 +305,7 @@ class RunFolder:
     def missing_before(self, step: int, training: AnyTraining) -> str | None:
         """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
         rows, earlier = [row["step"] for row in self.metrics()], self.lengths_before(training.steps)
-        if [at for at in rows if at < step] != [at for at in steps_with_rows(training, earlier) if at < step]:
+        if [at for at in rows if at < step] != steps_with_rows(training, earlier, before=step):
             return f"{self.metrics_path.name} is damaged"
         count = training.snapshots if isinstance(training, Training) else 0
         due = {at for at in spaced_steps((*earlier, training.steps), count, snapshot_steps) if at < step}

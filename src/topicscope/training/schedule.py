@@ -54,18 +54,27 @@ def validates(training: AnyTraining, step: int) -> bool:
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
-def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = ()) -> list[int]:
-    """Steps that have a row of metrics: every so often, where anything is measured that is not always, and the last.
+def steps_with_rows(training: AnyTraining, earlier: Sequence[int] = (), before: int | None = None) -> list[int]:
+    """Steps that have a row of metrics, all of them or those ``before`` one.
 
     ``earlier`` are lengths that the run had before it was made longer.
     """
-    lengths = (*earlier, training.steps)
-    measured = spaced_steps(lengths, training.measures, measured_steps) if isinstance(training, TextTraining) else ()
-    return [
-        step
-        for step in range(training.steps + 1)
-        if has_regular_row(training, step) or step == training.steps or step in measured
-    ]
+    measured = steps_measured(training, earlier)
+    end = training.steps + 1 if before is None else min(before, training.steps + 1)
+    return [step for step in range(end) if has_row(training, step, measured)]
+
+
+def steps_measured(training: AnyTraining, earlier: Sequence[int] = ()) -> frozenset[int]:
+    """Steps of a run on text at which topic structure is measured."""
+    if not isinstance(training, TextTraining):
+        return frozenset()
+    return spaced_steps((*earlier, training.steps), training.measures, measured_steps)
+
+
+def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
+    """Whether a step has a row of metrics: every so often, where anything is measured that is not always, the last."""
+    within = 0 <= step <= training.steps
+    return within and (has_regular_row(training, step) or step == training.steps or step in measured)
 
 
 def has_regular_row(training: AnyTraining, step: int) -> bool:

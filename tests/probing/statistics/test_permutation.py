@@ -22,7 +22,7 @@ from topicscope.probing.statistics.permutation import (
     permuted_same_topic_sums,
     stratified_orders,
 )
-from topicscope.probing.statistics.similarity import similarity_p_values
+from topicscope.probing.statistics.similarity import similarity_tests
 
 
 def topics_of(labels: np.ndarray) -> Labelling:
@@ -87,7 +87,7 @@ def test_nine_words_in_three_clear_topics_are_told_from_chance(strata: int | Non
     products, stratum = vectors @ vectors.T, frequency_strata(np.arange(9, dtype=np.float64), strata)
     labelling = topics_of(np.repeat([0, 1, 2], 3))
     # 9! / (3!)^4 = 280 ways to make three topics of three; with a stratum a word (the control) there is but one.
-    [p] = similarity_p_values([products], labelling, stratum, 4_999, generator=draw)
+    [(p, *_)] = similarity_tests([products], labelling, stratum, 4_999, generator=draw)
     assert abs(p - expected) <= 5 * np.sqrt(expected * (1 - expected) / 5_000)
 
 
@@ -155,7 +155,7 @@ def shuffled_p_values(trials: int, permutations: int, seed: int) -> np.ndarray:
     products = vectors @ vectors.T
     shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
     return np.array(
-        [similarity_p_values([products], each, HALVES, permutations, generator=draw)[0] for each in shuffled]
+        [similarity_tests([products], each, HALVES, permutations, generator=draw)[0].p for each in shuffled]
     )
 
 
@@ -165,7 +165,7 @@ def shuffled_attention_p_values(trials: int, permutations: int, seed: int) -> np
     labels = np.repeat(np.arange(TOPICS), WORDS // TOPICS)
     pairs = attention_shard(draw, labels, effect=0.0, permuted=1).pairs
     shuffled = (topics_of(draw.permutation(labels)) for _ in range(trials))
-    return np.array([model_test(pairs, each, HALVES, permutations, generator=draw) for each in shuffled])
+    return np.array([model_test(pairs, each, HALVES, permutations, generator=draw).p for each in shuffled])
 
 
 TESTS = pytest.mark.parametrize("p_values", [shuffled_p_values, shuffled_attention_p_values])
@@ -204,8 +204,8 @@ def test_planted_attention_is_found_in_its_head_and_shuffled_labels_are_not() ->
     for effect, found in ((0.5, True), (0.0, False)):
         shard = attention_shard(draw, labels, effect=effect, permuted=199)
         sums, counts = shard.sums.sum(axis=0)[0], shard.counts.sum(axis=0)[0]
-        heads = head_tests(sums, counts, shard.permuted[0])[0]
-        model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, generator=draw)
+        heads = head_tests(sums, counts, shard.permuted[0]).together[0]
+        model = model_test(shard.pairs, topics_of(labels), STRATUM, 199, generator=draw).p
         assert (heads[0] < 0.05) == found
         assert (model < 0.05) == found
         assert (heads[1:] > 0.05).all()
@@ -223,6 +223,6 @@ def test_the_models_test_uses_the_permutations_that_the_heads_test_streams() -> 
         counts,
         type(shard.permuted[0])(mean[:, None, None], shard.permuted[0].counts),
     )
-    looked_up = model_test(shard.pairs, topics_of(labels), STRATUM, 4000, generator=draw)
-    p = float(streamed[0, 0])
+    looked_up = model_test(shard.pairs, topics_of(labels), STRATUM, 4000, generator=draw).p
+    p = float(streamed.together[0, 0])
     assert abs(p - looked_up) < 5 * np.sqrt(looked_up * (1 - looked_up) / 400) + 1 / 400

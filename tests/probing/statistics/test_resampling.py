@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
+from topicscope.probing.statistics.attention import SUMS, AttentionTotals, ShardSums
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.resampling import (
     SeedDraws,
@@ -23,15 +23,16 @@ def articles(draw: np.random.Generator, count: int, *, ratio: float = 1.5) -> Sh
     counts = draw.integers(20, 200, size=(count, 1, 3)).astype(np.float64)
     level = 0.01 * draw.lognormal(0, 0.4, size=(count, 1, 1)) * np.array([3.0, ratio, 1.0])
     sums = (counts * level)[..., None, None] * draw.lognormal(0, 0.1, size=(count, *SHAPE))
-    empty = np.zeros((count, 0, 3, 0))
+    shapes = ((0, 2, 0), (0, 2, 0), (0, 2, 5, 2, 2), (0, 2, 5), (1, 2, 0, 4), (1, 2))
+    empty = {name: np.zeros((count, *shape)) for name, shape in zip(SUMS[3:], shapes, strict=True)}
     histograms = draw.integers(1, 9, size=(count, 1, 3, 5)).astype(np.float64)
-    rest = (PairTable.empty(1), (), np.zeros(SHAPE[2:]), 0)
-    return ShardSums(np.arange(count), sums, counts, histograms, empty, empty, *rest)
+    examples, heads = np.full((*SHAPE[2:], 1, 3), np.nan), np.zeros(SHAPE[2:])
+    rest = {"examples": examples, "pairs": PairTable.empty(1), "permuted": (), "sunk": heads, "queries": 0}
+    return ShardSums(np.arange(count), sums, counts, histograms, **empty, **rest)  # type: ignore[arg-type]
 
 
 def part(sums: ShardSums, places: slice) -> ShardSums:
-    names = ("article", "sums", "counts", "histograms", "matched_sums", "matched_counts")
-    return replace(sums, **{name: getattr(sums, name)[places] for name in names})
+    return replace(sums, **{name: getattr(sums, name)[places] for name in ("article", *SUMS)})
 
 
 def replicates_of(*shards: ShardSums, replicates: int = 200, seed: int = 0) -> AttentionTotals:

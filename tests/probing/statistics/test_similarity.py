@@ -16,7 +16,7 @@ from topicscope.probing.statistics.similarity import (
     pair_averages,
     placements,
     prepared,
-    similarity_p_values,
+    similarity_tests,
 )
 
 
@@ -187,7 +187,7 @@ def test_planted_vectors_give_the_planted_ratio_and_shuffled_topics_one() -> Non
         labelling = Labelling(labels[:, None] == np.arange(12))
         weights = TopicWeights.draw(labelling, 300, generator=draw)
         products = vectors @ vectors.T
-        [p] = similarity_p_values([products], labelling, stratum, 199, generator=draw)
+        [(p, *_)] = similarity_tests([products], labelling, stratum, 199, generator=draw)
         averages = pair_averages(vectors, labelling, weights)
         ratios.append(contrast(averages.same, averages.different, auc=auc(products, labelling, weights), p=p))
     true, shuffled = ratios

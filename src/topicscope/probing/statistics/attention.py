@@ -11,20 +11,27 @@ same pass, same-topic sums of every head are taken under permuted words, for its
 and on the articles of one shard, not on the corpus.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int32, Integer
 from safetensors.numpy import load, save
 from scipy import sparse
 
+from topicscope.probing.statistics.hidden import KINDS, HiddenSums
 from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Labelling
-from topicscope.probing.statistics.matching import Matched, Strata, cells_by_labelling, matched_averages
+from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cells_by_labelling, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
+from topicscope.probing.statistics.permutation import (
+    Tested,
+    false_discovery_rates,
+    maximum_p,
+    permutation_p,
+    permuted_same_topic_sums,
+)
 from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_weights
 
 # Attention is × length / 100: without special tokens, uniform attention has this value.
@@ -33,7 +40,21 @@ UNIFORM = 0.01
 STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
 BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
 # What is summed by article.
-SUMS = ("sums", "counts", "histograms", "matched_sums", "matched_counts")
+SUMS = (
+    "sums",
+    "counts",
+    "histograms",
+    "matched_sums",
+    "matched_counts",
+    "distance_sums",
+    "distance_counts",
+    "within_sums",
+    "within_counts",
+)
+# An array with fewer numbers than this share other than 0 is stored as these numbers and their places.
+SPARSE = 0.5
+# Of each head, so many pairs of words that it connects most are kept as examples.
+EXAMPLES = 5
 # Pairs of positions that are held before they are summed under permutations, and that are compared at once.
 WAITING, PERMUTED_BLOCK = 4096, 2048
 # Shards' tables of pairs that are held before they are put together.
@@ -170,6 +191,17 @@ class ShardSums:
     """By cell of the strata, of same- and then of different-topic pairs; for each labelling, or none."""
 
     matched_counts: Float[np.ndarray, "article matched kind cell"]
+    distance_sums: Float[np.ndarray, "article tested kind distance layer head"]
+    """By bin of distance, of same- and then of different-topic pairs; for the labellings that are tested."""
+
+    distance_counts: Float[np.ndarray, "article tested kind distance"]
+    within_sums: Float[np.ndarray, "article labelling kind state similarity"]
+    """Similarity of hidden states within passages, of same- and then of different-topic pairs."""
+
+    within_counts: Float[np.ndarray, "article labelling kind"]
+    examples: Float[np.ndarray, "layer head example three"]
+    """Same-topic pairs that a head connects most, each in one passage: attention and two words; NaN for none."""
+
     pairs: PairTable
     """By bin of distance, if there are strata."""
 
@@ -180,12 +212,18 @@ class ShardSums:
     queries: int
     """How many queries that sum is over; 0 for a model that is not causal."""
 
+    hidden: HiddenSums | None = None
+
     def to_bytes(self) -> bytes:
-        """As a safetensors file, which brings back every bit."""
-        arrays = {name: getattr(self, name) for name in ("article", *SUMS, "sunk")}
+        """As a safetensors file, which brings back every bit; sums that are mostly 0 take little room."""
+        arrays = {name: getattr(self, name) for name in ("article", "examples", "sunk")}
+        for name in SUMS:
+            arrays |= _packed(name, getattr(self, name))
         arrays |= {f"pair.{name}": getattr(self.pairs, name) for name in ("codes", "counts", "sums")}
         for place, each in enumerate(self.permuted):
             arrays |= {f"permuted.{place}.sums": each.sums, f"permuted.{place}.counts": each.counts}
+        if self.hidden:
+            arrays |= {f"hidden.{name}": getattr(self.hidden, name) for name in HiddenSums.names()}
         arrays["numbers"] = np.array([self.pairs.vocabulary, len(self.permuted), self.queries])
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
@@ -194,15 +232,35 @@ class ShardSums:
         """What ``to_bytes`` wrote."""
         arrays = load(content)
         vocabulary, tested, queries = arrays["numbers"].tolist()
+        hidden = (
+            HiddenSums(*(arrays[f"hidden.{name}"] for name in HiddenSums.names())) if "hidden.words" in arrays else None
+        )
         return cls(
-            **{name: arrays[name] for name in ("article", *SUMS, "sunk")},
+            **{name: arrays[name] for name in ("article", "examples", "sunk")},
+            **{name: _unpacked(name, arrays) for name in SUMS},
             pairs=PairTable(vocabulary, *(arrays[f"pair.{name}"] for name in ("codes", "counts", "sums"))),
             permuted=tuple(
                 PermutedSums(arrays[f"permuted.{place}.sums"], arrays[f"permuted.{place}.counts"])
                 for place in range(tested)
             ),
             queries=queries,
+            hidden=hidden,
         )
+
+
+def _packed(name: str, array: np.ndarray) -> dict[str, np.ndarray]:
+    places = np.flatnonzero(array)
+    if len(places) >= SPARSE * array.size:
+        return {name: array}
+    return {f"{name}.places": places, f"{name}.values": array.ravel()[places], f"{name}.shape": np.array(array.shape)}
+
+
+def _unpacked(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    if name in arrays:
+        return arrays[name]
+    found = np.zeros(arrays[f"{name}.shape"])
+    found.ravel()[arrays[f"{name}.places"]] = arrays[f"{name}.values"]
+    return found
 
 
 class PairAccumulator:
@@ -220,8 +278,9 @@ class PairAccumulator:
         *,
         permuted: Sequence[PermutedLabels] = (),
         strata: Sequence[Strata] = (),
+        states: int = 0,
     ) -> None:
-        """All labellings are over one vocabulary."""
+        """All labellings are over one vocabulary; ``states`` is the number of layers whose hidden states are summed."""
         self.labellings, self.permuted, self.strata = labellings, permuted, strata
         self.sunk, self.queries = np.zeros((layers, heads)), 0
         self._vocabulary = len(labellings[0].membership)
@@ -232,7 +291,15 @@ class PairAccumulator:
             "histograms": (*by_class, BINS),
             "matched_sums": (len(strata), 2, cells),
             "matched_counts": (len(strata), 2, cells),
+            "distance_sums": (len(permuted), 2, len(DISTANCES) + 1, layers, heads),
+            "distance_counts": (len(permuted), 2, len(DISTANCES) + 1),
+            "within_sums": (len(labellings), 2, states, len(KINDS)),
+            "within_counts": (len(labellings), 2),
         }
+        self._tested = [[each is one.labelling for each in labellings].index(True) for one in permuted]
+        # Examples are of the labelling that has the most words.
+        self._widest = max(self._tested, key=lambda place: labellings[place].words, default=None)
+        self._examples = np.full((0, layers * heads, 3), np.nan)
         self._articles: dict[int, dict[str, np.ndarray]] = {}
         self._tables: list[PairTable] = []
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
@@ -253,6 +320,7 @@ class PairAccumulator:
         rows = indicator.reshape(-1, indicator.shape[-1])
         found["sums"] += (rows.astype(np.float64) @ flat).reshape(self._shapes["sums"])
         found["counts"] += pairs.directions * indicator.sum(axis=-1)
+        self._add_by_distance(found, pairs, classes, flat)
         for direction in pairs.directed:
             found["histograms"] += _histograms(classes, histogram_bin(direction), BINS)
         bins = None
@@ -271,13 +339,23 @@ class PairAccumulator:
         """The sums by article, in the order of the articles' indices."""
         self._add_permuted()
         order = sorted(self._articles)
-        stacked = {
+        stacked: dict[str, Any] = {
             name: np.array([self._articles[article][name] for article in order]).reshape(len(order), *shape)
             for name, shape in self._shapes.items()
         }
         table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self._vocabulary)
         article = np.array(order, dtype=np.int64)
-        return ShardSums(article, **stacked, pairs=table, permuted=self._permuted, sunk=self.sunk, queries=self.queries)
+        examples = np.full((EXAMPLES, self.sunk.size, 3), np.nan)
+        examples[: len(self._examples)] = self._examples
+        return ShardSums(
+            article,
+            **stacked,
+            examples=np.moveaxis(examples, 0, 1).reshape(*self.sunk.shape, EXAMPLES, 3),
+            pairs=table,
+            permuted=self._permuted,
+            sunk=self.sunk,
+            queries=self.queries,
+        )
 
     def _add_permuted(self) -> None:
         """Add the waiting passages' pairs, many at once, to what the permutations give."""
@@ -299,6 +377,41 @@ class PairAccumulator:
                 matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=same.shape)
                 sums[:] += (matrix.T @ attention[chosen]).reshape(sums.shape)
 
+    def add_within(
+        self,
+        earlier: Int[np.ndarray, " pair"],
+        later: Int[np.ndarray, " pair"],
+        similarity: Float[np.ndarray, "pair state similarity"],
+        article: int,
+    ) -> None:
+        """Add the similarities of the hidden states of a passage that was added."""
+        found = self._articles[article]
+        for place, labelling in enumerate(self.labellings):
+            sides = labelling.classes(earlier, later) == np.array([[SAME_TOPIC], [DIFFERENT_TOPIC]])
+            found["within_sums"][place] += np.tensordot(sides.astype(np.float64), similarity, axes=1)
+            found["within_counts"][place] += sides.sum(axis=1)
+
+    def _add_by_distance(
+        self,
+        found: dict[str, np.ndarray],
+        pairs: PassagePairs,
+        classes: Int[np.ndarray, "labelling pair"],
+        flat: Float[np.ndarray, "pair column"],
+    ) -> None:
+        """By bin of distance; and of each head the same-topic pair that it connects most, as an example."""
+        bins, number = np.searchsorted(DISTANCES, pairs.distance), len(DISTANCES) + 1
+        for row, place in enumerate(self._tested):
+            code = np.where(classes[place] >= SAME_TOPIC, (classes[place] - SAME_TOPIC) * number + bins, -1)
+            cells = (code == np.arange(2 * number)[:, None]).astype(np.float64)
+            found["distance_sums"][row] += (cells @ flat).reshape(self._shapes["distance_sums"][1:])
+            found["distance_counts"][row] += pairs.directions * cells.sum(axis=1).reshape(2, number)
+        if self._widest is not None and len(same := np.flatnonzero(classes[self._widest] == SAME_TOPIC)):
+            best = same[flat[same].argmax(axis=0)]
+            value = flat[best, np.arange(flat.shape[1])] / pairs.directions
+            words = np.sort(np.stack([pairs.earlier[best], pairs.later[best]]), axis=0)
+            new = np.stack([value, *words.astype(np.float64)], axis=1)
+            self._examples = best_examples(np.concatenate([self._examples, new[None]]))
+
     def _add_matched(
         self, found: dict[str, np.ndarray], pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]
     ) -> None:
@@ -309,6 +422,18 @@ class PairAccumulator:
         codes, size = (labelling * 2 + kind) * shape[-1] + cells[labelling, pair], int(np.prod(shape))
         found["matched_counts"] += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
         found["matched_sums"] += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
+
+
+def best_examples(candidates: Float[np.ndarray, "candidate column three"]) -> Float[np.ndarray, "example column three"]:
+    """Of each column, those with the largest first number, each pair of words once; NaN where there are fewer."""
+    found = candidates.copy()
+    order = np.argsort(-np.nan_to_num(found[..., 0], nan=-np.inf), axis=0, kind="stable")
+    found = np.take_along_axis(found, order[..., None], axis=0)
+    for place in range(1, len(found)):
+        again = (found[:place, :, 1:] == found[place, :, 1:]).all(axis=-1).any(axis=0)
+        found[place, again] = np.nan
+    order = np.argsort(np.isnan(found[..., 0]), axis=0, kind="stable")
+    return np.take_along_axis(found, order[..., None], axis=0)[:EXAMPLES]
 
 
 def histogram_bin(values: Float[np.ndarray, " pair"]) -> Int[np.ndarray, " pair"]:
@@ -337,17 +462,21 @@ class AttentionTotals:
         self.sunk, self.queries = np.zeros(()), 0
         self._totals: dict[str, np.ndarray] = {}
         self._tables: list[PairTable] = []
+        self._examples: list[np.ndarray] = []
+        self._hidden: list[HiddenSums] = []
 
     def add(self, shard: ShardSums) -> None:
         """Add a shard; always in one order, so that rounding repeats too."""
         weights = poisson_weights(shard.article, self.replicates, self.seed)
         for name in SUMS:
-            total = np.tensordot(weights, getattr(shard, name), axes=1)
-            if name in self._totals:
-                # In place: with many labellings and cells, these are the largest arrays of a probe.
-                self._totals[name] += total
-            else:
-                self._totals[name] = total
+            sums = getattr(shard, name)
+            if name not in self._totals:
+                self._totals[name] = np.zeros((len(weights), *sums.shape[1:]))
+            total = self._totals[name]
+            # Most cells of the matched comparison are empty in a shard; these are the largest arrays of a probe.
+            sums = sums.reshape(len(sums), -1)
+            used = np.flatnonzero(sums.any(axis=0))
+            total.reshape(len(total), -1)[:, used] += weights @ sums[:, used]
         self._tables.append(shard.pairs)
         if len(self._tables) > MERGED:
             self._tables = [PairTable.merged(self._tables)]
@@ -357,6 +486,36 @@ class AttentionTotals:
             for old, new in zip(before, shard.permuted, strict=True)
         ]
         self.sunk, self.queries = self.sunk + shard.sunk, self.queries + shard.queries
+        self._examples.append(shard.examples)
+        if shard.hidden:
+            self._hidden = [HiddenSums.added([*self._hidden, shard.hidden])]
+
+    @property
+    def hidden(self) -> HiddenSums | None:
+        """Sums of hidden states, if there are any."""
+        return self._hidden[0] if self._hidden else None
+
+    @property
+    def examples(self) -> Float[np.ndarray, "layer head example three"]:
+        """Same-topic pairs that each head connects most: attention and two words, NaN for none."""
+        every = np.concatenate(self._examples, axis=2)
+        columns = np.moveaxis(every, 2, 0).reshape(every.shape[2], -1, 3)
+        return np.moveaxis(best_examples(columns), 0, 1).reshape(*every.shape[:2], EXAMPLES, 3)
+
+    def within(self, labelling: int) -> Float[np.ndarray, "replicate kind state similarity"]:
+        """Average similarity of hidden states within passages, of same- and of different-topic pairs."""
+        counts = self._totals["within_counts"][:, labelling]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._totals["within_sums"][:, labelling] / counts[..., None, None]
+
+    def matched_heads(self, tested: int) -> tuple[np.ndarray, np.ndarray]:
+        """Same- and different-topic averages of each head over the same distances: ``replicate layer head`` each."""
+        sums = self._totals["distance_sums"][:, tested]
+        counts = np.broadcast_to(self._totals["distance_counts"][:, tested][..., None, None], sums.shape)
+        # Cells, which are the bins of distance, come last.
+        sums, counts = (np.moveaxis(each, 2, -1) for each in (sums, counts))
+        found = matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
+        return found.same, found.different
 
     @cached_property
     def pairs_by_distance(self) -> PairTable:
@@ -406,6 +565,19 @@ def log_ratio(
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
 
+def pair_matrices(
+    table: PairTable, labelling: Labelling
+) -> tuple[Float[np.ndarray, "kept kept"], Float[np.ndarray, "kept kept"]]:
+    """Sums and counts of a table as matrices of the words that a labelling keeps; 0 for a word with itself."""
+    different = table.without_same_word().among(labelling.kept)
+    number = np.cumsum(labelling.kept) - 1
+    first, second = number[different.first], number[different.second]
+    found = np.zeros((2, labelling.words, labelling.words))
+    for matrix, values in zip(found, (different.sums, different.counts), strict=True):
+        matrix[first, second] = matrix[second, first] = values
+    return found[0], found[1]
+
+
 def model_test(
     table: PairTable,
     labelling: Labelling,
@@ -413,16 +585,9 @@ def model_test(
     permutations: int,
     *,
     generator: np.random.Generator,
-) -> float:
-    """The p-value of the log-ratio of attention averaged over layers and heads; one test a labelling, uncorrected."""
-    different = table.without_same_word().among(labelling.kept)
-    number = np.cumsum(labelling.kept) - 1
-    first, second = number[different.first], number[different.second]
-    matrices = []
-    for values in (different.sums, different.counts):
-        matrix = np.zeros((labelling.words, labelling.words))
-        matrix[first, second] = matrix[second, first] = values
-        matrices.append(matrix)
+) -> Tested:
+    """Of the log-ratio of attention averaged over layers and heads; one test per labelling, uncorrected."""
+    matrices = pair_matrices(table, labelling)
     small, stratum = labelling.among_kept, stratum[labelling.kept]
     sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
     place = small.same_topic_pairs
@@ -431,14 +596,33 @@ def model_test(
     found = log_ratio(
         np.append(sums, observed[0]), np.append(counts, observed[1]), np.array([every[0]]), np.array([every[1]])
     )
-    return permutation_p(float(found[-1]), found[:-1], size=1.0)
+    return Tested(permutation_p(float(found[-1]), found[:-1], size=1.0), float(found[-1]), found[:-1])
+
+
+class HeadTests(NamedTuple):
+    """p-values of each head's log-ratio."""
+
+    single: Float[np.ndarray, "layer head"]
+    """Each head's own, corrected for nothing."""
+
+    together: Float[np.ndarray, "layer head"]
+    """Corrected for all layers and heads (maximum statistic): with probability 95 % none below 0.05 is wrong."""
+
+    rates: Float[np.ndarray, "layer head"]
+    """False discovery rates (Benjamini and Hochberg): of all up to 0.05, 5 % are expected to be wrong."""
 
 
 def head_tests(
     sums: Float[np.ndarray, "class layer head"], counts: Float[np.ndarray, " class"], permuted: PermutedSums
-) -> Float[np.ndarray, "layer head"]:
-    """Each head's p-value of its log-ratio, corrected for all layers and heads together (maximum statistic)."""
+) -> HeadTests:
+    """Whether shuffled topics would give each head as large a log-ratio."""
     every, number = sums[SAME_TOPIC:].sum(axis=0), np.full((1, 1), counts[SAME_TOPIC:].sum())
     observed = log_ratio(sums[SAME_TOPIC], np.full((1, 1), counts[SAME_TOPIC]), every, number)
     drawn = log_ratio(permuted.sums, permuted.counts[:, None, None], every[None], number[None])
-    return maximum_p(observed, drawn)
+    single = np.array(
+        [
+            permutation_p(float(one), values, size=1.0)
+            for one, values in zip(observed.ravel(), drawn.reshape(len(drawn), -1).T, strict=True)
+        ]
+    ).reshape(observed.shape)
+    return HeadTests(single, maximum_p(observed, drawn), false_discovery_rates(single))

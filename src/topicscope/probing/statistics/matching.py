@@ -139,17 +139,17 @@ def co_occurrence_strata(table: PairTable) -> Strata:
 class Matched:
     """Averages over the same cells, each weighted by its same-topic pairs."""
 
-    same: Float[np.ndarray, " replicate"]
-    different: Float[np.ndarray, " replicate"]
-    share: Float[np.ndarray, " replicate"]
+    same: Float[np.ndarray, "replicate *head"]
+    different: Float[np.ndarray, "replicate *head"]
+    share: Float[np.ndarray, "replicate *head"]
     """Of the same-topic pairs, those in cells that have different-topic pairs too."""
 
 
 def matched_averages(
-    same_sums: Float[np.ndarray, "replicate cell"],
-    same_counts: Float[np.ndarray, "replicate cell"],
-    different_sums: Float[np.ndarray, "replicate cell"],
-    different_counts: Float[np.ndarray, "replicate cell"],
+    same_sums: Float[np.ndarray, "replicate *head cell"],
+    same_counts: Float[np.ndarray, "replicate *head cell"],
+    different_sums: Float[np.ndarray, "replicate *head cell"],
+    different_counts: Float[np.ndarray, "replicate *head cell"],
 ) -> Matched:
     r"""Standardised averages: different-topic pairs weighted so that their cells are those of the same-topic pairs.
 

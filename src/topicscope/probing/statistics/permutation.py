@@ -7,9 +7,11 @@ it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
+from scipy import stats
 
 from topicscope.probing.statistics.labelling import Labelling
 
@@ -117,6 +119,14 @@ def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[In
     return [np.flatnonzero(labelling.kept & (stratum == each)) for each in np.unique(stratum[labelling.kept])]
 
 
+class Tested(NamedTuple):
+    """A p-value, and what it was made from."""
+
+    p: float
+    observed: float
+    permuted: Float[np.ndarray, " permutation"]
+
+
 def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], *, size: float = 0.0) -> float:
     """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is.
 
@@ -128,6 +138,14 @@ def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], 
     every = np.append(permuted[np.isfinite(permuted)], observed)
     distance = np.abs(every - every.mean())
     return float((distance >= distance[-1] - ROUNDING * max(size, np.abs(every).max())).mean())
+
+
+def false_discovery_rates(p: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+    """Benjamini and Hochberg's q: of all with q ≤ 0.05, at most 5 % are expected to be wrong. NaN stays NaN."""
+    found, there = p.copy(), np.isfinite(p)
+    if there.any():
+        found[there] = stats.false_discovery_control(p[there])
+    return found
 
 
 def maximum_p(

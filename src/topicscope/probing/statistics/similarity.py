@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 
 from topicscope.probing.statistics.labelling import Labelling, TopicWeights
 from topicscope.probing.statistics.pairs import form_average, pair_forms
-from topicscope.probing.statistics.permutation import permutation_p, permuted_same_topic_sums
+from topicscope.probing.statistics.permutation import Tested, permutation_p, permuted_same_topic_sums
 
 Kind = Literal["cosine", "dot"]
 # Intervals of equal width that values are sorted into before they are compared.
@@ -90,25 +90,27 @@ def averages_of(
     return found
 
 
-def similarity_p_values(
+def similarity_tests(
     products: Sequence[Float[np.ndarray, "word word"]],
     labelling: Labelling,
     stratum: Int[np.ndarray, " word"],
     permutations: int,
     *,
     generator: np.random.Generator,
-) -> list[float]:
-    """Of each matrix of similarities, p of same- minus different-topic difference: words of like frequency permuted.
+) -> list[Tested]:
+    """Of each matrix of similarities, the same- minus different-topic difference: words of like frequency permuted.
 
-    All matrices see the same permutations.
+    All matrices see the same permutations. Numbers of pairs stay as they are, so that the same-topic average orders
+    permutations as the difference does: that average is what is returned with p.
     """
     sums = permuted_same_topic_sums(products, labelling, stratum, permutations, generator=generator)
     pairs = labelling.same_topic_pairs
-    # Numbers of pairs stay as they are, so the sum orders permutations as the difference does.
-    return [
-        permutation_p(float(matrix[pairs].sum()), permuted, size=float(np.abs(matrix[pairs]).sum()))
-        for matrix, permuted in zip(products, sums, strict=True)
-    ]
+    found = []
+    for matrix, permuted in zip(products, sums, strict=True):
+        observed = float(matrix[pairs].sum())
+        p = permutation_p(observed, permuted, size=float(np.abs(matrix[pairs]).sum()))
+        found.append(Tested(p, observed / max(len(pairs[0]), 1), permuted / max(len(pairs[0]), 1)))
+    return found
 
 
 @dataclass(frozen=True, eq=False)

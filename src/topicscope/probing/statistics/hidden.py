@@ -1,0 +1,307 @@
+r"""Hidden states by layer: how alike the vectors of two words are, in whatever passages the words stand.
+
+Two words of one passage share its context, which alone makes their vectors alike. So pairs are taken from different
+passages: the similarity of two words is the average over all pairs of their places that are not in one passage,
+
+.. math:: C_{ab} = \frac{S_a \cdot S_b - \sum_p s_{a,p} \cdot s_{b,p}}{n_a n_b - \sum_p n_{a,p} n_{b,p}},
+
+where s is a sum of vectors, and n a number of places, within passage p or over all of them. No pair of places is looped
+over and none is sampled. Words, not places, count once each, as they do in the embeddings, so that averages, intervals
+and tests are those of the embeddings. Pairs within passages are summed apart, by article, as attention is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from topicscope.probing.statistics.comparison import Comparable
+from topicscope.probing.statistics.labelling import Labelling, TopicDraws, TopicWeights
+from topicscope.probing.statistics.pairs import form_average, pair_forms
+from topicscope.probing.statistics.permutation import maximum_p, permutation_p, permuted_same_topic_sums
+from topicscope.probing.statistics.resampling import Contrast, contrast
+from topicscope.probing.statistics.similarity import auc_replicates, placements
+
+# What is compared, in the order of every axis named ``kind``; centred: with the layer's mean vector taken off.
+KINDS = ("cosine", "dot", "centred_cosine", "centred_dot")
+# Of which vectors sums are kept; a centred dot product's are those of the vectors themselves, less the mean.
+SUMMED = KINDS[:3]
+
+
+def vectors_by_kind(
+    states: Float[np.ndarray, "layer place width"], centre: Float[np.ndarray, "layer width"]
+) -> Float[np.ndarray, "kind layer place width"]:
+    """Vectors whose dot product is the similarity, for each kind; one of length zero has cosine 0 with all."""
+    centred = states - centre[:, None]
+    return np.stack([_of_length_1(states), states, _of_length_1(centred), centred])
+
+
+def _of_length_1(vectors: Float[np.ndarray, "*shape width"]) -> Float[np.ndarray, "*shape width"]:
+    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenSums:
+    """Sums over some passages; those of several sets of passages can be added."""
+
+    words: Int[np.ndarray, " word"]
+    """Places in the vocabulary of the words that are there, ascending."""
+
+    places: Float[np.ndarray, " word"]
+    """At how many places each is."""
+
+    passages: Float[np.ndarray, " word"]
+    """In how many passages."""
+
+    vectors: Float[np.ndarray, "word layer summed width"]
+    """Sums over all places of the vectors of each kind in ``SUMMED``."""
+
+    pairs: Int[np.ndarray, " pair"]
+    """Pairs of different words that share a passage, smaller · vocabulary + larger, ascending."""
+
+    pair_places: Float[np.ndarray, " pair"]
+    """How many pairs of places within passages each has."""
+
+    pair_sums: Float[np.ndarray, "pair layer kind"]
+    """Sums of similarity over these pairs of places."""
+
+    centre: Float[np.ndarray, "layer width"]
+    """What centred vectors are centred on, the same for all passages of a model."""
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Of the arrays."""
+        return [each.name for each in fields(cls)]
+
+    @classmethod
+    def added(cls, parts: Sequence["HiddenSums"]) -> "HiddenSums":
+        """Over all passages of several sets, added in this order."""
+        words = np.unique(np.concatenate([each.words for each in parts]))
+        vectors = np.zeros((len(words), *parts[0].vectors.shape[1:]), dtype=parts[0].vectors.dtype)
+        places, passages = np.zeros(len(words)), np.zeros(len(words))
+        for each in parts:
+            rows = np.searchsorted(words, each.words)
+            vectors[rows] += each.vectors
+            places[rows] += each.places
+            passages[rows] += each.passages
+        pairs = np.unique(np.concatenate([each.pairs for each in parts]))
+        pair_places = np.zeros(len(pairs))
+        pair_sums = np.zeros((len(pairs), *parts[0].pair_sums.shape[1:]))
+        for each in parts:
+            rows = np.searchsorted(pairs, each.pairs)
+            pair_places[rows] += each.pair_places
+            pair_sums[rows] += each.pair_sums
+        return cls(words, places, passages, vectors, pairs, pair_places, pair_sums, parts[0].centre)
+
+    @property
+    def layers(self) -> int:
+        """The embedding layer's output is the first."""
+        return len(self.centre)
+
+    def similarities(
+        self, layer: int, words: Int[np.ndarray, " chosen"], vocabulary: int
+    ) -> Float[np.ndarray, "kind chosen chosen"]:
+        """Averages over pairs of places in different passages, of words that are in two passages or more each."""
+        rows = np.searchsorted(self.words, words)
+        number = np.full(vocabulary, -1)
+        number[words] = np.arange(len(words))
+        one, other = number[self.pairs // vocabulary], number[self.pairs % vocabulary]
+        inside = np.flatnonzero((one >= 0) & (other >= 0))
+        one, other = one[inside], other[inside]
+        places = np.outer(self.places[rows], self.places[rows])
+        for pair in ((one, other), (other, one)):
+            places[pair] -= self.pair_places[inside]
+        found = np.empty((len(KINDS), len(words), len(words)))
+        for kind, name in enumerate(KINDS):
+            if name in SUMMED:
+                sums = self.vectors[rows, layer, SUMMED.index(name)]
+            else:
+                of_dots = self.vectors[rows, layer, SUMMED.index("dot")]
+                sums = of_dots - self.places[rows, None].astype(of_dots.dtype) * self.centre[layer].astype(
+                    of_dots.dtype
+                )
+            # Matrices of words, much the longest step: in the precision of the vectors.
+            found[kind] = sums @ sums.T
+            within = self.pair_sums[inside, layer, kind]
+            for pair in ((one, other), (other, one)):
+                found[kind][pair] -= within
+        # A word with itself is no pair: whatever stands there is not used.
+        np.fill_diagonal(places, 1)
+        return found / places
+
+
+class HiddenAccumulator:
+    """Takes passages one by one; ``result`` is what has been summed so far."""
+
+    def __init__(
+        self,
+        labellings: Sequence[Labelling],
+        words: Int[np.ndarray, " word"],
+        centre: Float[np.ndarray, "layer width"],
+    ) -> None:
+        """``words``: those that the passages may have, ascending places in the vocabulary; others are left out."""
+        self.words, self.centre, self.vocabulary = words, centre, len(labellings[0].membership)
+        layers, width = centre.shape
+        self._number = np.full(self.vocabulary, -1)
+        self._number[words] = np.arange(len(words))
+        self._places, self._passages = np.zeros(len(words)), np.zeros(len(words))
+        self._vectors = np.zeros((len(words), layers, len(SUMMED), width), dtype=centre.dtype)
+        self._pairs: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def add(
+        self, states: Sequence[Float[np.ndarray, "position width"]], words: Int[np.ndarray, " position"]
+    ) -> tuple[Int[np.ndarray, " place"], Float[np.ndarray, "layer kind place place"]]:
+        """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out.
+
+        The positions whose words are summed, and the similarities of all pairs of them.
+        """
+        places = np.flatnonzero(words >= 0)
+        places = places[self._number[words[places]] >= 0]
+        vectors = vectors_by_kind(np.stack([layer[places] for layer in states]).astype(self.centre.dtype), self.centre)
+        similar = np.moveaxis(vectors @ vectors.swapaxes(-1, -2), 0, 1).astype(np.float64)
+        present, which, times = np.unique(self._number[words[places]], return_inverse=True, return_counts=True)
+        self._places[present] += times
+        self._passages[present] += 1
+        indicator = (which == np.arange(len(present))[:, None]).astype(self.centre.dtype)
+        self._vectors[present] += np.moveaxis(indicator @ vectors[: len(SUMMED)], 2, 0).swapaxes(1, 2)
+        early, late = np.triu_indices(len(places), k=1)
+        one, other = words[places[early]], words[places[late]]
+        different = one != other
+        codes = np.minimum(one, other).astype(np.int64) * self.vocabulary + np.maximum(one, other)
+        self._pairs.append((codes[different], similar[:, :, early[different], late[different]]))
+        return places, similar
+
+    def result(self) -> HiddenSums:
+        """The sums so far."""
+        there = self._places > 0
+        codes = np.concatenate([each for each, _ in self._pairs])
+        values = np.concatenate([np.moveaxis(each, -1, 0) for _, each in self._pairs])
+        pairs, row, counts = np.unique(codes, return_inverse=True, return_counts=True)
+        order = np.argsort(row, kind="stable")
+        starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
+        sums = np.add.reduceat(values[order], starts, axis=0) if len(pairs) else np.zeros((0, *values.shape[1:]))
+        return HiddenSums(
+            self.words[there].astype(np.int64),
+            self._places[there],
+            self._passages[there],
+            self._vectors[there],
+            pairs,
+            counts.astype(np.float64),
+            sums,
+            self.centre,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class HiddenNumbers:
+    """Of one labelling, all layers and kinds: contrasts, and what two models are compared by."""
+
+    contrasts: list[list[Contrast]]
+    """By layer and kind; p of each is its own."""
+
+    p_all_layers: Float[np.ndarray, "layer kind"]
+    """Of each kind, corrected for all layers (maximum statistic)."""
+
+    same: Float[np.ndarray, "layer kind replicate"]
+    different: Float[np.ndarray, "layer kind replicate"]
+    permuted: Float[np.ndarray, "layer kind permutation"]
+    """Same-topic averages under permuted topics; the observed one is ``same[..., 0]``."""
+
+    auc: Float[np.ndarray, "layer kind replicate"]
+    words: int
+    """How many words are in two passages or more."""
+
+    def comparable(self, layer: int, kind: int) -> Comparable:
+        """For a comparison with another model."""
+        at = layer, kind
+        permuted = np.append(self.same[at][0], self.permuted[at])
+        return Comparable(self.same[at], self.different[at], self.auc[at], permuted)
+
+
+class HiddenMeasure:
+    """The numbers of one labelling, layer after layer: a layer's matrices are let go of before the next."""
+
+    def __init__(
+        self,
+        labelling: Labelling,
+        stratum: Int[np.ndarray, " word"],
+        common: Int[np.ndarray, " common"],
+        draws: TopicDraws,
+        permutations: int,
+    ) -> None:
+        """``common``: words in two passages or more, whose similarities are given; ``stratum`` of all words."""
+        there = np.zeros(len(labelling.kept), dtype=bool)
+        there[common] = True
+        chosen = labelling.kept & there
+        self.words = np.flatnonzero(chosen)
+        self._rows = np.searchsorted(common, self.words)
+        self._labelling = Labelling(labelling.membership[chosen])
+        mine = Labelling(labelling.membership & chosen[:, None])
+        self._weights: TopicWeights = TopicDraws(mine, draws.topics, draws.words).weights(mine)
+        self._stratum, self._permutations = stratum[chosen], permutations
+        self._same: list[np.ndarray] = []
+        self._different: list[np.ndarray] = []
+        self._auc: list[np.ndarray] = []
+        self._permuted: list[np.ndarray] = []
+
+    def add(self, similarities: Float[np.ndarray, "kind common common"], *, generator: np.random.Generator) -> None:
+        """The next layer; ``generator`` begins anew at each, so that all layers see the same permutations."""
+        first, second = self._labelling.same_topic_pairs
+        matrices = [each[np.ix_(self._rows, self._rows)] for each in similarities]
+        values = np.stack([matrix[first, second] for matrix in matrices], axis=1)
+        placed = [placements(matrix, self._labelling) for matrix in matrices]
+        within, between = self._weights.within, self._weights.between
+        sums = pair_forms(within, first, second, np.column_stack([values, np.ones(len(first))]))
+        self._same.append(form_average(sums[:, :-1], sums[:, -1:]).T)
+        partners = placed[0].partners
+        for place, matrix in enumerate(matrices):
+            every = matrix.sum(axis=1) - np.diagonal(matrix)
+            inside = np.bincount(first, values[:, place], len(matrix)) + np.bincount(
+                second, values[:, place], len(matrix)
+            )
+            self._different.append(_different_replicates(every - inside, partners, between))
+        self._auc.append(np.stack(auc_replicates(placed, self._labelling, self._weights)))
+        permuted = permuted_same_topic_sums(
+            matrices, self._labelling, self._stratum, self._permutations, generator=generator
+        )
+        self._permuted.append(permuted / max(len(first), 1))
+
+    def result(self) -> HiddenNumbers:
+        """After the last layer."""
+        same, auc, permuted = np.stack(self._same), np.stack(self._auc), np.stack(self._permuted)
+        different = np.stack(self._different).reshape(same.shape)
+        layers, kinds = same.shape[:2]
+        single = np.full((layers, kinds), np.nan)
+        for layer, kind in np.ndindex(layers, kinds):
+            single[layer, kind] = permutation_p(float(same[layer, kind, 0]), permuted[layer, kind])
+        together = np.stack(
+            [
+                maximum_p(same[:, kind, :1], np.moveaxis(permuted[:, kind], 0, -1)[..., None])[:, 0]
+                for kind in range(kinds)
+            ],
+            axis=1,
+        )
+        contrasts = [
+            [
+                contrast(same[layer, kind], different[layer, kind], auc=auc[layer, kind], p=float(single[layer, kind]))
+                for kind in range(kinds)
+            ]
+            for layer in range(layers)
+        ]
+        return HiddenNumbers(contrasts, together, same, different, permuted, auc, len(self.words))
+
+
+def _different_replicates(
+    sums: Float[np.ndarray, " word"], partners: Float[np.ndarray, " word"], weights: Float[np.ndarray, "replicate word"]
+) -> Float[np.ndarray, " replicate"]:
+    """The average over different-topic pairs: exact for the sample, first order in the words' weights for the others.
+
+    A matrix of all words under a thousand weightings would take longer than all else. Each word has hundreds of such
+    pairs, so that terms of second order are small.
+    """
+    if not partners.any():
+        return np.full(len(weights), np.nan)
+    average = sums.sum() / partners.sum()
+    return average + 2 * form_average(weights @ (sums - partners * average), weights @ partners)

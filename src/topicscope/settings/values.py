@@ -1,0 +1,98 @@
+"""Values of settings as the types that they have, or one sentence on what is expected: from a file and from Python."""
+
+import dataclasses
+import operator
+import os
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from topicscope.errors import InputError, nearest, refuse, shown
+
+
+def settle(settings: Any, prefix: str) -> None:
+    """Give every field of a frozen dataclass the type that it declares, if its value can be had as one.
+
+    Lists become tuples, one value a list of one, a dictionary the settings of its section. Else it is one sentence.
+    """
+    kind: Any = type(settings)
+    for name, hint in _hints(kind).items():
+        value = getattr(settings, name)
+        if dataclasses.is_dataclass(hint):
+            found = _section(hint, value, getattr(kind, name, None), prefix + name)
+        else:
+            found = convert(hint, value, prefix + name)
+        if found is not value:
+            object.__setattr__(settings, name, found)
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _section(kind: Any, value: Any, default: Any, name: str) -> Any:
+    """A dataclass within another; what a dictionary leaves out keeps the default of its place, not of its type."""
+    if isinstance(value, kind):
+        return value
+    if not isinstance(value, Mapping):
+        raise refuse(name, value, f"give a {kind.__name__}, or a dictionary of its settings")
+    fields = [field.name for field in dataclasses.fields(kind)]
+    if unknown := next((key for key in value if key not in fields), None):
+        meant = nearest(str(unknown), fields, cutoff=0.0)
+        raise InputError(f"{name}.{unknown} is not a setting: did you mean {name}.{meant}?")
+    return dataclasses.replace(default, **value) if isinstance(default, kind) else kind(**value)
+
+
+def convert(hint: Any, value: Any, name: str) -> Any:
+    """A value as the type of its setting, or one sentence on what is expected."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        several = arguments[-1] is Ellipsis
+        if several and not isinstance(value, list | tuple):
+            # A list may be one item.
+            value = (value,)
+        kinds = [arguments[0]] * len(value) if several else list(arguments)
+        if isinstance(value, list | tuple) and len(kinds) == len(value):
+            found = tuple(convert(kind, item, name) for kind, item in zip(kinds, value, strict=True))
+            return value if isinstance(value, tuple) and all(map(operator.is_, found, value)) else found
+        raise InputError(f"{name} = {shown(_plain(value))} is not allowed: give {_described(hint)}.")
+    if origin is typing.Literal:
+        # Words may be written with hyphens.
+        written = value if value in arguments or not isinstance(value, str) else value.replace("-", "_")
+        if isinstance(written, str) and written in arguments:
+            return written
+    elif (found := _scalar(hint, value)) is not None:
+        return found
+    raise InputError(f"{name} = {shown(value)} is not allowed: give {_described(hint)}.")
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    """The value as a whole number, a number, a text, or true or false; NumPy's too. None if it is none of these."""
+    if type(value) is kind:
+        return value
+    if kind is str:
+        return os.fspath(value) if isinstance(value, os.PathLike) else None
+    if getattr(value, "shape", None) == ():
+        value = value.item()
+    if kind is bool or isinstance(value, bool):
+        return value if kind is bool and isinstance(value, bool) else None
+    if kind is float and isinstance(value, int | float):
+        return float(value)
+    return int(value) if kind is int and isinstance(value, int) else None
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _described(hint: Any) -> str:
+    words = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if typing.get_origin(hint) is typing.Literal:
+        return "one of " + ", ".join(typing.get_args(hint))
+    if typing.get_origin(hint) is tuple:
+        arguments = typing.get_args(hint)
+        count = "" if arguments[-1] is Ellipsis else f"{len(arguments)} "
+        return f"a list of {count}{words[arguments[0]].removeprefix('a ')}s"
+    return words[hint]

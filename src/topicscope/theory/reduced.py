@@ -1,0 +1,449 @@
+r"""Eq. 7 by classes: its loss, its gradient flow and its optima in a handful of numbers.
+
+Documents do not change when topics, or words within topics, are renamed. So where W^V and the logits M = W^K⊤W^Q/√d_a
+have one number per class (``theory/classes.py``) they keep having one under gradient flow, and the expected loss is a
+function of six numbers of W^V and six of M. W^K and W^Q enter through M and through W^K⊤W^K and W^Q⊤W^Q alone,
+
+.. math:: \dot W^K = -\frac{W^Q G^\top}{\sqrt{d_a}}, \qquad \dot W^Q = -\frac{W^K G}{\sqrt{d_a}}, \qquad
+    G = \frac{\partial L}{\partial M},
+
+so if these are class matrices too, each mode evolves on its own but for G: a number on contrasts between topics, one on
+those within a topic, 2 × 2 matrices on the plane of [MASK] and the mean word. Random W^K and W^Q with entries N(0, s²)
+have W^K⊤W^K = W^Q⊤W^Q = s² d_a I and W^K⊤W^Q = 0 on average; that is the start of the reduced model.
+
+Expectations over finite documents are means over a sample, which determines so few numbers very well; those over
+infinite documents need one document (``Rows.infinite``).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.integrate import solve_ivp
+from scipy.special import logsumexp, softmax
+
+from topicscope.errors import InputError, check_positive
+from topicscope.settings.data import Data, Masking
+from topicscope.settings.training import Average, Loss
+from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.classes import Modes, Six, Vocabulary
+
+# Rows of this many numbers in all are looked at in one go.
+MOST_NUMBERS = 50_000_000
+# A path that takes more evaluations of the gradient than this is given up.
+MOST_LOOKS = 20_000
+
+
+class Gradient(NamedTuple):
+    """The expected loss, and its derivatives by a class's entries, each on average over the class."""
+
+    loss: float
+    value: Six
+    logits: Six
+    value_squares: Six
+    """Mean squares of one document's derivatives by W^V, which vary from document to document."""
+    logit_squares: Float[np.ndarray, "2 2"]
+    """The same by the logits, summed over keys (rows) and queries (columns): [MASK], and all words."""
+    second: Six
+    """E[AA⊤], A a query's attention: S where it is uniform."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """One row per document and distinct token that queries in it: what attention mixes, and what is to be predicted."""
+
+    vocabulary: Vocabulary
+    frequencies: Float[np.ndarray, "row token"]
+    """x̃ of the row's document."""
+    query: Int[np.ndarray, " row"]
+    """The token that queries."""
+    targets: Float[np.ndarray, "row token"]
+    """Probability of this row and of each word to predict in it; all of them sum to one."""
+    document: Int[np.ndarray, " row"]
+    """Which document the row is of; rows are ordered by it."""
+
+    @classmethod
+    def infinite(cls, topics: int, words: int, per_document: int, masking: Masking) -> "Rows":
+        """Assumption 1's documents: that of the first τ topics stands for all, and one query for each kind."""
+        size = Vocabulary(topics, words)
+        if 4 * (size.count + 1) > MOST_NUMBERS:
+            raise InputError(
+                f"topics · words = {size.count} is not allowed here: give fewer, the model lists all words."
+            )
+        original = np.zeros(size.count + 1)
+        original[1 : per_document * words + 1] = 1 / (per_document * words)
+        hidden = np.full(size.count + 1, masking.random / size.count)
+        hidden[0] = masking.replaced
+        seen = (1 - masking.mask + masking.mask * masking.keep) * original + masking.mask * hidden
+        inside = per_document / topics
+        kept = np.eye(1, size.count + 1, 1)[0]
+        kinds = [
+            (0, masking.replaced * original),
+            (1, masking.keep * kept),
+            (1, masking.random * inside * original),
+            (size.count, masking.random * (1 - inside) * original),
+        ]
+        some = [(query, target) for query, target in kinds if target.any()]
+        return cls(
+            size,
+            np.broadcast_to(seen, (len(some), size.count + 1)),
+            np.array([query for query, _ in some]),
+            np.array([target for _, target in some]),
+            np.zeros(len(some), dtype=np.int64),
+        )
+
+    @classmethod
+    def of(cls, documents: MaskedDocuments, vocabulary: Vocabulary, average: Average = "document") -> "Rows":
+        """Those of a sample."""
+        tokens = vocabulary.count + 1
+        count = len(documents)
+        frequencies = np.zeros((count, tokens))
+        np.add.at(frequencies, (documents.document, documents.tokens), 1.0)
+        frequencies /= documents.lengths[:, None]
+        where = documents.document[documents.where]
+        code = where * tokens + documents.tokens[documents.where]
+        distinct, row = np.unique(code, return_inverse=True)
+        targets = np.zeros((len(distinct), tokens))
+        share = 1 / documents.masked_counts[where] / count if average == "document" else 1 / len(where)
+        np.add.at(targets, (row, documents.targets), share)
+        return cls(vocabulary, frequencies[distinct // tokens], distinct % tokens, targets, distinct // tokens)
+
+    def loss(self, value: Six, logits: Six, loss: Loss) -> float:
+        """The expected loss."""
+        attention = self._attention(logits)
+        return self._losses(self._predict(value, attention), loss)
+
+    def distance(self, logits: Six) -> float:
+        """How far word queries' attention is from uniform in total variation, on average over masked positions."""
+        weight = self.targets.sum(axis=1) * (self.query > 0)
+        apart = np.abs(self._attention(logits) - self.frequencies).sum(axis=1) / 2
+        return float(weight @ apart / weight.sum()) if weight.any() else 0.0
+
+    def gradient(
+        self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
+    ) -> Gradient:
+        """The loss and its gradient by the entries of W^V and of M: those of one entry of each class.
+
+        ``noise`` is the covariance N of W^V's columns, summed over its rows, where W^V scatters around its mean. Under
+        the squared loss it costs A⊤NA at a query with attention A, whatever the mean is; under cross-entropy this is
+        taken to second order. ``squares`` asks for the mean squares too, which take longer.
+        """
+        attention = self._attention(logits)
+        scores = self._predict(value, attention)
+        weight = self.targets.sum(axis=1, keepdims=True)
+        if loss == "squared":
+            missing = 2 * (weight * scores - self.targets)
+        else:
+            missing = weight * softmax(scores, axis=1) - self.targets
+        pull = self._back(value, missing)
+        if noise is not None:
+            # Per row of W^V the loss bends by 2, or by p(1 − p).
+            guess = softmax(scores, axis=1) if loss == "cross_entropy" else scores
+            bend = (
+                2 * weight if loss == "squared" else weight * (1 - (guess**2).sum(axis=1, keepdims=True)) / self.tokens
+            )
+            pull += bend * self._back(noise, attention)
+        through = attention * (pull - (pull * attention).sum(axis=1, keepdims=True))
+        by_logits = np.bincount(self._kind.ravel(), weights=through.ravel(), minlength=6)
+        sizes = np.maximum(self.vocabulary.sizes, 1)
+        spread = (np.zeros(6), np.zeros((2, 2)))
+        if squares:
+            spread = (self._value_squares(missing), self._logit_squares(through, attention * weight, noise, loss))
+        return Gradient(
+            loss=self._losses(scores, loss),
+            value=self._value_sums(missing, attention) / sizes,
+            logits=by_logits / sizes,
+            value_squares=spread[0],
+            logit_squares=spread[1],
+            second=self._value_sums(weight * attention, attention) / sizes,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """V."""
+        return self.vocabulary.count + 1
+
+    @cached_property
+    def documents(self) -> tuple[Int[np.ndarray, " document"], Float[np.ndarray, "document token"]]:
+        """Where each document's rows begin, and its frequencies."""
+        first = np.flatnonzero(np.diff(self.document, prepend=-1))
+        return first, self.frequencies[first]
+
+    def _value_squares(self, missing: Float[np.ndarray, "row token"]) -> Six:
+        """E[(r_i x̃_j)²] by class, r a document's residual: attention is taken as uniform."""
+        first, x = self.documents
+        residual = np.add.reduceat(missing, first, axis=0) * len(first)
+        return self._value_sums(residual**2 / len(first), x**2) / np.maximum(self.vocabulary.sizes, 1)
+
+    def _logit_squares(
+        self,
+        through: Float[np.ndarray, "row token"],
+        weighted: Float[np.ndarray, "row token"],
+        noise: Six | None,
+        loss: Loss,
+    ) -> Float[np.ndarray, "2 2"]:
+        """Mean squares of a document's gradient by logits, summed: keys by queries, [MASK] and words each."""
+        squares = through**2
+        if noise is not None:
+            # A predicted word's own row of W^V scatters too.
+            squares = squares + (4 if loss == "squared" else 1) * noise[3] / self.tokens * weighted**2
+        by_key = np.column_stack([squares[:, 0], squares[:, 1:].sum(axis=1)])
+        of_mask = by_key[self.query == 0].sum(axis=0)
+        return len(self.documents[0]) * np.column_stack([of_mask, by_key.sum(axis=0) - of_mask])
+
+    @cached_property
+    def _kind(self) -> Int[np.ndarray, "row token"]:
+        """The class of (key, query) for each key: row the key, column the query."""
+        words = self.vocabulary.words
+        key, query = np.arange(self.tokens), self.query[:, None]
+        topic, own = (key - 1) // words, (query - 1) // words
+        kind = np.where(key == query, 3, np.where(topic == own, 4, 5))
+        kind = np.where(query == 0, 2, np.where(key == 0, 1, kind))
+        return np.where((query == 0) & (key == 0), 0, kind)
+
+    def _attention(self, logits: Six) -> Float[np.ndarray, "row token"]:
+        weights = self.frequencies * np.exp(logits - logits.max())[self._kind]
+        return weights / weights.sum(axis=1, keepdims=True)
+
+    def _topic_sums(self, words: Float[np.ndarray, "row word"]) -> Float[np.ndarray, "row word"]:
+        """At each word, the sum over the words of its topic."""
+        sums = words.reshape(len(words), self.vocabulary.topics, self.vocabulary.words).sum(axis=2)
+        return np.repeat(sums, self.vocabulary.words, axis=1)
+
+    def _predict(self, value: Six, attention: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
+        """W^V A."""
+        mask_mask, mask_row, mask_column, same_word, same_topic, different = value
+        mask, words = attention[:, :1], attention[:, 1:]
+        scores = np.empty_like(attention)
+        scores[:, :1] = mask_mask * mask + mask_row * (1 - mask)
+        scores[:, 1:] = (
+            mask_column * mask
+            + different * (1 - mask)
+            + (same_topic - different) * self._topic_sums(words)
+            + (same_word - same_topic) * words
+        )
+        return scores
+
+    def _back(self, value: Six, missing: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
+        """W^V⊤ r: the same with the [MASK] row and column exchanged."""
+        mask_mask, mask_row, mask_column, same_word, same_topic, different = value
+        mask, words = missing[:, :1], missing[:, 1:]
+        total = words.sum(axis=1, keepdims=True)
+        pull = np.empty_like(missing)
+        pull[:, :1] = mask_mask * mask + mask_column * total
+        pull[:, 1:] = (
+            mask_row * mask
+            + different * total
+            + (same_topic - different) * self._topic_sums(words)
+            + (same_word - same_topic) * words
+        )
+        return pull
+
+    def _value_sums(self, missing: Float[np.ndarray, "row token"], attention: Float[np.ndarray, "row token"]) -> Six:
+        """Σ r_i A_a over the entries of each class."""
+        mask, words = attention[:, 0], attention[:, 1:]
+        total, seen = missing[:, 1:].sum(axis=1), words.sum(axis=1)
+        own = float((missing[:, 1:] * words).sum())
+        topic = float((missing[:, 1:] * self._topic_sums(words)).sum())
+        of_mask = missing[:, 0]
+        return np.array(
+            [of_mask @ mask, of_mask @ seen, total @ mask, own, topic - own, total @ seen - topic], dtype=float
+        )
+
+    def _losses(self, scores: Float[np.ndarray, "row token"], loss: Loss) -> float:
+        weight = self.targets.sum(axis=1)
+        hit = float((scores * self.targets).sum())
+        if loss == "squared":
+            return float(weight.sum() - 2 * hit + weight @ (scores**2).sum(axis=1))
+        return float(weight @ logsumexp(scores, axis=1) - hit)
+
+
+def sampled_rows(
+    data: Data, masking: Masking, documents: int, *, generator: np.random.Generator, average: Average = "document"
+) -> Rows:
+    """Rows of so many documents drawn afresh."""
+    model = TopicModel.from_settings(data)
+    if model.equal_words is None:
+        raise InputError(
+            "Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out."
+        )
+    size = Vocabulary(model.topics, model.equal_words)
+    drawn = sample_documents(model, documents, generator=generator)
+    return Rows.of(mask_documents(drawn, masking, model.vocabulary, generator=generator), size, average)
+
+
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """W^V by its six entries, and the products of W^K and W^Q, all that the loss and its gradient flow see of them."""
+
+    value: Six
+    key: Modes
+    """W^K⊤W^K."""
+    query: Modes
+    """W^Q⊤W^Q."""
+    cross: Modes
+    """W^K⊤W^Q."""
+    noise: Modes
+    """How W^V scatters around its mean: the covariance of its columns, summed over its rows."""
+
+    @classmethod
+    def start(cls, scale: float, width: int, *, value: Six | None = None, noise: float = 0.0) -> "Reduced":
+        """W^V at zero, or as given; W^K and W^Q as random matrices N(0, s²) of ``width`` rows are on average."""
+        check_positive("scale", scale)
+        square = Modes.identity(scale**2 * width)
+        nothing = np.zeros(6) if value is None else value
+        return cls(nothing, square, square, Modes.identity(0.0), Modes.identity(noise))
+
+    def flat(self) -> Float[np.ndarray, " 30"]:
+        """All numbers in one row."""
+        products = (self.key, self.query, self.cross, self.noise)
+        return np.concatenate([self.value, *(each.flat() for each in products)])
+
+    @classmethod
+    def of(cls, flat: Float[np.ndarray, " 30"]) -> "Reduced":
+        """The same from one row."""
+        return cls(flat[:6], *(Modes.of(flat[first : first + 6]) for first in (6, 12, 18, 24)))
+
+    def logits(self, vocabulary: Vocabulary, width: int) -> Six:
+        """M by classes."""
+        return vocabulary.classes(self.cross * (1 / np.sqrt(width)))
+
+
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """What an optimiser makes of a gradient per unit of time; plain gradient flow if nothing is given."""
+
+    value: Six = field(default_factory=lambda: np.ones(6))
+    """Learning rates of each class of W^V."""
+    key: Modes = field(default_factory=Modes.identity)
+    """Those of W^K's columns: one for [MASK]'s, one for all words'; diagonal."""
+    query: Modes = field(default_factory=Modes.identity)
+    key_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    """What noise adds to W^K⊤W^K."""
+    query_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    noise_decay: Modes = field(default_factory=lambda: Modes.identity(0.0))
+    """X in dN/dt = −XN − NX⊤ + what is added."""
+    noise_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
+
+
+def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: int, rates: Rates) -> Reduced:
+    r"""What gradient flow adds per unit of time.
+
+    With G the gradient by the logits and D the rates of the columns,
+
+    .. math::
+        \tfrac{d}{dt} W^{K\top} W^Q = -\big(D_K G\, W^{Q\top} W^Q + W^{K\top} W^K G D_Q\big) / \sqrt{d_a}
+
+    and likewise for the other two products.
+    """
+    slope = vocabulary.modes(gradient.logits) * (-1 / np.sqrt(width))
+    by_key, by_query = rates.key @ slope, slope @ rates.query
+    own_key, own_query = state.cross @ by_key.transposed, state.cross.transposed @ by_query
+    fading = rates.noise_decay @ state.noise * -1.0
+    return Reduced(
+        -rates.value * gradient.value,
+        own_key + own_key.transposed + rates.key_spread,
+        own_query + own_query.transposed + rates.query_spread,
+        by_key @ state.query + state.key @ by_query,
+        fading + fading.transposed + rates.noise_spread,
+    )
+
+
+# The learning rates at a state, where the gradient is this.
+Optimiser = Callable[[Reduced, Gradient], Rates]
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """The reduced model at given times."""
+
+    times: Float[np.ndarray, " time"]
+    states: tuple[Reduced, ...]
+    vocabulary: Vocabulary
+    width: int
+
+    @property
+    def value(self) -> Float[np.ndarray, "time 6"]:
+        """W^V by classes."""
+        return np.array([state.value for state in self.states])
+
+    @property
+    def logits(self) -> Float[np.ndarray, "time 6"]:
+        """M by classes."""
+        return np.array([state.logits(self.vocabulary, self.width) for state in self.states])
+
+
+@runtime_checkable
+class Gradients(Protocol):
+    """What the reduced model follows: ``Rows``, or something that knows its gradient better."""
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """T and v."""
+
+    def gradient(
+        self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
+    ) -> Gradient:
+        """As of ``Rows``."""
+
+
+def flow(
+    rows: Gradients,
+    loss: Loss,
+    start: Reduced,
+    times: Float[np.ndarray, " time"],
+    *,
+    width: int,
+    optimiser: Optimiser = lambda state, gradient: Rates(),
+    enough: Callable[[Reduced], float] | None = None,
+    squares: bool = False,
+    tolerance: float = 1e-5,
+) -> Path:
+    """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
+
+    With ``enough`` it ends where that passes zero, and the path with it. An ``optimiser`` that looks at the gradient's
+    mean squares asks for them by ``squares``.
+    """
+    size, looks = rows.vocabulary, count()
+
+    def move(_: float, flat: Float[np.ndarray, " 30"]) -> Float[np.ndarray, " 30"]:
+        if next(looks) == MOST_LOOKS:
+            raise InputError(
+                f"The reduced model needs more than {MOST_LOOKS:,} looks at the documents; give fewer steps."
+            )
+        here = Reduced.of(flat)
+        noise = size.classes(here.noise) if flat[24:].any() else None
+        gradient = rows.gradient(here.value, here.logits(size, width), loss, noise, squares=squares)
+        return velocity(here, gradient, size, width, optimiser(here, gradient)).flat()
+
+    def ended(_: float, flat: Float[np.ndarray, " 30"]) -> float:
+        assert enough is not None
+        return enough(Reduced.of(flat))
+
+    ended.terminal = True  # type: ignore[attr-defined]
+    first = start.flat()
+    # W^V's entries, the products of W^K and W^Q, and the noise are of very different sizes.
+    small = np.concatenate([np.full(6, 1e-3), np.full(18, first[6]), np.full(6, 1e-4)])
+    found = solve_ivp(
+        move,
+        (0.0, float(times[-1])),
+        first,
+        "LSODA",
+        t_eval=times,
+        rtol=tolerance,
+        atol=tolerance * small,
+        events=None if enough is None else ended,
+    )
+    if not found.success:
+        raise InputError(f"The reduced model could not be followed to time {times[-1]:g}: {found.message}")
+    at, numbers = found.t, found.y.T
+    if enough is not None and found.t_events is not None and len(found.t_events[0]):
+        assert found.y_events is not None
+        at, numbers = np.append(at, found.t_events[0][0]), np.vstack([numbers, found.y_events[0][0]])
+    return Path(at, tuple(Reduced.of(flat) for flat in numbers), size, width)

@@ -1,0 +1,416 @@
+r"""When attention takes off, predicted before training: from the setting, the optimiser and the initial scale alone.
+
+The reduced model (``theory/reduced.py``) is followed in flow time, with W^V from zero and W^K, W^Q with the average
+products that entries N(0, s²) have. What random W^K and W^Q add is carried along mode by mode: on each they stay a
+linear function of their start, Gaussian with the products that the reduced model has at that time (``draw_logits``), so
+that one draw has the spread of a Wishart matrix. Attention has taken off when word queries' is 0.05 from uniform
+(``measure/stages.py``), and g is what W^V has gained by then.
+
+**Optimisers.** SGD at rate η is at time ηk after k steps, momentum μ at ηk/(1 − μ); batches make W^V scatter around its
+path, which pushes attention too (``sgd``). Adam divides each entry's gradient by its root mean square and ε (``adam``):
+far below ε it is SGD at rate η/ε, far above it goes by signs and noise. No constant is fitted.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from topicscope.errors import InputError, check_at_least, check_one_of, check_positive
+from topicscope.measure.stages import TAKE_OFF, distance_from_uniform
+from topicscope.randomness import Purpose, generator
+from topicscope.settings.data import Data, Masking
+from topicscope.settings.training import Average, Loss, Optimizer
+from topicscope.synthetic.documents import Bags
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.classes import Modes, Six, Vocabulary, six
+from topicscope.theory.cross_entropy import cross_entropy_optimum
+from topicscope.theory.finite_documents import class_loss, class_moments, class_optimum, moments
+from topicscope.theory.logit_gradient import logit_gradient
+from topicscope.theory.reduced import Gradient, Optimiser, Rates, Reduced, Rows, flow
+from topicscope.theory.theorem2 import ClassMatrix
+
+# Documents that the reduced model's expectations are taken on. Under the squared loss the exact moments correct them.
+DOCUMENTS = {"squared": 60, "cross_entropy": 200}
+# Those of them that attention is held against uniform on.
+MEASURED = 24
+# Words of a larger vocabulary take longer than a prediction is worth.
+MOST_WORDS = 400
+# Points of the path at which attention is measured.
+POINTS = 60
+# The path is followed until attention by classes alone is this far from uniform: the draw's has taken off by then.
+FAR = 0.09
+# Keeps the optimum of cross-entropy finite, as where a run's g is measured.
+GAIN_RIDGE = 1e-9
+# The least share of a step's noise that the next one takes back.
+LEAST_FORGETTING = 0.02
+# A take-off later than this many steps is not looked for.
+MOST_STEPS = 1e10
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stepping:
+    """The optimiser, and what it starts from."""
+
+    loss: Loss = "squared"
+    optimizer: Optimizer = "sgd"
+    rate: float = 0.01
+    scale: float = 0.001
+    """s: entries of W^V, W^K and W^Q are N(0, s²)."""
+    width: int = 0
+    """d_a, the rows of W^K and W^Q; V if 0."""
+    momentum: float = 0.9
+    epsilon: float = 1e-8
+    """Adam's ε."""
+    batch: int = 40
+    """Documents per step, whose noise Adam divides by."""
+
+    def __post_init__(self) -> None:
+        check_one_of("loss", self.loss, ("squared", "cross_entropy"))
+        check_one_of("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
+        for name in ("rate", "scale", "epsilon"):
+            check_positive(name, getattr(self, name))
+        check_at_least("width", self.width, 0)
+        check_at_least("batch", self.batch, 1)
+        if not 0 <= self.momentum < 1:
+            raise InputError(
+                f"momentum = {self.momentum} is not allowed: give a number from 0 up to, not including, 1."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """The reduced model's curves, and when attention takes off."""
+
+    steps: Float[np.ndarray, " point"]
+    words: Float[np.ndarray, " point"]
+    """a(t) of word queries."""
+    mask: Float[np.ndarray, " point"]
+    """a(t) of [MASK] queries."""
+    gain: Float[np.ndarray, " point"]
+    """g(t)."""
+    norms: dict[str, Float[np.ndarray, " point"]]
+    """Norms of W^V, W^K and W^Q."""
+    value: Float[np.ndarray, "point 6"]
+    logits: Float[np.ndarray, "point 6"]
+
+    @property
+    def take_off(self) -> float | None:
+        """The step at which word queries' attention takes off; None if it does not."""
+        return _crossing(self.steps, self.words)
+
+    @property
+    def mask_take_off(self) -> float | None:
+        """The same for [MASK] queries."""
+        return _crossing(self.steps, self.mask)
+
+    @property
+    def gain_at_take_off(self) -> float | None:
+        """G there: how far stage 1 has come."""
+        return None if self.take_off is None else float(np.interp(self.take_off, self.steps, self.gain))
+
+
+def _crossing(steps: Float[np.ndarray, " point"], distance: Float[np.ndarray, " point"]) -> float | None:
+    """Where a curve first reaches the take-off, geometric between points."""
+    reached = np.flatnonzero(distance >= TAKE_OFF)
+    if not len(reached):
+        return None
+    after = int(reached[0])
+    if after == 0:
+        return float(steps[0])
+    below, above = distance[after - 1], distance[after]
+    share = (np.log(TAKE_OFF) - np.log(below)) / (np.log(above) - np.log(below))
+    return float(steps[after - 1] + share * (steps[after] - steps[after - 1]))
+
+
+class Population:
+    """Documents of one setting: a sample for the reduced model and to measure on, and g.
+
+    Where the exact moments are known (squared loss) the sample's gradient is freed of its error at uniform attention.
+    """
+
+    def __init__(
+        self, data: Data, masking: Masking, loss: Loss, *, average: Average = "document", seed: int = 0
+    ) -> None:
+        model = TopicModel.from_settings(data)
+        if model.equal_words is None or len(set(data.dirichlet)) > 1:
+            raise InputError("The dynamics are predicted for equal, disjoint topics; leave topic_words out.")
+        if model.vocabulary - 1 > MOST_WORDS:
+            raise InputError(
+                f"topics · words = {model.vocabulary - 1} is not allowed for a predicted take-off: give at most "
+                f"{MOST_WORDS}."
+            )
+        self.data, self.masking, self.loss, self.average = data, masking, loss, average
+        self.vocabulary = Vocabulary(model.topics, model.equal_words)
+        draw = generator(seed, Purpose.THEORY)
+        documents = sample_documents(model, DOCUMENTS[loss], generator=draw)
+        self.documents = mask_documents(documents, masking, model.vocabulary, generator=draw)
+        self.rows = Rows.of(self.documents, self.vocabulary, average)
+
+    def gradient(
+        self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
+    ) -> Gradient:
+        """The sample's, without its error where attention is uniform if that is known."""
+        found = self.rows.gradient(value, logits, loss, noise, squares=squares)
+        if self._errors is None:
+            return found
+        constant, by_value, on_value, on_gram = self._errors
+        gram = self.vocabulary.gram(value) + (0.0 if noise is None else noise)
+        return found._replace(
+            value=found.value - constant - by_value @ value, logits=found.logits - on_value @ value - on_gram @ gram
+        )
+
+    @cached_property
+    def _errors(
+        self,
+    ) -> tuple[Six, Float[np.ndarray, "6 6"], Float[np.ndarray, "6 6"], Float[np.ndarray, "6 6"]] | None:
+        """By how much the sample is off: a constant and a matrix for W^V's gradient, two matrices for the logits'."""
+        if self.loss != "squared":
+            return None
+        size, zero, basis = self.vocabulary, np.zeros(6), np.eye(6)
+        exact = moments(TopicModel.from_settings(self.data), self.masking, self.average)
+        nothing = self.rows.gradient(zero, zero, "squared")
+        columns, of_value, of_gram = np.zeros((3, 6, 6))
+        for place, unit in enumerate(basis):
+            scatter = self.rows.gradient(zero, zero, "squared", unit)
+            whole = self.rows.gradient(unit, zero, "squared")
+            columns[:, place] = whole.value - nothing.value - size.means(2 * size.matrix(unit) @ exact.second)
+            of_gram[:, place], of_value[:, place] = scatter.logits, whole.logits
+        of_value -= of_gram @ np.array([size.gram(unit) for unit in basis]).T
+        known = logit_gradient(self.data, self.masking, self.average)
+        return (
+            nothing.value + size.means(2 * exact.cross),
+            columns,
+            of_value - known.of_value,
+            of_gram - known.of_gram,
+        )
+
+    def distances(self, logits: Float[np.ndarray, "point key query"]) -> tuple[np.ndarray, np.ndarray]:
+        """A of word and of [MASK] queries."""
+        few = self.documents.span(0, MEASURED)
+        keys = np.zeros((len(few), self.vocabulary.count + 1), dtype=np.int64)
+        np.add.at(keys, (few.document, few.tokens), 1)
+        return distance_from_uniform(logits, keys, keys)
+
+    @cached_property
+    def second(self) -> Modes:
+        """S = E[x̃x̃⊤] on the modes."""
+        found = class_moments(self.data, self.masking, self.average)
+        return Modes(found.second.between, found.second.within, found.plane)
+
+    def gain(self, state: Reduced) -> float:
+        """g, with what W^V's scatter costs."""
+        gain = self.gains(state.value)
+        if self.loss == "squared":
+            gain -= self.vocabulary.trace(self.second @ state.noise) / (1 - self.best)
+        return gain
+
+    @cached_property
+    def best(self) -> float:
+        """The least squared loss under uniform attention."""
+        exact = class_moments(self.data, self.masking, self.average)
+        return class_loss(class_optimum(exact), exact)
+
+    @cached_property
+    def residual(self) -> float:
+        """E‖W x̃ − y‖² at the best W, y a document's mean target: the size of the noise in W^V's gradient."""
+        first, x = self.rows.documents
+        value = six(class_optimum(class_moments(self.data, self.masking, self.average)))
+        y = np.add.reduceat(self.rows.targets, first, axis=0) * len(first)
+        return float(((x @ self.vocabulary.matrix(value).T - y) ** 2).sum(axis=1).mean())
+
+    @cached_property
+    def gains(self) -> Callable[[Six], float]:
+        """G of any W^V."""
+        if self.loss == "squared":
+            exact = class_moments(self.data, self.masking, self.average)
+            return lambda value: (1 - class_loss(ClassMatrix(*value[2:].tolist()), exact)) / (1 - self.best)
+        bags = Bags.of(self.documents, self.vocabulary.count + 1)
+        best = cross_entropy_optimum(bags, self.vocabulary.topics, self.vocabulary.words, GAIN_RIDGE).objective
+        nothing = np.log(self.vocabulary.count + 1)
+        return lambda value: (nothing - self.rows.loss(value, np.zeros(6), "cross_entropy")) / (nothing - best)
+
+
+def predict(
+    data: Data,
+    masking: Masking,
+    stepping: Stepping,
+    *,
+    average: Average = "document",
+    steps: float = MOST_STEPS,
+    seed: int = 0,
+) -> Prediction:
+    """Follow the reduced model until attention takes off, or for so many steps."""
+    population = Population(data, masking, stepping.loss, average=average, seed=seed)
+    size = population.vocabulary
+    width = stepping.width or size.count + 1
+    rate = stepping.rate / (1 - stepping.momentum) if stepping.optimizer == "momentum" else stepping.rate
+
+    def far(state: Reduced) -> float:
+        return population.rows.distance(state.logits(size, width)) - FAR
+
+    start = Reduced.start(stepping.scale, width, noise=stepping.scale**2 * (size.count + 1))
+    optimiser = adam(stepping, population) if stepping.optimizer == "adam" else sgd(rate, stepping, population)
+    if stepping.optimizer == "adam":
+        rate = 1.0
+    times = rate * np.geomspace(1.0, steps, 2000)
+    path = flow(
+        population,
+        stepping.loss,
+        start,
+        times,
+        width=width,
+        enough=far,
+        optimiser=optimiser,
+        squares=stepping.optimizer == "adam",
+        tolerance=1e-4,
+    )
+    chosen = np.unique(np.linspace(0, len(path.times) - 1, POINTS).astype(int))
+    states = [path.states[point] for point in chosen]
+    draw = np.random.default_rng(seed)
+    logits = draw_logits(states, size, width, generator=draw)
+    words, mask = population.distances(logits)
+    return Prediction(
+        steps=path.times[chosen] / rate,
+        words=words,
+        mask=mask,
+        gain=np.array([population.gain(state) for state in states]),
+        norms=_norms(states, size),
+        value=path.value[chosen],
+        logits=path.logits[chosen],
+    )
+
+
+def _norms(states: list[Reduced], size: Vocabulary) -> dict[str, Float[np.ndarray, " point"]]:
+    """‖W^V‖, ‖W^K‖ and ‖W^Q‖: square roots of traces of their products."""
+    value = [size.modes(state.value) for state in states]
+    squares = {
+        "value": [each.transposed @ each + state.noise for each, state in zip(value, states, strict=True)],
+        "key": [state.key for state in states],
+        "query": [state.query for state in states],
+    }
+    return {name: np.sqrt([size.trace(each) for each in every]) for name, every in squares.items()}
+
+
+def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
+    r"""SGD in flow time: the gradient itself, and what batches of B documents scatter W^V by.
+
+    A step adds noise of covariance 4η²cS/B to W^V's columns, c = E‖Wx̃ − y‖² with y a document's mean target, and W^V
+    forgets as (I − 2ηS)^k; S is E[AA⊤], A the attention so far.
+    """
+    if stepping.loss == "cross_entropy":
+        return lambda state, gradient: Rates()
+    size, residual = population.vocabulary, population.residual
+    fastest = 1 / float(np.linalg.eigvalsh(population.second.plane)[-1])
+    if rate >= fastest:
+        raise InputError(
+            f"rate = {stepping.rate:g} is not allowed: W^V diverges; give less than "
+            f"{fastest * stepping.rate / rate:.3g}."
+        )
+
+    def rates(state: Reduced, gradient: Gradient) -> Rates:
+        second = size.modes(gradient.second)
+        # Where a step would overshoot for ever its noise does not settle; it is held at what it is a little below.
+        values, vectors = np.linalg.eigh(second.plane)
+        slow = vectors * (values * np.maximum(1 - rate * values, LEAST_FORGETTING)) @ vectors.T
+        forget = Modes(
+            second.topic * max(1 - rate * second.topic, LEAST_FORGETTING),
+            second.same_word * max(1 - rate * second.same_word, LEAST_FORGETTING),
+            slow,
+        )
+        return Rates(noise_decay=forget * 2.0, noise_spread=second * (4 * residual * rate / stepping.batch))
+
+    return rates
+
+
+def adam(stepping: Stepping, population: Population) -> Optimiser:
+    r"""Adam, time in steps: every entry at rate η over its gradient's root mean square, batch noise included, plus ε.
+
+    Noise moves an entry by η σ/(σ + ε) per step in a random direction.
+    """
+    size, width = population.vocabulary, stepping.width or population.vocabulary.count + 1
+    batch, rate, epsilon = stepping.batch, stepping.rate, stepping.epsilon
+
+    counts = np.array([1.0, size.count])
+
+    def diagonal(numbers: Float[np.ndarray, " 2"]) -> Modes:
+        return Modes(float(numbers[1]), float(numbers[1]), np.diag(numbers))
+
+    def mean_squares(products: Modes) -> Float[np.ndarray, " 2"]:
+        """Of an entry of [MASK]'s column, and of a word's, of a matrix with these products."""
+        mask = max(float(products.plane[0, 0]), 0.0)
+        return np.array([mask, max(size.trace(products) - mask, 0.0) / size.count]) / width
+
+    def columns(squares: Float[np.ndarray, "2 2"], slope: Modes, other: Modes) -> tuple[Modes, Modes]:
+        """Rates and spread of W^K's columns ([MASK]'s, a word's) with W^Q's products, or of W^Q's with W^K's."""
+        noise = squares @ mean_squares(other) / counts / width / batch
+        signal = mean_squares(slope @ other @ slope.transposed) / width
+        sigma = np.sqrt(noise + signal)
+        rates, spread = rate / (sigma + epsilon), width * noise * (rate / (sigma + epsilon)) ** 2
+        return diagonal(rates), diagonal(spread)
+
+    def rates(state: Reduced, gradient: Gradient) -> Rates:
+        sigma = np.sqrt(gradient.value_squares / batch + gradient.value**2)
+        value = rate / (sigma + epsilon)
+        slope = size.modes(gradient.logits)
+        key, key_spread = columns(gradient.logit_squares, slope, state.query)
+        query, query_spread = columns(gradient.logit_squares.T, slope.transposed, state.key)
+        walk = (size.count + 1) * (value * np.sqrt(gradient.value_squares / batch)) ** 2
+        # Columns of W^V: [MASK]'s, and a word's, of which most entries are of other topics.
+        mean = value[[2, 5]]
+        bend = 2.0 if stepping.loss == "squared" else 1 / (size.count + 1)
+        return Rates(
+            value=value,
+            key=key,
+            query=query,
+            key_spread=key_spread,
+            query_spread=query_spread,
+            noise_decay=diagonal(mean) @ size.modes(gradient.second) * bend,
+            noise_spread=diagonal(walk[[2, 5]]),
+        )
+
+    return rates
+
+
+def draw_logits(
+    states: list[Reduced], vocabulary: Vocabulary, width: int, *, generator: np.random.Generator
+) -> Float[np.ndarray, "point token token"]:
+    """M of one draw of W^K and W^Q at each state: Gaussian columns with the state's products on average."""
+    count = vocabulary.count
+    # The same normal numbers at every time: on each mode W^K is what it is, W^Q what they have in common and the rest.
+    first, second = generator.normal(size=(2, width, count + 1))
+    mean = np.ones((count, count)) / count
+    blocks = np.kron(np.eye(vocabulary.topics), np.full((vocabulary.words,) * 2, 1 / vocabulary.words))
+    projections = {"topic": blocks - mean, "same_word": np.eye(count) - blocks}
+    found = []
+    for state in states:
+        keys, queries = np.zeros((2, width, count + 1))
+        for name, projection in projections.items():
+            key, query, cross = (getattr(each, name) / width for each in (state.key, state.query, state.cross))
+            own = cross / np.sqrt(key) if key > 0 else 0.0
+            keys[:, 1:] += np.sqrt(key) * first[:, 1:] @ projection
+            queries[:, 1:] += (own * first[:, 1:] + np.sqrt(max(query - own**2, 0.0)) * second[:, 1:]) @ projection
+        # The plane: four correlated numbers, [MASK] and mean word of W^K and of W^Q.
+        joint = np.block([[state.key.plane, state.cross.plane], [state.cross.plane.T, state.query.plane]]) / width
+        values, vectors = np.linalg.eigh(joint)
+        root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
+        plane = (
+            np.column_stack(
+                [
+                    first[:, 0],
+                    first[:, 1:].sum(axis=1) / np.sqrt(count),
+                    second[:, 0],
+                    second[:, 1:].sum(axis=1) / np.sqrt(count),
+                ]
+            )
+            @ root
+        )
+        keys[:, 0] += plane[:, 0]
+        keys[:, 1:] += plane[:, 1:2] / np.sqrt(count)
+        queries[:, 0] += plane[:, 2]
+        queries[:, 1:] += plane[:, 3:4] / np.sqrt(count)
+        found.append(keys.T @ queries / np.sqrt(width))
+    return np.array(found)

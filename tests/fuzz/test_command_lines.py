@@ -1,0 +1,183 @@
+"""Any command line ends in success or in one sentence, whatever its options are given."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from support.fuzzing import Counts, run
+from support.small_registry import SMALL as SMALL_REGISTRY
+from topicscope.cli import COMMANDS, main
+from topicscope.errors import InputError
+
+SETTING = ["--topics=3", "--words=2", "--per-document=2"]
+TRAINING = [
+    "--data.topics=3", "--data.words=2", "--data.length", "4", "9", "--data.documents=20", "--training.batch=5",
+    "--training.steps=2", "--training.validation-documents=6", "--training.snapshots=2",
+]  # fmt: skip
+
+# Of each command a line that is fast, which is spoilt.
+LINES: dict[str, list[list[str]]] = {
+    "bench": [["--rounds=0"]],
+    "check": [["run"], ["matrix.npy", *SETTING], ["matrix.safetensors", *SETTING, "--tensor=w"]],
+    "demo": [["--out=run"]],
+    "landscape": [["--out=new", *SETTING]],
+    "playground": [["--out=new.html"], ["settings.toml", "--out=new.html"]],
+    "probe": [["no-such-folder", "--corpus=corpus.txt", "--out=new"], ["--corpus=corpus.txt", "--out=new"]],
+    "report": [["run", "--out=new.html"]],
+    "reproduce": [["--list"], ["--only", "theorem9", "--out=new", "--workers=1"]],
+    "sweep": [["sweep.toml", "--out=new", "--workers=1", "--dry-run"]],
+    "theory": [[*SETTING, "--samples=200"]],
+    "train": [["--out=new", *TRAINING], ["settings.toml", "--out=new"], ["--out=run", "--resume"]],
+}
+
+FUZZED = [name for name in COMMANDS if name != "probe"]
+
+TEXTS = [
+    "", " ", "x", "None", "nan", "inf", "-inf", "-", "--", "---", "=", "1e400", "1e-320", "-0.0", "0x10", "1_0", "٣",
+    "1.5", "9" * 400, "9" * 5000, "1e18", "new[/foo]", "y[red]z", "~nouser/x", "~", "/dev/null", "/dev/zero",
+    "/proc/self/mem", "no/such/folder", "run", "matrix.npy", "settings.toml", "corpus.txt", ".", "..", "a\0b", "\n",
+    "line\nbreak", "\ud800", os.fsdecode(b"\xff\xfe"), "x" * 300, "../" * 40, "topics", "dirichlet", "sgd", "squared",
+    "random", "auto", "ray", "local", "127.0.0.1:1", "cpu", "cuda", "all", "theorem9", "figure2", "[1, 2]", "{}",
+    "true", "<script>", "𝔘𝔫", ":smile:",
+]  # fmt: skip
+
+# Between what is small and what no machine has, a number may well ask for hours of work that is meant.
+NUMBERS = (
+    st.integers(-3, 12).map(str) | st.integers(min_value=10**15).map(str) | st.integers(max_value=-(10**9)).map(str)
+)
+FRACTIONS = st.floats(-0.5, 1.5).map(str) | st.floats().map(str)
+VALUES = st.sampled_from(TEXTS) | NUMBERS | FRACTIONS | st.text(max_size=8)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the lines name."""
+    folder = tmp_path_factory.mktemp("material")
+    np.save(folder / "matrix.npy", np.eye(7))
+    from safetensors.numpy import save_file
+
+    save_file({"w": np.eye(7)}, folder / "matrix.safetensors")
+    (folder / "corpus.txt").write_text("one two three four\n" * 40)
+    (folder / "settings.toml").write_text(
+        "[data]\ntopics = 3\nwords = 2\nlength = [4, 9]\ndocuments = 20\n"
+        "[training]\nbatch = 5\nsteps = 2\nvalidation_documents = 6\n"
+    )
+    (folder / "sweep.toml").write_text(
+        'seeds = 2\nbase = "settings.toml"\n[vary]\ntraining.learning_rate = [0.1, 1.0]\n'
+    )
+    assert run(["train", f"--out={folder / 'run'}", *TRAINING], folder).code == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[None]:
+    """Without what takes time in a success and reads nothing of what is given."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("topicscope.commands.reproduce.registry", lambda preset: SMALL_REGISTRY)
+        patch.setattr("topicscope.reporting.page._library", lambda: "")
+        patch.setattr("topicscope.commands.bench.bench", _refused)
+        patch.setattr("topicscope.commands.demo.demo", _refused)
+        yield
+
+
+def _refused(**_: Any) -> None:
+    raise InputError("it takes too long here.")
+
+
+def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """All that its help names."""
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", capsys.readouterr().out)) - {"--help"})
+
+
+def spoilt(line: list[str], options: list[str]) -> st.SearchStrategy[list[str]]:
+    """A line with some options given otherwise, or left out, or with words that have no business there."""
+    named = [word.partition("=")[0] for word in line]
+    option = st.sampled_from(options + [name for name in named if name.startswith("--")] * 3)
+    given_one = st.tuples(option, st.lists(VALUES, min_size=0, max_size=3))
+
+    @st.composite
+    def lines(draw: st.DrawFn) -> list[str]:
+        words = list(line)
+        for name, values in draw(st.lists(given_one, min_size=1, max_size=2)):
+            # Of what the line gives, and the values behind it, this takes the place.
+            words = without(words, name) + ([f"{name}={values[0]}"] if len(values) == 1 else [name, *values])
+        if draw(st.integers(0, 7)) == 0 and words:
+            del words[draw(st.integers(0, len(words) - 1))]
+        if draw(st.integers(0, 7)) == 0:
+            words.insert(draw(st.integers(0, len(words))), draw(VALUES))
+        return words
+
+    return lines()
+
+
+def without(words: list[str], name: str) -> list[str]:
+    """The words but for an option and its values."""
+    kept, dropping = [], False
+    for word in words:
+        dropping = word.partition("=")[0] == name or (dropping and not word.startswith("--"))
+        if not dropping:
+            kept.append(word)
+        dropping = dropping and "=" not in word
+    return kept
+
+
+def check_lines(command: str, cases: int, material: Path, folder: Path, options: list[str]) -> Counts:
+    counts = Counts()
+    lines = st.one_of([spoilt(line, options) for line in LINES[command]])
+
+    @settings(
+        max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+    @given(line=lines)
+    def each(line: list[str]) -> None:
+        counts.add(in_a_copy([command, *line], material, folder))
+
+    each()
+    return counts
+
+
+def in_a_copy(words: list[str], material: Path, folder: Path) -> Any:
+    """Run in a folder like the material, made again when a success has changed it."""
+    if not folder.exists():
+        shutil.copytree(material, folder)
+    try:
+        ended = run(words, folder)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    if ended.changed:
+        shutil.rmtree(folder)
+    return ended
+
+
+@pytest.mark.parametrize("command", FUZZED)
+@pytest.mark.usefixtures("quick")
+def test_a_few_spoilt_lines_of_each_command(
+    command: str, material: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_lines(command, 15, material, tmp_path / "here", options_of(command, capsys))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", FUZZED)
+@pytest.mark.usefixtures("quick")
+def test_many_spoilt_lines_of_each_command(
+    command: str,
+    material: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Any,
+) -> None:
+    counts = check_lines(command, 500, material, tmp_path / "here", options_of(command, capsys))
+    record_property("fuzzed", json.dumps(counts.endings))

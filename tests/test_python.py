@@ -1,0 +1,157 @@
+"""What people pass to the verbs from Python: paths as text, one item for a list, dictionaries, and wrong types."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import topicscope as ts
+from support.helpers import small_settings
+from topicscope.errors import InputError
+from topicscope.reporting.notebook import live_html
+from topicscope.settings.toml import dump_settings
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> ts.RunFolder:
+    folder = tmp_path_factory.mktemp("python")
+    (folder / "small.toml").write_text(dump_settings(small_settings()))
+    return ts.train(str(folder / "small.toml"), str(folder / "run"))
+
+
+def test_paths_may_be_text_everywhere(run: ts.RunFolder, tmp_path: Path) -> None:
+    assert ts.RunFolder(str(run.path)).metrics() == run.metrics()
+    assert ts.check(str(run.path)) == ts.check(run.path)
+    assert ts.load_settings(str(run.settings_path)) == run.settings()
+    # One folder is a list of one.
+    page = ts.report(str(run.path), str(tmp_path / "page.html"))
+    assert page.read_text(encoding="utf-8") == ts.report([run.path], tmp_path / "same.html").read_text(encoding="utf-8")
+    (ensemble,) = ts.train_ensemble(ts.Ensemble(settings=small_settings(), seeds=(3,)), str(tmp_path / "runs")).values()
+    assert ensemble.settings().seed == 3
+    assert ts.landscape(points=3, out=str(tmp_path / "landscape")).loss.shape == (3, 3)
+
+
+# What holds in a program of its own: here types of arguments are checked before the functions see them.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+import numpy as np
+import topicscope as ts
+from topicscope.errors import InputError
+from topicscope.settings import Data, Model, Part, Training
+from topicscope.settings.toml import settings_from_table
+
+SMALL = ts.Settings(data={"topics": 3, "words": 2, "length": [4, 9], "documents": 30})
+found = []
+for expression in json.load(sys.stdin):
+    try:
+        found.append(repr(eval(expression)))
+    except InputError as error:
+        found.append(str(error))
+print(json.dumps(found))
+"""
+
+SAME = [
+    'SMALL == settings_from_table({"data": {"topics": 3, "words": 2, "length": [4, 9], "documents": 30}})',
+    # What a dictionary leaves out keeps the default of its place: biases start at zero.
+    'ts.Settings(model={"key_bias": {"train": False}}).model.key_bias == Part(start="zero", train=False)',
+    "Data(dirichlet=0.3) == Data(dirichlet=[0.3]) == Data(dirichlet=(0.3,))",
+    'Data(topic_words=Path("matrix.npy")) == Data(topic_words="matrix.npy")',
+    'Training(schedule="two-stage").schedule == "two_stage"',
+    "Data(topics=np.int64(4), dirichlet=np.float64(0.2)) == Data(topics=4, dirichlet=(0.2,))",
+    "type(Data(topics=np.int64(4)).topics) is int",
+    "ts.Ensemble(settings=SMALL, seeds=3, learning_rates=1).learning_rates == (1.0,)",
+    'ts.Sweep(vary={"training.steps": [3, 4]}, seeds=2).seeds == (0, 1)',
+]
+
+WRONG = {
+    'ts.check("x")': "x does not exist: give a run folder, a .npy or a .safetensors file.",
+    "ts.check(3)": "path = 3 is not allowed: give a path.",
+    'ts.report("x", "page.html")': "x does not exist",
+    'ts.report(3, "page.html")': "folders = 3 is not allowed: give one or a list of them.",
+    'ts.report(["x"], 3)': "out = 3 is not allowed: give a path.",
+    "ts.RunFolder(None)": "path = None is not allowed: give a path.",
+    'ts.RunFolder("x").settings()': "x/settings.toml cannot be read (No such file or directory)",
+    'ts.train(3, "x")': "settings = 3 is not allowed: give a path.",
+    "ts.train(SMALL, 3)": "out = 3 is not allowed: give a path.",
+    'ts.sweep("x.toml", "x")': "x.toml cannot be read",
+    'ts.sweep(3, "x")': "sweep = 3 is not allowed: give a path.",
+    "ts.Settings(data=3)": "data = 3 is not allowed: give a Data, or a dictionary of its settings.",
+    'ts.Settings(data={"topcs": 3})': "data.topcs is not a setting: did you mean data.topics?",
+    'ts.Settings(data={"topics": "3"})': 'data.topics = "3" is not allowed: give a whole number.',
+    "Data(topics=2.5)": "data.topics = 2.5 is not allowed: give a whole number.",
+    "Data(topics=True)": "data.topics = True is not allowed: give a whole number.",
+    "Data(length=100)": "data.length = 100 is not allowed: give a list of 2 whole numbers.",
+    'Training(learning_rate="0.1")': 'training.learning_rate = "0.1" is not allowed: give a number.',
+    'Training(loss="hinge")': 'training.loss = "hinge" is not allowed: give one of cross_entropy, squared.',
+    'Model(value="zero")': 'model.value = "zero" is not allowed: give a Part, or a dictionary of its settings.',
+    'ts.Ensemble(settings=SMALL, seeds="3")': 'seeds = "3" is not allowed: give a whole number.',
+    'ts.Sweep(vary={"training.steps": 3})': "vary.training.steps = 3 is not allowed: give a list of values",
+    'ts.Sweep(vary="training.steps")': 'vary = "training.steps" is not allowed: give a dictionary of lists and ranges.',
+    'ts.probe("./no-such-model", out="probe")': "model ./no-such-model is neither a folder nor a possible name",
+    'ts.probe(3, out="x")': "models = 3 is not allowed: give one or a list of them.",
+    'ts.reproduce("x", only="nothing-like-it")': "nothing-like-it",
+    "ts.reproduce(3)": "out = 3 is not allowed: give a path.",
+}
+
+
+def results_of(expressions: list[str], folder: Path) -> list[str]:
+    process = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input=json.dumps(expressions), capture_output=True, text=True, cwd=folder
+    )
+    assert process.returncode == 0, process.stderr
+    found: list[str] = json.loads(process.stdout)
+    return found
+
+
+def test_python_takes_what_people_give_it_and_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
+    """Sections may be dictionaries, lists one item, paths text; what cannot be is no traceback, and writes nothing."""
+    found = results_of([*SAME, *WRONG], tmp_path)
+    assert dict(zip(SAME, found, strict=False)) == dict.fromkeys(SAME, "True")
+    for (expression, said), sentence in zip(WRONG.items(), found[len(SAME) :], strict=True):
+        assert said in sentence, expression
+        assert "\n" not in sentence
+        assert sentence.endswith((".", "?")), sentence
+    assert not (tmp_path / "x").exists()
+
+
+def test_results_become_frames_and_tables(run: ts.RunFolder) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = run.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["step"].tolist() == [row["step"] for row in run.metrics()]
+    assert frame["norm.value"].tolist() == [row["norm"]["value"][0] for row in run.metrics()]
+    checked = ts.check(run.path)
+    assert checked.to_frame()["source"].tolist() == [checked.source]
+    assert checked._repr_html_().startswith("<table>")
+    assert "norm of value" in run._repr_html_()
+
+
+def test_frames_need_pandas_and_say_so(run: ts.RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(InputError, match=r"^to_frame needs pandas: pip install pandas\.$"):
+        run.to_frame()
+
+
+def test_progress_in_a_notebook_shows_the_norms_as_they_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a progress bar, which a program has, and which keeps quiet when it is piped."""
+    shown: list[str] = []
+    screen = SimpleNamespace(update=lambda page: shown.append(page.data))
+    display = pytest.importorskip("IPython.display")
+    monkeypatch.setattr(display, "display", lambda page, display_id: screen)
+    monkeypatch.setattr("topicscope.reporting.notebook.in_notebook", lambda: True)
+    monkeypatch.setattr("topicscope.commands.train.EVERY_SECONDS", 0)
+    run = ts.train(small_settings(), tmp_path / "run", progress=True)
+    assert len(shown) > 3
+    assert shown[0].startswith("<p>step 0 of 12</p>")
+    assert shown[-1] == live_html(run.metrics(), 12, 12)
+    first, last = (row["norm"]["value"][0] for row in (run.metrics()[0], run.metrics()[-1]))
+    assert f"{first:.4g} → {last:.4g}" in shown[-1]
+
+
+def test_progress_in_a_program_is_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ts.train(small_settings(), tmp_path / "run", progress=True)
+    assert capsys.readouterr() == ("", "")
