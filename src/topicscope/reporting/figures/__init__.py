@@ -1,6 +1,5 @@
 """Figures from arrays: every function draws one and returns it together with its table, the numbers that it shows."""
 
-import csv
 import io
 import math
 from dataclasses import dataclass
