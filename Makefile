@@ -38,7 +38,7 @@ docs: $(VENV)/docs ## the documentation as a site of plain files, in site/
 	$(BIN)/mkdocs build --quiet
 
 playground: $(VENV)/dev ## build the playground's WebAssembly from its C
-	$(BIN)/python tools/playground.py
+	$(BIN)/python tools/build_playground.py
 
 walk: $(VENV)/dev ## how large the source is, and how many hops lead from a command to its result
 	$(BIN)/python tools/walk.py

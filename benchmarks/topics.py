@@ -17,10 +17,10 @@ from topicscope.probing.topics import (
     collect_bags,
     diversity,
     fit_lda,
-    stop_word_list,
     top_words,
 )
 from topicscope.text.corpora import open_corpus
+from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import load_tokenizer
 from topicscope.text.tokens import write_passages
 from topicscope.text.words import Words

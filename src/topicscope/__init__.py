@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from topicscope.commands.sweep import sweep
     from topicscope.commands.theory_setting import TheorySetting
     from topicscope.commands.train import train
+    from topicscope.probing.topics import word_topics
     from topicscope.settings import Settings
     from topicscope.settings.sweep import Sweep, load_sweep
     from topicscope.settings.text import TextSettings
@@ -58,6 +59,7 @@ __all__ = [
     "theory",
     "train",
     "train_ensemble",
+    "word_topics",
 ]
 
 # Where a public name is that is no package.
@@ -72,6 +74,7 @@ _MODULES = {
     "load_sweep": "settings.sweep",
     "show": "commands.report",
     "train_ensemble": "training.loop",
+    "word_topics": "probing.topics",
     **{
         verb: f"commands.{verb}"
         for verb in (

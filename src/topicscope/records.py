@@ -180,6 +180,7 @@ class PassagesAbout(TypedDict, total=False):
     documents: Count
     words: Count
     words_whole: Count
+    language: str | None
     digest: str
 
 

@@ -172,7 +172,7 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
         assert not more or json.loads(printed.out)
     # It stays with the results, in a file and on the page.
     [about] = json.loads((tmp_path / "out" / "corpus.json").read_text())
-    [problem] = about["problems"]
+    problem, *_ = about["problems"]
     assert "what comes before is used" in problem
     assert {"c_npmi", "c_v", "diversity"} <= {name for name, value in about["topic_quality"].items() if value}
     page = (tmp_path / "out" / "report.html").read_text()
@@ -206,7 +206,7 @@ def test_what_could_not_be_read_of_the_corpus_is_said(
             ["BERT", "--topics-from", "saved", "--stop-words", "none"],
             '--stop-words = "none" is not allowed: --topics-from',
         ),
-        (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give gensim, none"),
+        (["BERT", "--stop-words", "/no/such/list"], "cannot be read: give auto, gensim, none"),
         (["EMPTY"], "has no config.json"),
         (["PICKLED"], "--allow-bin"),
         (["WORDLESS"], "has no tokenizer: its folder must hold tokenizer.json"),
@@ -256,6 +256,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert said in printed.err
     assert printed.err.count("\n") == 1, "one sentence"
     assert not printed.out
+    assert not (tmp_path / "out").exists(), "nothing is left of what was refused"
 
 
 WRONG = {

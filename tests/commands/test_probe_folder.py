@@ -233,6 +233,16 @@ def test_topics_of_two_passage_lengths_are_kept_apart(tiny: Path, tmp_path: Path
     assert lengths == {("bert", 18, tokenizer), ("short", 12, tokenizer)}
 
 
+@pytest.mark.usefixtures("without_figures")
+def test_other_thresholds_go_on_in_the_same_folder_beside_those_that_are_there(tiny: Path, tmp_path: Path) -> None:
+    found = []
+    for fraction in ("0.1", "0.2"):
+        assert run(tiny, tmp_path / "out", str(tiny / "bert"), "--fits", "1", "--fractions", fraction) == 0
+        found.append(rows(tmp_path / "out"))
+    assert [{row["fraction"] for row in each} for each in found] == [{0.1}, {0.1, 0.2}]
+    assert found[1][: len(found[0])] == found[0]
+
+
 def test_other_settings_in_the_same_folder_are_refused(
     finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -65,3 +65,13 @@ def test_presets_keep_to_their_size() -> None:
         assert drawn <= trained
         assert (len(trained) <= 120) == (not preset.full)
         assert (len(figure4.cells(preset)) <= 42) == (not preset.full)
+
+
+def test_every_diagnosis_names_claims_that_there_are_and_a_setting_in_which_it_holds() -> None:
+    for name, claim in CLAIMS.items():
+        if known := claim.diagnosis:
+            assert set(known.see) <= CLAIMS.keys(), name
+            assert known.cause != "unknown", name
+            assert known.explanation.endswith("."), name
+            # What is undecided for want of structure, or of models, says so instead.
+            assert known.holds or known.cause == "power", name

@@ -22,6 +22,9 @@ from topicscope.probing.topics import (
     diversity,
     fit_lda,
     fit_topics,
+    fitting_fractions,
+    fitting_topics,
+    label_fits,
     label_words,
     load_topics,
     overlap,
@@ -30,11 +33,11 @@ from topicscope.probing.topics import (
     sample,
     save_topics,
     stability,
-    stop_word_list,
     top_words,
     words_per_topic,
 )
 from topicscope.scale import versions
+from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
@@ -84,13 +87,10 @@ def test_labels_equal_a_loop_over_words_and_topics(seed: int, fraction: float) -
     found = {t: set(np.flatnonzero(row)) for t, row in zip(several.tokens.tolist(), several.membership, strict=True)}
     assert found == expected
     best = {token: max(topics, key=lambda t: (topic_word[t, token // 2], -t)) for token, topics in expected.items()}
-    if set(best.values()) == {0, 1, 2}:
-        one = label_words(fitted, fraction, "one")
-        assert dict(zip(one.tokens.tolist(), one.topic.tolist(), strict=True)) == best
-        assert one.name == f"{fraction:g}/one/seed3"
-    else:
-        with pytest.raises(InputError, match="has no word of its own"):
-            label_words(fitted, fraction, "one")
+    one = label_words(fitted, fraction, "one")
+    assert dict(zip(one.tokens.tolist(), one.topic.tolist(), strict=True)) == best
+    assert one.topics == len(set(best.values()))
+    assert one.name == f"{fraction:g}/one/seed3"
 
 
 def test_a_word_likeliest_in_a_topic_that_does_not_keep_it_stays_where_it_is_kept() -> None:
@@ -100,16 +100,47 @@ def test_a_word_likeliest_in_a_topic_that_does_not_keep_it_stays_where_it_is_kep
     assert dict(zip(found.tokens.tolist(), found.topic.tolist(), strict=True)) == {0: 0, 2: 0, 4: 1, 6: 1}
 
 
-def test_an_empty_topic_and_fractions_without_pairs_are_refused() -> None:
-    twice = np.array([[0.4, 0.3, 0.2, 0.1], [0.3, 0.29, 0.21, 0.2]])
-    assert label_words(fabricated(twice), 0.25, "several").words == 2
-    with pytest.raises(InputError, match=r"Topic 1 of LDA's seed 3 has no word of its own at fraction = 0\.25"):
-        label_words(fabricated(twice), 0.25, "one")
-    with pytest.raises(InputError, match=r"one word a topic, so no pair: give 0\.25 or more"):
-        label_words(fabricated(twice), 0.2, "several")
+def test_topics_and_thresholds_without_words_are_left_out_with_a_note() -> None:
+    # Both words of topic 1 are likelier in topic 0; topic 2 has two words of its own.
+    topic_word = np.array([[0.4, 0.3, 0.1, 0.1, 0.1], [0.3, 0.29, 0.21, 0.1, 0.1], [0.1, 0.1, 0.1, 0.4, 0.3]])
+    fits = [fabricated(topic_word)]
+    found, notes = label_fits(fits, TopicOptions(topics=3, fractions=(0.1, 0.2)))
+    # A threshold of 0.1 keeps one word per topic: no two words share one.
+    assert [(each.fraction, each.assignment) for each in found] == [(0.2, "one"), (0.2, "several")]
+    assert [each.topics for each in found] == [2, 3]
+    assert any("at threshold 0.2, 1 of 3 topics" in note for note in notes)
+    assert notes[-1].endswith("threshold 0.1 (one), 0.1 (several)")
+    # The control: with words for all topics and thresholds there is nothing to note.
+    both = np.array([[0.4, 0.3, 0.1, 0.1, 0.1], [0.1, 0.1, 0.1, 0.4, 0.3]])
+    assert label_fits([fabricated(both)], TopicOptions(topics=2, fractions=(0.2,)))[1] == []
+    with pytest.raises(InputError, match=r"no threshold of 0\.1 gives words that share a topic and words that do not"):
+        label_fits(fits, TopicOptions(topics=3, fractions=(0.1,)))
     for fraction in (0.0, 1.0, -1.0, float("nan")):
         with pytest.raises(InputError, match="give a number between 0 and 1"):
-            label_words(fabricated(twice), fraction, "one")
+            label_words(fits[0], fraction, "one")
+
+
+def test_defaults_are_the_papers_where_the_corpus_allows_and_fit_it_elsewhere() -> None:
+    assert (fitting_topics(29_000, 100_000), fitting_fractions(29_000)) == (100, (0.0005, 0.001, 0.002))
+    assert (fitting_topics(2_000, 5_000), fitting_topics(29_000, 400), fitting_topics(90, 10)) == (40, 20, 2)
+    for vocabulary in (200, 777, 1_000, 3_210, 7_999):
+        kept = [words_per_topic(fraction, vocabulary) for fraction in fitting_fractions(vocabulary)]
+        assert all(wanted <= words <= 1.2 * wanted + 1 for words, wanted in zip(kept, (5, 10, 20), strict=True))
+    # The control: the paper's smallest threshold would keep a single word there.
+    assert words_per_topic(0.0005, 777) == 1
+
+
+def test_a_corpus_that_is_too_small_gets_one_sentence_with_all_that_it_lacks(tmp_path: Path) -> None:
+    passages, tokenizer = planted_passages(tmp_path / "text", documents=30)
+    words = Words.of(passages, tokenizer)
+    with pytest.raises(InputError) as refused:
+        fit_topics(passages, words, TopicOptions(), folder=tmp_path / "fits")
+    message = str(refused.value)
+    for part in ("15 articles to fit topics on (20", "15 articles to measure on (20", "32 different words to fit"):
+        assert part in message
+    assert "\n" not in message
+    # Who says what to try gets it.
+    fit_topics(passages, words, ONCE, folder=tmp_path / "fits", judged=False)
 
 
 def test_lda_finds_planted_topics_and_repeats_exactly() -> None:
@@ -262,15 +293,6 @@ def test_a_sample_has_at_most_the_stated_tokens_and_is_drawn_at_random() -> None
     assert (often != 100).any()
 
 
-def test_stop_words_come_from_gensim_or_a_file(tmp_path: Path) -> None:
-    assert {"the", "however"} <= stop_word_list("gensim")
-    assert stop_word_list("none") == frozenset()
-    (tmp_path / "words").write_text("Frog\n\n toad \n")
-    assert stop_word_list(str(tmp_path / "words")) == {"frog", "toad"}
-    with pytest.raises(InputError, match="cannot be read: give gensim, none, or a UTF-8 file"):
-        stop_word_list(str(tmp_path / "missing"))
-
-
 TOKENIZER = word_tokenizer(3, 3)
 WORDS = Words.of(None, TOKENIZER)
 
@@ -282,18 +304,19 @@ def written(folder: Path, *rows: str) -> Path:
 
 
 def test_own_topics_label_the_words_that_are_kept_whole(tmp_path: Path) -> None:
-    own, split_words = read_own_topics(
-        written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second"), WORDS
+    own, split_words, without = read_own_topics(
+        written(tmp_path, "aax,first", "abx,first", "aaxs,first", "bax, second", "bbx,second", "xxs,third"), WORDS
     )
     assert own.topic_names == ("first", "second")
     assert own.tokens.tolist() == [TOKENIZER.token(word) for word in ("aax", "abx", "bax", "bbx")]
     assert own.topic.tolist() == [0, 0, 1, 1]
-    assert split_words == ["aaxs"]
+    assert split_words == ["aaxs", "xxs"]
+    assert without == ["third"]
     assert (own.assignment, own.name) == ("one", "own/one")
 
 
 def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
-    own, _ = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), WORDS)
+    own, _, _ = read_own_topics(written(tmp_path, "aax,first", "aax,second", "bax,second"), WORDS)
     assert own.membership.tolist() == [[True, True], [False, True]]
     assert own.assignment == "several"
 
@@ -301,9 +324,12 @@ def test_a_word_on_several_lines_has_several_topics(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["aax,first", "abx,first", "xxs,second"], 'Topic "second" of .* has no word that the tokenizer'),
-        (["aax,first", "abx,first"], "has 1 topic: give two or more"),
-        (["aax,first", "bax,second"], "has no topic with two words"),
+        (
+            ["aax,first", "abx,first", "xxs,second"],
+            r"has 1 topic .* \(without second, whose words the tokenizer splits",
+        ),
+        (["aax,first", "abx,first"], "has 1 topic .* of at most 2 such words: give two topics or more"),
+        (["aax,first", "bax,second"], "has 2 topics .* of at most 1 such words"),
         (["aax,first", "abx,"], "line 3, has no topic"),
         (["aax,first", "abx"], "line 3, has no topic"),
         ([",first"], "line 2, has no word"),

@@ -7,6 +7,7 @@ it prints. Torch is loaded only after what is asked for was checked, for it take
 import contextlib
 import json
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 
 from topicscope import scale
-from topicscope.commands.folders import is_begun, locked
+from topicscope.commands.folders import holds_something, is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, UnreadableError, listed, path_of
@@ -42,7 +43,11 @@ logger = logging.getLogger(__name__)
 
 DEFAULTS, MACHINE = ProbeSettings(), Machine()
 # By what a row of a file is told from those of others; rows with the same are replaced.
-KEYS = {"probe.json": ("model", "revision"), "corpus.json": ("tokenizer", "length"), "words.json": ("model",)}
+KEYS = {
+    "probe.json": ("model", "revision"),
+    "corpus.json": ("tokenizer", "length"),
+    "words.json": ("model",),
+}
 # Too large for a table, or nested: in probe.json alone.
 ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
@@ -189,18 +194,20 @@ def probe(
     from topicscope.reporting.page.probes import probe_notes
 
     corpus = settings.text.open()
+    # Refuses what is wrong before the folder is made.
+    measured = measure_models(
+        models,
+        settings=settings,
+        machine=machine,
+        work=folder.work,
+        corpus=corpus,
+        revisions=revisions,
+        show_words=show_words,
+        report=report,
+    )
     with folder.opened(settings.table(corpus)):
         finished: list[Finished] = []
-        for each in measure_models(
-            models,
-            settings=settings,
-            machine=machine,
-            work=folder.work,
-            corpus=corpus,
-            revisions=revisions,
-            show_words=show_words,
-            report=report,
-        ):
+        for each in measured:
             finished.append(each)
             # In the order given, not of completion: checkpoints are in the order of training.
             finished.sort(key=lambda one: (models.index(one.model.name), [*revisions, ""].index(one.model.revision)))
@@ -242,12 +249,29 @@ class ProbeFolder:
         """
         # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
         self.check()
-        with locked(self.path):
-            measured = (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
-            if self.check() and measured:
-                self._refuse_other(settings)
-            write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
-            yield
+        there = self.path.is_dir()
+        try:
+            with locked(self.path):
+                begun = self.check()
+                if begun and self._measured():
+                    self._refuse_other(settings)
+                write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
+                try:
+                    yield
+                except InputError:
+                    if not begun and not self._measured():
+                        self._settings.unlink()
+                        shutil.rmtree(self.work, ignore_errors=True)
+                    raise
+        except InputError:
+            # Nothing is left of what was refused.
+            if not there and not holds_something(self.path):
+                with contextlib.suppress(OSError):
+                    self.path.rmdir()
+            raise
+
+    def _measured(self) -> bool:
+        return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
     def check(self) -> bool:
         """Whether a study has begun here; refuse a file, and a folder of something else."""
@@ -257,7 +281,9 @@ class ProbeFolder:
         stored = flat(read_probe_settings(self._settings))
         here = flat(json.loads(json.dumps(settings)))
         found = [
-            f"{name} {stored.get(name)} there, {here[name]} here" for name in here if stored.get(name) != here[name]
+            f"{name} {stored.get(name)} there, {here[name]} here"
+            for name in here
+            if stored.get(name) != here[name] and not name.startswith("topics.fractions")
         ]
         if found:
             raise InputError(
@@ -293,8 +319,9 @@ class ProbeFolder:
             if path.is_file():
                 path.replace(path.with_name(f"{name}.damaged"))
                 logger.warning("%s It is kept as %s.damaged, and %s is begun anew.", error, name, name)
-        new = [[row[key] for key in keys] for row in rows]
-        kept = [row for row in before if [row[key] for key in keys] not in new]
+        # Rows of other thresholds stay.
+        new = [[row.get(key) for key in (*keys, "fraction")] for row in rows]
+        kept = [row for row in before if [row.get(key) for key in (*keys, "fraction")] not in new]
         # A model of which no word to be shown is whole has no map of words.
         every = kept + [row for row in rows if row.get("words") != []]
         write_atomically(path, json.dumps(every, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")

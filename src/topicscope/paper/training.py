@@ -295,7 +295,13 @@ def gradient_cells(preset: Preset) -> dict[Loss, list[Cell]]:
 def at_start(cell: Cell) -> Experiment:
     """The setting with its weights as they are drawn: one step, for the gradients before it."""
     experiment = cell.experiment()
-    return replace(experiment, name=experiment.name.replace("figure4", "first-gradients"), gradients=True)
+    still = replace(experiment.settings.training, snapshots=0)
+    return replace(
+        experiment,
+        name=experiment.name.replace("figure4", "first-gradients"),
+        settings=replace(experiment.settings, training=still),
+        gradients=True,
+    )
 
 
 def gradient_claims(preset: Preset) -> tuple[Claim, ...]:

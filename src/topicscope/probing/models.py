@@ -32,6 +32,8 @@ from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
 # Words per batch where embeddings are taken one word at a time.
 WORDS_AT_ONCE = 2_048
+# Deeper models are mistakes.
+MOST_LAYERS = 10_000
 # Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
 SPARE_POSITIONS = 8
 
@@ -118,10 +120,16 @@ def check_architecture(source: Source) -> None:
         raise InputError(f"the probe needs transformers, which is not installed: {INSTALL}.") from None
     try:
         settings = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise InputError(f"model {source.name} has a config.json that cannot be read: fetch it again.") from None
     kind = settings.get("model_type") if isinstance(settings, dict) else None
-    if kind in CONFIG_MAPPING:
+    if isinstance(kind, str) and kind in CONFIG_MAPPING:
+        large = [name for name, value in settings.items() if "layer" in name and _is_more(value, MOST_LAYERS)]
+        if large:
+            raise InputError(
+                f"model {source.name} has {large[0]} = {settings[large[0]]} in its config.json: give a model of at "
+                f"most {MOST_LAYERS:,} layers."
+            )
         return
     if isinstance(settings, dict) and "auto_map" in settings:
         raise InputError(
@@ -131,6 +139,10 @@ def check_architecture(source: Source) -> None:
     raise InputError(
         f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
     )
+
+
+def _is_more(value: object, most: int) -> bool:
+    return isinstance(value, int | float) and not value <= most
 
 
 class HuggingFaceModel:
@@ -149,6 +161,15 @@ class HuggingFaceModel:
         self.length = longest - len(self._before) - len(self._after)
         """Content tokens that fit into a sequence."""
         self.first = int(self.causal and not self._before)
+
+    def check_tokens(self, tokenizer: Tokenizer) -> None:
+        """Refuse a tokenizer whose tokens have numbers for which the model has no embedding."""
+        rows = self._network.get_input_embeddings().num_embeddings
+        if tokenizer.largest >= rows:
+            raise InputError(
+                f"model {self.title} has embeddings for {rows:,} tokens, and its tokenizer numbers tokens up to "
+                f"{tokenizer.largest:,}: give it the tokenizer that it was trained with."
+            )
 
     @property
     def title(self) -> str:
@@ -238,6 +259,12 @@ def load_network(source: Source, digest: str, loading: Loading) -> Network:
         raise InputError(
             f"model {source.name} lacks {len(missing)} of its weights ({missing[0]} …): its files are of another "
             "architecture or incomplete; fetch it again."
+        )
+    odd = [name for name, each in network.named_parameters() if not torch.isfinite(each).all()]
+    if odd:
+        raise InputError(
+            f"model {source.name} has weights that are not finite numbers ({odd[0]}): fetch it again, or give another "
+            "checkpoint."
         )
     # Results are kept under the digest, which may be older than the files: a worker loads them later.
     if model_digest(source) != digest:

@@ -29,6 +29,9 @@ OF_LABELS = ("fractions", "assignments")
 # What a row compares between same- and different-topic pairs, in the order of Table 1's columns.
 MEASURES = ("cosine", "dot", "attention")
 
+# Tables 1, 2 and 5.
+PAPER_FRACTIONS = (0.0005, 0.001, 0.002)
+
 # Figure 3: nine words of three topics.
 PAPER_WORDS = {
     "animals": ("frog", "toad", "lizard"),
@@ -96,11 +99,12 @@ class CorpusSettings:
 class TopicOptions:
     """Which words belong to which topics."""
 
-    topics: int = 100
-    """Topics of the LDA model."""
+    topics: int | None = None
+    """Topics of the LDA model; if not given, the paper's 100, or fewer for a small corpus."""
 
-    fractions: tuple[float, ...] = (0.0005, 0.001, 0.002)
-    """Ambiguity thresholds: each topic keeps ⌊fraction · words in LDA's vocabulary⌋ + 1 words."""
+    fractions: tuple[float, ...] = ()
+    """Ambiguity thresholds: each topic keeps ⌊fraction · words in LDA's vocabulary⌋ + 1 words; if not given, the
+    paper's 0.0005, 0.001 and 0.002, or larger ones for a small vocabulary."""
 
     assignments: tuple[Assignment, ...] = ("one", "several")
     """"one": a word keeps the topic where it is likeliest (Table 1). "several": all that it is kept in (Table 5)."""
@@ -114,8 +118,9 @@ class TopicOptions:
     most_tokens: int = 20_000_000
     """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes a word."""
 
-    stop_words: str = "gensim"
-    """Words left out: "gensim" (the English list of its package), "none", or a file with one word a line."""
+    stop_words: str = "auto"
+    """Words left out: "auto" (those of the corpus's language, which is guessed), the code of a language such as "de",
+    "gensim" (the English list of its package), "none", or a file with one word per line."""
 
     topics_from: Path | None = None
     """Use the topics that an earlier probe with the same tokenizer saved in this folder, instead of fitting them."""
@@ -126,7 +131,8 @@ class TopicOptions:
     def __post_init__(self) -> None:
         if self.topics_from and self.word_topics:
             raise InputError("--topics-from and --word-topics are both given: give one of them.")
-        check_at_least("--topics", self.topics, 2)
+        if self.topics is not None:
+            check_at_least("--topics", self.topics, 2)
         check_at_least("--fits", self.fits, 1)
         if self.fits > MOST_FITS:
             raise refuse(
@@ -134,11 +140,11 @@ class TopicOptions:
             )
         check_at_least("--iterations", self.iterations, 1)
         check_at_least("--most-tokens", self.most_tokens, 1)
-        if not self.fractions or not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
+        if not all(math.isfinite(each) and 0 < each < 1 for each in self.fractions):
             raise refuse("--fractions", self.fractions, "give numbers above 0 and below 1, such as 0.0005")
         for name in ("fractions", "assignments"):
             values = getattr(self, name)
-            if len(set(values)) < len(values) or not values:
+            if len(set(values)) < len(values) or not (values or name == "fractions"):
                 raise refuse(f"--{name}", values, "give each value once")
         self._refuse_what_says_nothing()
 

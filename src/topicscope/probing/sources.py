@@ -4,6 +4,7 @@ A model is named by the Hugging Face hub, a folder, or the packaged default; its
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -51,11 +52,17 @@ class Source:
         """Identifies the model's content, as it was when this was first asked for; goes along to other processes."""
         return model_digest(self)
 
+    @cached_property
+    def weights(self) -> str:
+        """Identifies the weights alone: checkpoints of one model may have the same, and settings that differ."""
+        return model_digest(self, (SAFE_WEIGHTS, PICKLED_WEIGHTS))
 
-def model_digest(source: Source) -> str:
-    """Identifies the content that a model's folder has now: settings and weights."""
+
+def model_digest(source: Source, patterns: Sequence[str] = ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)) -> str:
+    """Identifies the content that a model's folder has now: settings and, of a trained one, weights."""
     found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
-    patterns = ("config.json",) if source.untrained else ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)
+    if source.untrained:
+        patterns = ("config.json",)
     for path in sorted({path for pattern in patterns for path in source.folder.glob(pattern)}):
         found.update(f"{path.name} {path.stat().st_size}".encode())
         with path.open("rb") as file:

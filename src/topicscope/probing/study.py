@@ -5,19 +5,20 @@ model's work (shards of passages, tasks on its embeddings) goes into one map ove
 are there, its rows are made, while the others are still at work.
 """
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float, Int
 from safetensors.numpy import load, save
 
 from topicscope import scale
-from topicscope.errors import InputError
+from topicscope.errors import InputError, collected, refuse_all
 from topicscope.files import Row, alone_in
 from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means
@@ -34,7 +35,7 @@ from topicscope.probing.rows import (
     top_pairs,
     unpacked,
 )
-from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings
+from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics import cooccurrence
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
@@ -46,16 +47,20 @@ from topicscope.probing.statistics.similarity import prepared
 from topicscope.probing.topics import (
     FittedTopics,
     fit_topics,
-    label_words,
+    label_fits,
     load_topics,
     quality,
     read_own_topics,
+    topic_warnings,
 )
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
+from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.text.words import Words
+
+logger = logging.getLogger(__name__)
 
 # Part of every key, as ``SOURCES``: what the passages and topics themselves depend on is in their own keys.
 PACKAGES = ("numpy", "scipy", "torch", "transformers")
@@ -104,7 +109,10 @@ def measure_models(
     detailed: bool = True,
     report: scale.Report | None = None,
 ) -> Iterator[Finished]:
-    """Measure models one after the other; whatever is wrong with any of them is said before the first is measured.
+    """Measure models one after the other, as they are asked for.
+
+    Whatever is wrong with models, corpus and topics is said at once, in one error and before anything is written; what
+    only passages and topics show, before the first model is measured.
 
     revisions: checkpoints of the one model given.
     work, shared: where finished work is kept; passages and topics in ``shared``, if it is given, for other models.
@@ -114,23 +122,35 @@ def measure_models(
     detailed: whether hidden states and single topics are measured too.
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
-    sources = [find_model(name, revision=revision, allow_bin=machine.allow_bin) for name, revision in names]
     maps: dict[HuggingFaceModel, Row] = {}
     together: dict[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]] = {}
-    for source in sources:
+    problems: list[InputError] = []
+    for number, (name, revision) in enumerate(names):
         if report:
-            report(len(maps), len(sources), f"loading {source.name}")
-        # So that whatever is wrong with a model is said before anything is measured.
-        tokenizer = model_tokenizer(source)
-        longest = min(settings.text.length, tokenizer.longest or settings.text.length)
-        loading = Loading(machine.device, settings.dtype, settings.seed, longest)
-        model = HuggingFaceModel(source, tokenizer.special, loading)
-        # At once, while the model is loaded.
-        maps[model] = word_map(model, tokenizer, show_words)
-        together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
-    corpus = corpus or settings.text.open()
-    for (_, length), (tokenizer, alike) in together.items():
-        study = Study(
+            report(number, len(names), f"loading {name}")
+        with collected(problems):
+            source = find_model(name, revision=revision, allow_bin=machine.allow_bin)
+            tokenizer = model_tokenizer(source)
+            with collected(problems):
+                check_topics(settings, tokenizer)
+            longest = min(settings.text.length, tokenizer.longest or settings.text.length)
+            loading = Loading(machine.device, settings.dtype, settings.seed, longest)
+            model = HuggingFaceModel(source, tokenizer.special, loading)
+            model.check_tokens(tokenizer)
+            # At once, while the model is loaded.
+            maps[model] = word_map(model, tokenizer, show_words)
+            together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
+    with collected(problems):
+        stop_word_list(settings.topics.stop_words)
+    with collected(problems):
+        corpus = corpus or settings.text.open()
+        # A field that is not there, or files without text.
+        next(corpus.documents())
+    refuse_all(problems)
+    assert corpus is not None
+
+    def prepare(tokenizer: Tokenizer, length: int) -> Study:
+        return Study(
             corpus,
             tokenizer,
             length,
@@ -142,8 +162,51 @@ def measure_models(
             detailed=detailed,
             report=report,
         )
+
+    return _measured(prepare, together, maps, report)
+
+
+def _measured(
+    prepare: Callable[[Tokenizer, int], "Study"],
+    together: Mapping[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]],
+    maps: Mapping[HuggingFaceModel, Row],
+    report: scale.Report | None,
+) -> Iterator[Finished]:
+    """Prepare what all models are measured on, then measure them."""
+    problems: list[InputError] = []
+    studies: list[tuple[Study, list[HuggingFaceModel]]] = []
+    for (_, length), (tokenizer, alike) in together.items():
+        with collected(problems):
+            studies.append((prepare(tokenizer, length), alike))
+    refuse_all(problems)
+    twins = same_weights(list(maps))
+    for study, alike in studies:
         for model, rows, arrays in study.rows(alike, report=report):
-            yield Finished(model, study, rows, maps[model], arrays)
+            marked = [row | {"same_weights_as": twins.get(model)} for row in rows]
+            yield Finished(model, study, marked, maps[model], arrays)
+
+
+def same_weights(models: Sequence[HuggingFaceModel]) -> dict[HuggingFaceModel, str]:
+    """Of each trained model whose weights are those of an earlier one, the earlier one; a warning says so."""
+    first: dict[str, HuggingFaceModel] = {}
+    found = {}
+    for model in models:
+        if not model.source.untrained and first.setdefault(model.source.weights, model) is not model:
+            found[model] = first[model.source.weights].title
+            logger.warning("%s has the same weights as %s, to the byte.", model.title, found[model])
+    return found
+
+
+def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
+    """Refuse topics that the user brings and that do not go with a tokenizer, as far as it shows without the corpus."""
+    options, text = settings.topics, settings.text
+    if text.several_tokens or not (options.word_topics or options.topics_from):
+        return
+    words = Words.of(None, tokenizer, merged=text.merge_words)
+    if options.word_topics:
+        read_own_topics(options.word_topics, words)
+    else:
+        load_topics(cast("Path", options.topics_from), None, words)
 
 
 def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
@@ -157,6 +220,24 @@ def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence
     tokens = {word: token for word, token in found.items() if token is not None}
     vectors = prepared(model.embedding_matrix()[list(tokens.values())], "cosine")
     return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
+
+
+def corpus_warnings(passages: Passages, tokenizer: Tokenizer, options: TopicOptions) -> list[str]:
+    """Which language the corpus seems to be in, if stop words go by it; and whether the tokenizer suits it."""
+    found, about = [], passages.description
+    if options.stop_words == "auto" and not options.word_topics and not options.topics_from:
+        language = about["language"]
+        found.append(
+            f'the language seems to be "{language}": its stop words are left out'
+            if language
+            else "the language is not known: English stop words are left out; say which by --stop-words"
+        )
+    if passages.whole_share < 0.5 and not about["several_tokens"]:
+        found.append(
+            f'the tokenizer of "{tokenizer.name}" keeps only {passages.whole_share:.0%} of the words whole, and the '
+            "others are not measured: give a model for this language, or --several-tokens"
+        )
+    return found
 
 
 def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path | None) -> str:
@@ -287,13 +368,16 @@ class Study:
                         f'corpus = "{corpus.source}" has too few articles to fit topics on one half and measure on the '
                         "other: give more text, or --no-halves."
                     )
+            self.notes = corpus_warnings(passages, tokenizer, options)
             # None if the user brings topics; of those, words that the tokenizer splits are left out.
             self.fits: list[FittedTopics] = []
             self.split_words: list[str] = []
             self.fitted_on: str | None = None
             if options.word_topics:
-                own, self.split_words = read_own_topics(options.word_topics, words)
+                own, self.split_words, without = read_own_topics(options.word_topics, words)
                 labellings = [own]
+                if without:
+                    self.notes.append(f"own topics without a word that is whole were left out: {', '.join(without)}")
             else:
                 if options.topics_from:
                     self.fits = load_topics(options.topics_from, passages, words)
@@ -311,13 +395,8 @@ class Study:
                         report=report,
                     )
                 self.fitted_on = fitted_on(self.fits, passages, halves=text.halves, folder=options.topics_from)
-                # Those of the first LDA seed first.
-                labellings = [
-                    label_words(fitted, fraction, assignment)
-                    for fitted in self.fits
-                    for fraction in options.fractions
-                    for assignment in options.assignments
-                ]
+                labellings, notes = label_fits(self.fits, options)
+                self.notes += [*notes, *topic_warnings(self.fits, words)]
             # Top pairs are those of all words that LDA knows, which leaves stop words out.
             every = np.unique(np.concatenate([each.tokens for each in self.fits])) if self.fits else None
             self.plan = make_plan(labellings, passages, words, self.chosen, settings, every=every)
@@ -361,7 +440,7 @@ class Study:
             "articles": about["documents"],
             "passages": len(self.passages),
             "measured": len(self.chosen),
-            "problems": corpus_notes(about),
+            "problems": [*corpus_notes(about), *(f"{sentence}." for sentence in self.notes)],
             "words": int(np.any([each.kept for each in self.plan.labellings], axis=0).sum()),
             "words_left_out": self.split_words,
             # A user's words that the measured passages lack: they have embeddings, and no attention.

@@ -6,10 +6,11 @@ topics, or those of a CSV file, make a :class:`Labelling`, which every measure o
 
 import csv
 import hashlib
+import io
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
@@ -21,14 +22,14 @@ from jaxtyping import Float, Float32, Int, Int32, Int64
 from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
-from topicscope.errors import InputError, UnreadableError, import_for_language
+from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
 from topicscope.files import write_atomically
-from topicscope.probing.settings import Assignment, TopicOptions
+from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOptions
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
 from topicscope.records import FITTED, read_fitted_topics
 from topicscope.scale import Item, Report, code_digest, map_items, versions
-from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.stop_words import led_by_stop_words, stop_word_list
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
 
@@ -36,6 +37,12 @@ from topicscope.text.words import Words
 BLOCK = 10_000
 # Letters; LDA does not see shorter words.
 SHORTEST_WORD = 3
+# What the paper takes, and the words and passages that a corpus must have for each topic; words kept of each topic
+# where the vocabulary is small.
+PAPER_TOPICS, WORDS_FOR_A_TOPIC, PASSAGES_FOR_A_TOPIC = 100, 50, 20
+KEPT_WORDS = (5, 10, 20)
+# Less text than this has no topics to speak of.
+FEWEST_ARTICLES, FEWEST_WORDS = 20, 200
 # Words of several tokens that occur less often are left out: there are many, and LDA learns nothing of them.
 RARE = 5
 # Words of each topic that are judged, as is common, and by what coherences.
@@ -46,6 +53,8 @@ SOURCES = ("probing/topics.py",)
 PACKAGES = ("numpy", "tomotopy", "gensim")
 # Columns of a user's own topics.
 COLUMNS = ("word", "topic")
+# BERTopic's number for documents of no topic.
+OUTLIERS = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,22 +80,6 @@ class Bags:
     def documents(self) -> list[Int32[np.ndarray, " _"]]:
         """The words of each passage that has any."""
         return [bag for bag in np.split(self.words, self.offsets[1:-1]) if len(bag)]
-
-
-def stop_word_list(name: str) -> frozenset[str]:
-    """``gensim``: the list in gensim's package; ``none``; else a file with one word a line."""
-    if name == "none":
-        return frozenset()
-    if name == "gensim":
-        lists = import_for_language("gensim.parsing.preprocessing", "The list of stop words is in gensim")
-        return frozenset(lists.STOPWORDS)
-    try:
-        content = Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        raise InputError(
-            f'--stop-words "{name}" cannot be read: give gensim, none, or a UTF-8 file with one word a line.'
-        ) from None
-    return frozenset(line.strip().lower() for line in content.splitlines() if line.strip())
 
 
 def collect_bags(
@@ -191,18 +184,23 @@ def fit_topics(
     halves: fit on one half of the articles, to measure on the other. The paper does not.
     judged: measure c_npmi and c_v of each fit.
     """
+    chosen = passages.for_topics if halves else np.arange(len(passages))
     bags = collect_bags(
         passages,
         words,
-        chosen=passages.for_topics if halves else np.arange(len(passages)),
+        chosen=chosen,
         most_tokens=options.most_tokens,
-        stop_words=stop_word_list(options.stop_words),
+        stop_words=stop_word_list(options.stop_words, passages.description["language"]),
         shortest=SHORTEST_WORD,
         generator=generator(0, Purpose.DOCUMENTS),
     )
-    if len(bags.tokens) < options.topics:
+    topics = options.topics
+    if topics is None:
+        check_enough(passages, len(bags.tokens), halves=halves)
+        topics = fitting_topics(len(bags.tokens), len(bags.offsets) - 1)
+    if len(bags.tokens) < topics:
         raise InputError(
-            f"topics = {options.topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
+            f"topics = {topics} is not allowed with {len(bags.tokens)} words that the tokenizer of "
             f'"{words.tokenizer.name}" keeps whole: give at most as many topics as words, or more text.'
         )
     _tomotopy()
@@ -217,9 +215,9 @@ def fit_topics(
                 "code": code_digest(SOURCES),
                 "packages": {name: versions()[name] for name in PACKAGES},
                 "bags": bags.digest,
-                "settings": [options.topics, options.iterations, seed, judged],
+                "settings": [topics, options.iterations, seed, judged],
             },
-            argument=(path, options.topics, options.iterations, seed, judged),
+            argument=(path, topics, options.iterations, seed, judged),
             suffix=".safetensors",
         )
         for seed in seeds
@@ -236,6 +234,112 @@ def fit_topics(
         "split": halves,
     }
     return [replace(one, description=one.description | about) for one in fitted]
+
+
+def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
+    """Refuse a corpus that is too small to choose a number of topics for, naming all that it lacks."""
+    articles = [len(np.unique(passages.articles[part])) for part in (passages.for_topics, passages.for_measures)]
+    if not halves:
+        articles = [sum(articles)]
+    wanted = {
+        **{
+            f"articles to {purpose}": (number, FEWEST_ARTICLES)
+            for number, purpose in zip(articles, ("fit topics on", "measure on"), strict=False)
+        },
+        "different words to fit, which are whole, no stop words, and of three letters or more": (
+            vocabulary,
+            FEWEST_WORDS,
+        ),
+    }
+    missing = [f"{there:,} {what} ({least:,} are needed)" for what, (there, least) in wanted.items() if there < least]
+    if missing:
+        raise InputError(
+            f'corpus = "{passages.description["source"]}" is too small to find topics in; it has '
+            f"{'; '.join(missing)}: give more text, or say by --topics and --fractions what to try nevertheless, or "
+            "bring words with their topics by --word-topics."
+        )
+
+
+def fitting_topics(vocabulary: int, documents: int) -> int:
+    """How many topics a corpus is given if the user does not say: the paper's 100, fewer where there is little text."""
+    return max(2, min(PAPER_TOPICS, vocabulary // WORDS_FOR_A_TOPIC, documents // PASSAGES_FOR_A_TOPIC))
+
+
+def fitting_fractions(vocabulary: int) -> tuple[float, ...]:
+    """Ambiguity thresholds if the user gives none: the paper's, or those that keep about 5, 10 and 20 words per topic.
+
+    The latter where the paper's smallest would keep fewer than 5.
+    """
+    if words_per_topic(PAPER_FRACTIONS[0], vocabulary) >= KEPT_WORDS[0]:
+        return PAPER_FRACTIONS
+    exact = [(kept - 1) / vocabulary for kept in KEPT_WORDS]
+    # Two digits, rounded up.
+    digits = [1 - math.floor(math.log10(each)) for each in exact]
+    return tuple(math.ceil(each * 10**digit - 1e-9) / 10**digit for each, digit in zip(exact, digits, strict=True))
+
+
+def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[list[Labelling], list[str]]:
+    """The labellings of all fits, thresholds and assignments, the first fit's first; and what should be known of them.
+
+    A threshold at which no two words share a topic, or all share one, is left out; so is a topic without a word.
+    """
+    vocabulary = len(fits[0].tokens)
+    fractions = options.fractions or fitting_fractions(vocabulary)
+    notes = []
+    if options.topics is None or not options.fractions:
+        counts = ", ".join(str(words_per_topic(each, vocabulary)) for each in fractions)
+        notes.append(
+            f"{len(fits[0].topic_word)} topics at thresholds {', '.join(f'{each:g}' for each in fractions)}, which "
+            f"keep {counts} words per topic, for a vocabulary of {vocabulary:,} words"
+        )
+    found: list[Labelling] = []
+    useless: list[str] = []
+    for fraction in fractions:
+        labelled = {
+            assignment: [label_words(fitted, fraction, assignment) for fitted in fits]
+            for assignment in options.assignments
+        }
+        for assignment, each in labelled.items():
+            if all(_has_pairs(labelling) for labelling in each):
+                found += each
+            else:
+                useless.append(f"{fraction:g} ({assignment})")
+        topics = sum(len(fitted.topic_word) for fitted in fits)
+        empty = topics - sum(each.topics for each in labelled.get("one", []))
+        if "one" in labelled and empty:
+            notes.append(
+                f"at threshold {fraction:g}, {empty} of {topics} topics of LDA's {len(fits)} seeds have no word that "
+                "is likeliest in them, and are left out where a word has one topic"
+            )
+    if useless and found:
+        notes.append(f"left out, for no two words share a topic there or all do: threshold {', '.join(useless)}")
+    if not found:
+        raise InputError(
+            f"no threshold of {', '.join(f'{each:g}' for each in fractions)} gives words that share a topic and words "
+            f"that do not, with LDA's {vocabulary:,} words: give --fractions of {2 / vocabulary:.2g} or more, fewer "
+            "--topics, or a larger corpus."
+        )
+    # Those of the first LDA seed first.
+    found.sort(key=lambda each: [one.seed for one in fits].index(each.seed or 0))
+    return found, notes
+
+
+def _has_pairs(labelling: Labelling) -> bool:
+    """Whether some two words share a topic, and some do not."""
+    same, every = len(labelling.same_topic_pairs[0]), labelling.words * (labelling.words - 1) // 2
+    return 0 < same < every
+
+
+def topic_warnings(fits: Sequence[FittedTopics], words: Words) -> list[str]:
+    """A sentence if stop words lead topics."""
+    led = led_by_stop_words([words.named(np.array(each)) for one in fits for each in one.top_words(TOP)])
+    if led is None:
+        return []
+    language, topics = led
+    return [
+        f"{topics} of {sum(len(one.topic_word) for one in fits)} topics are led by stop words of the language "
+        f'"{language}": give --stop-words {language}, or a file with those of your corpus'
+    ]
 
 
 def fit_lda(bags: Bags, topics: int, iterations: int, seed: int) -> FittedTopics:
@@ -299,28 +403,16 @@ def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -
     """The likeliest words of each topic, ⌊f·V⌋ + 1 of them.
 
     ``several`` (Table 5): a word has all topics that it is among the likeliest of. ``one`` (Table 1): of these, the one
-    in which it is likeliest.
+    in which it is likeliest; then a topic may have none.
     """
     if not 0 < fraction < 1:
         raise InputError(f"fraction = {fraction:g} is not allowed: give a number between 0 and 1, such as 0.001.")
-    vocabulary = len(fitted.tokens)
-    count = words_per_topic(fraction, vocabulary)
-    if count < 2:
-        raise InputError(
-            f"fraction = {fraction:g} is not allowed with LDA's {vocabulary:,} words, for it keeps one word a topic, "
-            f"so no pair: give {math.ceil(1e6 / vocabulary) / 1e6:g} or more, or a larger corpus."
-        )
+    count = words_per_topic(fraction, len(fitted.tokens))
     likely = np.zeros(fitted.topic_word.shape, dtype=bool)
     np.put_along_axis(likely, top_words(fitted.topic_word, count), True, axis=1)
     if assignment == "one":
         own = np.where(likely, fitted.topic_word, -1.0).argmax(axis=0)
         likely &= own == np.arange(len(likely))[:, None]
-    empty = np.flatnonzero(~likely.any(axis=1))
-    if len(empty):
-        raise InputError(
-            f"Topic {empty[0]} of LDA's seed {fitted.seed} has no word of its own at fraction = {fraction:g}: "
-            "fit fewer topics, give a larger fraction or a larger corpus."
-        )
     words = likely.any(axis=0)
     return Labelling(
         np.ascontiguousarray(likely[:, words].T),
@@ -332,10 +424,11 @@ def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -
     )
 
 
-def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str]]:
+def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], list[str]]:
     """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics.
 
-    Also the words that the tokenizer does not keep whole, which are left out.
+    Also the words that are none here, as the tokenizer splits them, and the topics that have no others: both are left
+    out.
     """
     pairs = read_pairs(path)
     found = {name: words.find(name) for name, _ in pairs}
@@ -346,7 +439,16 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str]]:
         word = found[name]
         if word is not None:
             membership[kept.index(word), topics.index(topic)] = True
-    _check(path, topics, membership, words.tokenizer)
+    there = np.any(membership, axis=0)
+    without = [topic for topic, has_words in zip(topics, there, strict=True) if not has_words]
+    topics, membership = [topic for topic in topics if topic not in without], membership[:, there]
+    if len(topics) < 2 or membership.sum(axis=0).max(initial=0) < 2:
+        lost = f" (without {', '.join(without)}, whose words the tokenizer splits)" if without else ""
+        raise InputError(
+            f"{path} has {len(topics)} topic{'' if len(topics) == 1 else 's'} with words that the tokenizer of "
+            f'"{words.tokenizer.name}" keeps whole{lost}, of at most {membership.sum(axis=0).max(initial=0)} such '
+            "words: give two topics or more, one of them with two words or more, so that there are pairs to compare."
+        )
     assignment: Assignment = "one" if (membership.sum(axis=1) == 1).all() else "several"
     labelling = Labelling(
         membership,
@@ -355,7 +457,7 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str]]:
         assignment=assignment,
         topic_names=tuple(topics),
     )
-    return labelling, sorted(name for name, word in found.items() if word is None)
+    return labelling, sorted(name for name, word in found.items() if word is None), without
 
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
@@ -380,20 +482,62 @@ def read_pairs(path: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def _check(path: Path, topics: list[str], membership: np.ndarray, tokenizer: Tokenizer) -> None:
-    empty = np.flatnonzero(~membership.any(axis=0))
-    if len(empty):
+def word_topics(
+    model: Any, *, words: int = 20, names: Any = None, out: Path | str | None = None
+) -> dict[str, list[str]]:
+    """The likeliest words of each topic of a topic model that was fitted elsewhere, for ``--word-topics``.
+
+    model: one of gensim, tomotopy, BERTopic (its topic −1, of outliers, is left out) or scikit-learn (anything with
+    ``components_``, or a pipeline that ends with it).
+    words: how many of each topic.
+    names: the words of a scikit-learn model's columns, or the vectorizer that knows them; not for others.
+    out: a CSV file to write, with the columns word and topic, as the probe reads it.
+    """
+    check_at_least("words", words, 1)
+    found = {str(topic): likeliest for topic, likeliest in _likeliest_words(model, words, names) if likeliest}
+    if not found:
+        raise InputError("The model has no topics with words: fit it first.")
+    if out is not None:
+        table = io.StringIO(newline="")
+        writer = csv.writer(table, lineterminator="\n")
+        writer.writerows([COLUMNS, *((word, topic) for topic, likeliest in found.items() for word in likeliest)])
+        write_atomically(Path(out), table.getvalue())
+    return found
+
+
+def _likeliest_words(model: Any, words: int, names: Any) -> Iterator[tuple[Any, list[str]]]:
+    """Topics and their words, by what each library's models offer."""
+    if hasattr(model, "show_topics"):
+        for topic, weighted in model.show_topics(num_topics=-1, num_words=words, formatted=False):
+            yield topic, [word for word, _ in weighted]
+    elif hasattr(model, "get_topic_words"):
+        # Some models of tomotopy have topics that are not used.
+        live = getattr(model, "is_live_topic", lambda topic: True)
+        for topic in filter(live, range(model.k)):
+            yield topic, [word for word, _ in model.get_topic_words(topic, top_n=words)]
+    elif hasattr(model, "steps") and hasattr(model.steps[-1][1], "components_"):
+        yield from _likeliest_words(model.steps[-1][1], words, model[:-1] if names is None else names)
+    elif hasattr(model, "components_"):
+        names = getattr(model, "feature_names_in_", None) if names is None else names
+        known = names.get_feature_names_out() if hasattr(names, "get_feature_names_out") else names
+        weights = np.asarray(model.components_)
+        if known is None or len(known) != weights.shape[1]:
+            raise InputError(
+                f"The model's topics are over {weights.shape[1]:,} columns, and "
+                f"{'no' if known is None else f'{len(known):,}'} names are given: give its vectorizer, or the words of "
+                "its columns, as names."
+            )
+        for topic, row in enumerate(top_words(weights.astype(np.float64), words)):
+            yield topic, [str(known[place]) for place in row if weights[topic, place] > 0]
+    elif callable(getattr(model, "get_topics", None)):
+        for topic, weighted in model.get_topics().items():
+            if topic != OUTLIERS:
+                yield topic, [word for word, _ in weighted[:words] if word]
+    else:
         raise InputError(
-            f'Topic "{topics[empty[0]]}" of {path} has no word that the tokenizer of "{tokenizer.name}" keeps whole: '
-            "add words to it or remove it."
+            f"A {type(model).__name__} is no topic model that is known: give one of gensim, tomotopy, BERTopic or "
+            "scikit-learn, or write a CSV file with the columns word and topic."
         )
-    if len(topics) < 2:
-        raise InputError(
-            f"{path} has {len(topics)} topic{'' if len(topics) == 1 else 's'}: "
-            "give two or more, to compare words of the same with others."
-        )
-    if membership.sum(axis=0).max() < 2:
-        raise InputError(f"{path} has no topic with two words that the tokenizer keeps whole: add words.")
 
 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
@@ -404,8 +548,11 @@ def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
     write_atomically(folder / "topics.json", json.dumps(about, indent=1, ensure_ascii=False) + "\n")
 
 
-def load_topics(folder: Path, passages: Passages, words: Words) -> list[FittedTopics]:
-    """What ``save_topics`` wrote; refused if its words had other numbers."""
+def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[FittedTopics]:
+    """What ``save_topics`` wrote; refused if its words had other numbers.
+
+    passages: what is measured on, if it is known already.
+    """
     try:
         descriptions, arrays = read_fitted_topics(folder)
     except UnreadableError as error:
@@ -426,6 +573,8 @@ def load_topics(folder: Path, passages: Passages, words: Words) -> list[FittedTo
         if about.get("merged", False) != words.merged:
             switch = "--merge-words" if not words.merged else "--no-merge-words"
             raise InputError(f"The topics in {folder} were fitted with {switch}: give it here too, or fit them anew.")
+        if passages is None:
+            continue
         several = (about.get("several_tokens", False), passages.description["several_tokens"])
         if any(several) and (several[0] != several[1] or about["passages"] != passages.digest):
             raise InputError(

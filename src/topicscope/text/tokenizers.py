@@ -89,6 +89,11 @@ class Tokenizer:
         """How many numbers tokens have: some vocabularies have gaps."""
         return max(self.engine.get_vocab().values()) + 1
 
+    @cached_property
+    def largest(self) -> int:
+        """The largest number of a token that is no special one: which the text of a corpus may have."""
+        return max(self.engine.get_vocab(with_added_tokens=False).values())
+
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
         """Each text as tokens."""
         found = self.engine.encode_batch(list(texts), add_special_tokens=False)

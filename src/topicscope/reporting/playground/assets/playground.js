@@ -479,7 +479,7 @@ class Playground {
       this.scheduled = false;
       this.draw();
       this.trainer.postMessage({ kind: "drawn" });
-      this.drawnAt = performance.now();
+      this.drawn = { at: performance.now(), mask: this.settings.mask, topics: this.frame?.vocabulary === this.settings.topics * this.settings.words + 1 ? this.settings.topics : null };
     });
   }
 
@@ -591,7 +591,7 @@ class Playground {
       step: frame.step, loss: frame.loss, steps_per_second: frame.running ? frame.rate : 0, running: this.wanted, settings: { ...this.settings }, scene: this.scene?.id ?? null,
       value: { same_word: m.same_word, same_topic: m.same_topic, different_topic: m.different_topic, mask_column: m.mask_column },
       attention: { same_word: m.attention_same_word, same_topic: m.attention_same_topic, different_topic: m.attention_different_topic, from_uniform: m.from_uniform },
-      norms: { value: m.norm_value, key: m.norm_key, query: m.norm_query }, uniform_loss: m.uniform_loss, gain: this.gain(), take_off: this.takeOff, prediction: this.prediction ?? null,
+      norms: { value: m.norm_value, key: m.norm_key, query: m.norm_query }, uniform_loss: m.uniform_loss, gain: this.gain(), take_off: this.takeOff, prediction: this.prediction ?? null, drawn: this.drawn,
       theory: { optimum: this.theory.optimum, theorem: this.theory.theorem, eigenvalues: this.theory.eigenvalues, landscape: this.landscape && { alpha: this.landscape.alpha, beta: this.landscape.beta, loss: this.landscape.loss } },
       floor: this.floor && { documents: this.floor.documents, cross_entropy: this.floor.cross_entropy, squared: this.floor.squared }, problems: [...this.problems],
     };

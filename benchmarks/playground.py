@@ -1,0 +1,196 @@
+"""The playground's speed in Chromium while it draws, beside plain JavaScript, its C compiled natively and our engine.
+
+``python benchmarks/playground.py`` prints a table. Speeds are steps per second of processor time, so that a busy
+machine does not matter much; what the reader of a page waits for is by the clock.
+``--memory`` trains a small model for a million steps and looks at the browser's memory before and after.
+"""
+
+import argparse
+import ctypes
+import json
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tools")]
+
+import build_playground as build  # noqa: E402
+from support.browser import Browser, browser, require_browser  # noqa: E402
+from support.wasm import Core, Setting  # noqa: E402
+from topicscope.commands.playground import playground  # noqa: E402
+from topicscope.paper.setups import LDA, ONE_HOT, QUIET, UNIFORM  # noqa: E402
+from topicscope.settings import Model, Settings  # noqa: E402
+from topicscope.synthetic.topics import TopicModel  # noqa: E402
+from topicscope.training.loop import train_in_memory  # noqa: E402
+from topicscope.training.machine import torch_threads  # noqa: E402
+
+API = "window.topicscope.playground"
+TICKS = 100.0
+SEEDS = 8
+MODELS: dict[str, tuple[str, int, Model]] = {
+    "all of eq. 7": ("all", 0, ONE_HOT),
+    "uniform attention": ("uniform", 1, UNIFORM),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", action="store_true", help="a million steps, and the memory before and after")
+    options = parser.parse_args()
+    require_browser()
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder) / "playground.so"
+        build.build_native(library)
+        with browser(Path(folder) / "profile") as opened:
+            file = playground(out=Path(folder) / "playground.html")
+            open_page(opened, file)
+            if options.memory:
+                print(memory(opened))
+                return
+            print("steps per second of processor time, V = 101, batches of 40 documents, Adam, squared loss\n")
+            print("                      Chromium  JavaScript  wasmtime  native C  engine  8 seeds")
+            for name, (parts, number, model) in MODELS.items():
+                speeds = [in_chromium(opened, parts), in_javascript(opened, uniform=number == 1), in_wasmtime(number)]
+                speeds += [natively(library, number), engine(model, 1), engine(model, SEEDS)]
+                print(
+                    f"{name:20}"
+                    + "".join(f"{speed:>{wide}.0f}" for speed, wide in zip(speeds, (10, 12, 10, 10, 8, 9), strict=True))
+                )
+            print(f"\nfrom slider to picture, milliseconds of the clock: {slider_to_picture(opened)}")
+
+
+def open_page(opened: Browser, file: Path) -> None:
+    opened.resize(1400, 1000)
+    opened.driver.get(file.resolve().as_uri())
+    opened.wait(f"window.topicscope !== undefined && {API}.state().value !== undefined")
+    opened.value(f"{API}.pause()")
+
+
+def thread_seconds(opened: Browser, named: str = "") -> dict[str, float]:
+    """Processor time of every thread of this browser, or of those with this name."""
+    found: dict[str, float] = {}
+    families = {opened.driver.service.process.pid}
+    statuses = {
+        int(each.parent.name): each.read_text().rpartition(")")[2].split() for each in Path("/proc").glob("[0-9]*/stat")
+    }
+    while True:
+        more = {process for process, status in statuses.items() if int(status[1]) in families} - families
+        if not more:
+            break
+        families |= more
+    for process in families:
+        for thread in Path(f"/proc/{process}/task").glob("*/stat"):
+            text = thread.read_text()
+            if f"({named}" in text:
+                numbers = text.rpartition(")")[2].split()
+                found[thread.parent.name] = (int(numbers[11]) + int(numbers[12])) / TICKS
+    return found
+
+
+def in_chromium(opened: Browser, parts: str) -> float:
+    """While the page draws: the training worker's own processor time."""
+    opened.value(f"{API}.pause(), {API}.set({json.dumps({'parts': parts, 'l2': 0})}), {API}.restart(), {API}.run()")
+    time.sleep(4)
+    step, before = opened.value(f"{API}.state().step"), thread_seconds(opened, "DedicatedWorker")
+    time.sleep(12)
+    steps, after = opened.value(f"{API}.state().step") - step, thread_seconds(opened, "DedicatedWorker")
+    opened.value(f"{API}.pause()")
+    return float(steps / max(after[thread] - before.get(thread, 0.0) for thread in after))
+
+
+def in_javascript(opened: Browser, *, uniform: bool) -> float:
+    """The same step, written by hand in plain JavaScript with typed arrays, in the page's own thread."""
+    text = (ROOT / "benchmarks/step.js").read_text(encoding="utf-8")
+    before = thread_seconds(opened)
+    steps = opened.value(f"(() => {{ {text}\nreturn done({json.dumps(uniform)}, 8000); }})()")
+    after = thread_seconds(opened)
+    return float(steps / max(after[thread] - before.get(thread, 0.0) for thread in after))
+
+
+def in_wasmtime(parts: int) -> float:
+    core = Core(Setting(parts=parts))
+    return _speed(lambda steps: core.call("train", steps))
+
+
+def natively(library: Path, parts: int) -> float:
+    """The C as this machine's own code; eight seeds are eight of these one after another, at the same speed each."""
+    native = ctypes.CDLL(str(library))
+    native.settings.restype = ctypes.POINTER(ctypes.c_double)
+    native.start.argtypes, native.train.restype = [ctypes.c_double], ctypes.c_double
+    numbers = [float(value) for value in vars(Setting(parts=parts)).values()]
+    np.ctypeslib.as_array(native.settings(), shape=(len(numbers),))[:] = numbers
+    native.start(0.0)
+    return _speed(native.train)
+
+
+def _speed(train: Any) -> float:
+    train(50)
+    began, steps = time.process_time(), 0
+    while time.process_time() - began < 3:
+        train(100)
+        steps += 100
+    return steps / (time.process_time() - began)
+
+
+def engine(model: Model, seeds: int) -> float:
+    """Our engine's training loop, documents and metrics included: per seed."""
+    topic_model = TopicModel.from_settings(LDA)
+    training = replace(QUIET, loss="squared", optimizer="adam", log_every=100)
+
+    def seconds(steps: int) -> float:
+        settings = Settings(data=LDA, model=model, training=replace(training, steps=steps))
+        began = time.process_time()
+        with torch_threads(1):
+            train_in_memory([replace(settings, seed=seed) for seed in range(seeds)], topic_model)
+        return time.process_time() - began
+
+    seconds(20)
+    few, many = 100, 600
+    return float(seeds * (many - few) / (seconds(many) - seconds(few)))
+
+
+def slider_to_picture(opened: Browser) -> str:
+    """From a slider's movement to the next picture with the new theory, and, for T, with the new W^V."""
+    found = {}
+    for name, values in {"mask": (0.2, 0.3, 0.4, 0.25, 0.15), "topics": (8, 9, 11, 12, 10)}.items():
+        times = []
+        for value in values:
+            times.append(
+                opened.run(
+                    f"const slider = document.getElementById('playground-{name}'), began = performance.now();"
+                    f"slider.value = {value}; slider.dispatchEvent(new Event('input'));"
+                    f"while (!({API}.state().drawn.at > began && {API}.state().drawn.{name} === {value}))"
+                    " await new Promise(requestAnimationFrame); return performance.now() - began;"
+                )
+            )
+        found[name] = f"{np.median(times):.0f} (largest {max(times):.0f})"
+    return f"p_m {found['mask']}, T {found['topics']}"
+
+
+def memory(opened: Browser) -> str:
+    """Of the page's heap after collection, before and after a million steps; what WebAssembly has never changes."""
+    settings = {"topics": 2, "words": 1, "batch": 1, "shortest": 10, "longest": 10, "parts": "all"}
+    opened.value(f"{API}.set({json.dumps(settings)}), {API}.run()")
+    opened.wait(f"{API}.state().step > 10000")
+
+    def used() -> float:
+        opened.driver.execute_cdp_cmd("HeapProfiler.collectGarbage", {})
+        return opened.driver.execute_cdp_cmd("Runtime.getHeapUsage", {})["usedSize"] / 1e6
+
+    before = used()
+    began = opened.value(f"{API}.state().step")
+    while opened.value(f"{API}.state().step") < began + 1_000_000:
+        time.sleep(1)
+    after = used()
+    opened.value(f"{API}.pause()")
+    return f"the page's heap: {before:.2f} MB, {after:.2f} MB a million steps later (V = 3, one document per step)"
+
+
+if __name__ == "__main__":
+    main()

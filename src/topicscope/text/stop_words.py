@@ -1,0 +1,91 @@
+"""Stop words, by the language of a corpus, which is guessed from the stop words that it has.
+
+English has the list in gensim's package; other languages have theirs in the package ``stopwordsiso``.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from topicscope.errors import InputError, import_for_language
+
+ENGLISH = "en"
+# Running words that a language is guessed from; the least share of them that must be its stop words, and how many
+# different ones.
+LOOKED_AT, FEWEST, DISTINCT = 50_000, 0.1, 5
+WORD = re.compile(r"[^\W\d_]+")
+# A topic is led by stop words if so many of its ten likeliest words are those of one language.
+LED = 5
+
+
+def stop_word_list(name: str, language: str | None = None) -> frozenset[str]:
+    """``auto``: those of the language; ``gensim``: its English list; ``none``; a language's code; else a file.
+
+    A file has one word per line.
+    """
+    if name == "none":
+        return frozenset()
+    if name == "auto":
+        name = language or ENGLISH
+    if name in ("gensim", ENGLISH):
+        lists = import_for_language("gensim.parsing.preprocessing", "The English list of stop words is in gensim")
+        return frozenset(lists.STOPWORDS)
+    if name in stop_words_by_language():
+        return stop_words_by_language()[name]
+    try:
+        content = Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError, ValueError):
+        raise InputError(
+            f'--stop-words "{name}" cannot be read: give auto, gensim, none, the code of a language such as de, or a '
+            "UTF-8 file with one word per line."
+        ) from None
+    return frozenset(line.strip().lower() for line in content.splitlines() if line.strip())
+
+
+@cache
+def stop_words_by_language() -> Mapping[str, frozenset[str]]:
+    """The lists of ``stopwordsiso`` by the codes of ISO 639-1."""
+    package = import_for_language("stopwordsiso", "Stop words of other languages are in stopwordsiso")
+    return {code: frozenset(package.stopwords(code)) for code in sorted(package.langs())}
+
+
+class LanguageGuess:
+    """Sees the beginning of a corpus and guesses its language; None if no language's stop words are frequent in it."""
+
+    def __init__(self) -> None:
+        self._words: Counter[str] = Counter()
+        self._seen = 0
+
+    def see(self, text: str) -> None:
+        """Look at a text, until enough was seen."""
+        if self._seen < LOOKED_AT:
+            words = WORD.findall(text[: 20 * LOOKED_AT].lower())
+            self._words.update(words)
+            self._seen += len(words)
+
+    def language(self) -> str | None:
+        """The language whose stop words are the largest share of the words; one that many share counts less."""
+        lists = stop_words_by_language()
+        shared = Counter(word for words in lists.values() for word in words)
+        scores = {
+            code: sum(self._words[word] / shared[word] for word in words & self._words.keys())
+            for code, words in lists.items()
+        }
+        best = max(scores, key=lambda code: scores[code])
+        there = lists[best] & self._words.keys()
+        share = sum(self._words[word] for word in there) / max(self._seen, 1)
+        return best if share >= FEWEST and len(there) >= DISTINCT else None
+
+
+def led_by_stop_words(topics: Sequence[Iterable[str]]) -> tuple[str, int] | None:
+    """The language whose stop words lead the most topics, given by their likeliest words, and how many; None if none.
+
+    A topic is led by them if they are five or more of its ten likeliest words.
+    """
+    found: Counter[str] = Counter()
+    for words in topics:
+        likeliest = {word.lower() for word in words}
+        found.update(code for code, stop in stop_words_by_language().items() if len(likeliest & stop) >= LED)
+    return found.most_common(1)[0] if found else None
