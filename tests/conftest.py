@@ -23,6 +23,4 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
                 total.update(json.loads(value))
     if total:
         said = ", ".join(f"{count:,} in {ending}" for ending, count in sorted(total.items()))
-        terminalreporter.write_line(
-            f"fuzzer: {sum(total.values()):,} command lines, of which {said}; none in a traceback"
-        )
+        terminalreporter.write_line(f"fuzzer: {sum(total.values()):,} cases, of which {said}; no traceback")

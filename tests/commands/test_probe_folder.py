@@ -384,5 +384,5 @@ def fitted_text(about: dict[str, Any], tiny: Path, folder: Path, *, halves: bool
     fits = [FittedTopics(tokens, array, np.ones(2, dtype=np.int64), each) for each in about["fits"]]
     digest = open_corpus(str(tiny / "corpus.txt")).digest
     empty = np.zeros(0, dtype=np.int32)
-    passages = Passages(empty, empty.astype(bool), np.zeros(1, dtype=np.int64), empty, "", {"corpus": digest})
+    passages = Passages(empty, empty, np.zeros(1, dtype=np.int64), empty, "", {"corpus": digest})
     return fitted_on(fits, passages, halves=halves, folder=folder)

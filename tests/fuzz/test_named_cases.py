@@ -34,13 +34,13 @@ REFUSED = {
     "a matrix of 1e300": (["check", "huge.npy", *SETTING], "whose squares overflow"),
     "10^18 steps": (
         ["train", "--out=new", *TRAINING[:-3], f"--training.steps={10**18}"],
-        "of at most 1,000,000,000,000",
+        "at most 1,000,000,000,000",
     ),
     "a grid of 10^9 points": (["sweep", "grid.toml", "--out=new", "--dry-run"], "at most 100,000 are possible"),
     "10^9 seeds": (["sweep", "seeds.toml", "--out=new", "--dry-run"], "at most 100,000"),
     "a corpus that has no end": (["train", "--data.corpus=/proc/kmsg", "--out=new"], "/proc/kmsg"),
     "an empty corpus": (["train", "--data.corpus=", "--out=new"], 'data.corpus = ""'),
-    "a batch for which there is no memory": (
+    "a batch beyond memory": (
         ["train", "--out=new", "--training.batch=1000000000", *TRAINING],
         "memory",
     ),

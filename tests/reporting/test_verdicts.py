@@ -68,6 +68,8 @@ def test_a_finding_is_said_with_its_numbers_only_if_its_claims_bear_it_out() -> 
     (said,) = verdicts.findings(rows)
     assert said.startswith(finding.title)
     assert "have 25 % of what a word has" in said
+    (whole,) = verdicts.findings([each | {"measured": 0.9999} for each in rows])
+    assert "have 100 % of what a word has" in whole
     (said,) = verdicts.findings([rows[0] | {"verdict": "holds"}, rows[1]])
     assert said == f"Not confirmed here ({rows[0]['id']}): {finding.title}"
     assert verdicts.findings(rows[:1]) == []

@@ -283,3 +283,12 @@ def test_outcomes_have_their_probabilities(probabilities: np.ndarray) -> None:
         found.append(shares)
     # The control: rows are not each other.
     assert abs(found[0] - found[1]).max() > 0.05
+
+
+def test_a_transposed_matrix_is_recognised() -> None:
+    matrix = np.array([[0.5, 0.5, 0.0], [0.0, 0.25, 0.75]])
+    np.testing.assert_array_equal(check_topic_words(matrix, "topics"), matrix)
+    with pytest.raises(InputError, match="columns that sum to one, not rows: transpose it"):
+        check_topic_words(matrix.T, "topics")
+    with pytest.raises(InputError, match="sums to"):
+        check_topic_words(2 * matrix, "topics")

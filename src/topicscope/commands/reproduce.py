@@ -554,14 +554,14 @@ def _print_answer(rows: list[Row]) -> None:
     if found := findings(rows):
         out.print(Text("\nFindings", style="bold"))
         for place, sentence in enumerate(found, start=1):
-            out.print(Padding(Text(f"{place}. {sentence}"), (0, 0, 0, 2)))
+            out.print(Padding(Text(f"{place}. {sentence}"), (0, 0, 0, 2), expand=False))
     if broken := what_does_not_hold(rows):
         out.print(Text("\nWhat does not hold, and why", style="bold"))
         for each, explained in broken:
             named = Text(f"{each['verdict']}  ", style=COLOURS[each["verdict"]])
             named.append(f"{_name(each)}  {claim_text(each)}, asked for {each['rule']}", style="default")
-            out.print(Padding(named, (0, 0, 0, 2)))
-            out.print(Padding(Text(f"{each['statement']} {explained}"), (0, 0, 0, 6)))
+            out.print(Padding(named, (0, 0, 0, 2), expand=False))
+            out.print(Padding(Text(f"{each['statement']} {explained}"), (0, 0, 0, 6), expand=False))
     out.print()
 
 

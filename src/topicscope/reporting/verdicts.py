@@ -95,8 +95,8 @@ FINDINGS = (
     Finding(
         "Language models attend to topics.",
         {"table1/minilm/attention-0.0005": "holds", "table1/random-minilm/attention-0.0005": "holds"},
-        "MiniLM gives words of one topic {table1/minilm/attention-0.0005} times the attention of words of two; "
-        "untrained it gives them {table1/random-minilm/attention-0.0005} times.",
+        "The ratio of attention within topics to that between them is {table1/minilm/attention-0.0005} in MiniLM and "
+        "{table1/random-minilm/attention-0.0005} in the same network untrained.",
     ),
     Finding(
         "As released, Figure 1's diagonal is the one that it started with.",
@@ -172,7 +172,7 @@ def _filled(said: str, rows: Mapping[str, Row]) -> str:
     def number(match: re.Match[str]) -> str:
         name, _, detail = match["name"].partition("|")
         value = rows[name]["details"][detail] if detail else rows[name]["measured"]
-        return f"{100 * value:.2g} %" if match["share"] else claim_number(float(f"{value:.3g}"))
+        return f"{claim_number(float(f'{100 * value:.2g}'))} %" if match["share"] else f"{value:.3g}"
 
     return re.sub(r"\{(?P<name>[^}]+)\}(?P<share>%?)", number, said)
 

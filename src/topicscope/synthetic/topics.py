@@ -126,6 +126,11 @@ def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic
         )
     sums = matrix.sum(axis=1)
     if (abs(sums - 1) > ROW_SUM_TOLERANCE).any():
+        if (abs(matrix.sum(axis=0) - 1) <= ROW_SUM_TOLERANCE).all():
+            raise InputError(
+                f"{name} has columns that sum to one, not rows: transpose it? "
+                "Give a row per topic and a column per word."
+            )
         row = int(abs(sums - 1).argmax())
         raise InputError(
             f"{name} has a row {row + 1} that sums to {sums[row]:.6g}: each row must sum to 1; divide it by its sum."

@@ -176,6 +176,40 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
     return Drawn(figure, table)
 
 
+def predicted_against_measured(
+    panels: Mapping[str, Float[np.ndarray, "cell 2"]], groups: Sequence[str], names: Sequence[str], *, title: str
+) -> Drawn:
+    """Predicted (vertical) against measured (horizontal) numbers, a panel per number and a marker per group of cells.
+
+    Beside the line of equality is a band of 15 %. Cells in which one of the two is NaN are in the table alone.
+    """
+    figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
+    figure.suptitle(title)
+    table: list[Row] = []
+    kinds = list(dict.fromkeys(groups))
+    for panel, (name, numbers) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+        both = np.isfinite(numbers).all(axis=1)
+        for number, kind in enumerate(kinds):
+            here = both & np.array([group == kind for group in groups])
+            colour, marker = (BLUE, ORANGE, GREEN, GREY)[number % 4], "osD^v<>"[number % 7]
+            panel.plot(numbers[here, 1], numbers[here, 0], marker, color=colour, markersize=5, alpha=0.8, label=kind)
+        if both.any():
+            ends = np.array([numbers[both].min(), numbers[both].max()])
+            panel.plot(ends, ends, color=GREY, linewidth=1.0)
+            panel.fill_between(ends, ends / 1.15, ends * 1.15, color=GREY, alpha=0.15, linewidth=0)
+            if ends[0] > 0 and ends[1] > 10 * ends[0]:
+                panel.set_xscale("log")
+                panel.set_yscale("log")
+        panel.set_xlabel(f"measured {name}")
+        panel.set_ylabel(f"predicted {name}")
+        table += [
+            {"number": name, "setting": cell, "predicted": float(row[0]), "measured": float(row[1])}
+            for cell, row in zip(names, numbers, strict=True)
+        ]
+    figure.axes[0].legend(fontsize=8)
+    return Drawn(figure, table)
+
+
 def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, uniform: float, title: str) -> Drawn:
     """Average attention × 100 to the same word, the same topic and other topics; a dot per run, a bar for the mean.
 

@@ -50,6 +50,7 @@ class Playground {
     this.scene = null;
     this.takeOff = null;
     this.inView = false;
+    this.runs = this.floors = 0;
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     const asked = { ...initial, ...fromHash(location.hash) };
     this.opened = Object.keys(asked).length > 0;
@@ -256,7 +257,7 @@ class Playground {
     this.history = { steps: [], values: Object.fromEntries(Object.keys(values).map((name) => [name, []])), stride: 1, skipped: 0 };
     this.trail = [];
     this.takeOff = null;
-    this.trainer.postMessage({ kind: "start", setting: coreNumbers(this.settings), seed: this.settings.seed });
+    this.trainer.postMessage({ kind: "start", setting: coreNumbers(this.settings), seed: this.settings.seed, question: ++this.runs });
     this.settingChanged(EVERY.map(({ name }) => name));
     this.until = this.scene ? this.scene.until : 0;
     if (this.wanted) this.run({ until: this.until });
@@ -365,10 +366,11 @@ class Playground {
   // What takes a while is computed in a worker of its own, when the sliders rest.
   askFloor() {
     this.floor = null;
+    this.floors++;
     clearTimeout(this.floorTimer);
     // Topics that overlap have no finite sum for the posterior.
     if (this.settings.overlap > 0) return;
-    this.floorTimer = setTimeout(() => this.floorer.postMessage({ kind: "floor", setting: coreNumbers(this.settings), documents: FLOOR_DOCUMENTS }), 150);
+    this.floorTimer = setTimeout(() => this.floorer.postMessage({ kind: "floor", setting: coreNumbers(this.settings), documents: FLOOR_DOCUMENTS, question: this.floors }), 150);
   }
 
   // Gradient descent alone can be foretold: Adam's steps do not follow the gradient.
@@ -384,7 +386,7 @@ class Playground {
   }
 
   receiveFloor(data) {
-    if (this.settings.overlap > 0) return;
+    if (this.settings.overlap > 0 || data.question !== this.floors) return;
     this.floor = data;
     this.schedule();
   }
@@ -433,7 +435,8 @@ class Playground {
       this.tell(`Training diverged at step ${data.step}: lower the learning rate, then restart.`);
       return;
     }
-    if (data.vocabulary !== this.settings.topics * this.settings.words + 1) {
+    // A picture of the run before, still on its way.
+    if (data.question !== this.runs) {
       this.trainer.postMessage({ kind: "drawn" });
       return;
     }
@@ -446,7 +449,6 @@ class Playground {
   // Keep at most so many points, every second one dropped when there are more.
   remember() {
     const { frame, history } = this, { measures } = frame;
-    if (frame.step < (history.steps[history.steps.length - 1] ?? -1)) return;
     if (measures.from_uniform >= TAKE_OFF && this.takeOff === null) this.takeOff = { step: frame.step, gain: this.gain() };
     if (history.skipped + 1 < history.stride && frame.running) {
       history.skipped++;

@@ -7,7 +7,7 @@ const DOCUMENTS = 400; // milliseconds between two pictures of documents, which 
 let core = null, running = false, speed = 0, waiting = false, timer = null;
 let frameAt = 0, documentsAt = 0, lossSum = 0, lossCount = 0, until = 0, floorLeft = 0;
 let rateSteps = 0, rateSince = 0, rate = 0, owed = 0, lastSlice = 0;
-let numbers = [];
+let numbers = [], question = 0;
 
 const doubles = (address, count) => Array.from(new Float64Array(core.memory.buffer, address, count));
 
@@ -26,7 +26,7 @@ function frame(withDocuments) {
   };
   const value = packed(core.weights(0));
   const message = {
-    kind: "frame", step: core.steps_done(), loss: lossCount ? lossSum / lossCount : null, measured, value, vocabulary, rate, running,
+    kind: "frame", question, step: core.steps_done(), loss: lossCount ? lossSum / lossCount : null, measured, value, vocabulary, rate, running,
   };
   if (withDocuments) message.documents = new Uint8Array(core.memory.buffer, core.shown_documents(), 8 * core.document_bytes()).slice();
   lossSum = lossCount = 0;
@@ -108,13 +108,14 @@ function floor() {
     const mean = sum / count, half = 1.96 * Math.sqrt(Math.max(squares / count - mean * mean, 0) / (count - 1));
     return [mean, mean - half, mean + half];
   };
-  postMessage({ kind: "floor", documents: count, cross_entropy: interval(sums[1], sums[2]), squared: interval(sums[3], sums[4]), done: floorLeft <= 0 });
+  postMessage({ kind: "floor", question, documents: count, cross_entropy: interval(sums[1], sums[2]), squared: interval(sums[3], sums[4]), done: floorLeft <= 0 });
   setTimeout(floor, 0);
 }
 
 const tasks = {
-  start({ setting, seed }) {
+  start({ setting, seed, question: number }) {
     write(setting);
+    question = number;
     core.start(seed);
     lossSum = lossCount = rateSteps = 0;
     rateSince = performance.now();
@@ -158,8 +159,9 @@ const tasks = {
     const steps = [1, 2].map((sample) => core.predict_take_off(seed, 1e7, sample));
     postMessage({ kind: "prediction", steps });
   },
-  floor({ setting, documents }) {
+  floor({ setting, documents, question: number }) {
     write(setting);
+    question = number;
     core.floor_begin(1);
     floorLeft = documents;
     floor();
