@@ -5,9 +5,7 @@ it prints. Torch is loaded only after what is asked for was checked, for it take
 """
 
 import contextlib
-import csv
 import hashlib
-import io
 import json
 import logging
 import math
@@ -24,7 +22,7 @@ from topicscope.commands.folders import holds_something, is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, UnreadableError, listed, path_of
-from topicscope.files import Row, flat_row, frame_of, read_text, write_atomically
+from topicscope.files import Row, flat_row, frame_of, read_text, table_rows_of, table_text, write_atomically
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -480,18 +478,13 @@ class ProbeFolder:
         new, before = {(row["tokenizer"], str(row["length"])) for row in rows}, list[Row]()
         with contextlib.suppress(UnreadableError):
             text = read_text(self.path / "topics.csv", "run the probe again")
-            before = [row for row in csv.DictReader(io.StringIO(text, newline="")) if None not in (*row, *row.values())]
+            before = [row for row in table_rows_of(text) if None not in (*row, *row.values())]
         keys = [(row.get("tokenizer"), row.get("length")) for row in before]
         kept = [row for key, row in zip(keys, before, strict=True) if key not in new and None not in key]
         self._write_table("topics.csv", [*kept, *rows])
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
-        table = io.StringIO()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        writer = csv.DictWriter(table, fieldnames=names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomically(self.path / name, table.getvalue())
+        write_atomically(self.path / name, table_text(rows))
 
 
 def _heads(row: Row) -> Iterator[Row]:
