@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= results
 
-.PHONY: demo reproduce test test-slow test-portable test-foreign lint format docs playground walk clean help
+.PHONY: demo reproduce test test-slow test-portable test-foreign lint format docs playground notebooks walk clean help
 
 demo: $(VENV)/base ## train two small models in seconds, and write a page that shows them
 	$(BIN)/topicscope demo
@@ -39,6 +39,9 @@ docs: $(VENV)/docs ## the documentation as a site of plain files, in site/
 
 playground: $(VENV)/dev ## build the playground's WebAssembly from its C
 	$(BIN)/python tools/build_playground.py
+
+notebooks: $(VENV)/dev ## run the notebooks, and keep them with what they print and draw
+	$(BIN)/python tools/notebooks.py
 
 walk: $(VENV)/dev ## how large the source is, and how many hops lead from a command to its result
 	$(BIN)/python tools/walk.py

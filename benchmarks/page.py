@@ -41,7 +41,7 @@ SMALL_PROBE = [word for name, value in SMALL.items() for word in (f"--{name}", s
 # Until the panels are painted: the browser's next frame after the one in which they were changed.
 SLIDE = """
 const painted = () => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)));
-const slider = document.getElementById("%s"), last = Number(slider.max), times = [];
+const slider = %s, last = Number(slider.max), times = [];
 for (let move = 0; move < %d; move++) {
   const began = performance.now();
   slider.value = (7 * move) %% (last + 1);
@@ -110,10 +110,13 @@ def _measure(title: str, folder: Path, file: Path) -> None:
         return
     with tempfile.TemporaryDirectory() as profile, browser(Path(profile)) as opened:
         print(f"{title}: opened in {_spread([opened.open(file) for _ in range(REPEATS)])} s ({REPEATS} times)")
-        if opened.value("DATA.runs.length"):
-            _print_slides(title, opened, "training", "frame", "document.querySelector('.heatmaplayer image') !== null")
+        # All runs of an article; a page of runs alone has them where it opens.
+        player = opened.value("(PLAYERS.runs || PLAYERS['film-player'])?.spec.id")
+        if player:
+            drawn = f"document.querySelector('#{player} .now, #{player} .heatmaplayer image') !== null"
+            _print_slides(title, opened, player, f"PLAYERS['{player}'].part('frame')", drawn)
         if opened.value("DATA.landscapes.length"):
-            _print_slides(title, opened, "landscape", "topics", "SPECS.has($('surface'))", moves=8)
+            _print_slides(title, opened, "landscape", "$('topics')", "SPECS.has($('surface'))", moves=8)
 
 
 def _print_slides(title: str, opened: Browser, section: str, slider: str, drawn: str, *, moves: int = MOVES) -> None:

@@ -285,9 +285,24 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, each in inner for place in places(each, (*path, key)))]
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(FEW, max_examples=2_000, database=None)
+
+
+@FEW
 @given(data=st.data())
 def test_json_with_another_value_at_any_place_is_read_or_one_sentence(folder: Path, data: st.DataObject) -> None:
+    check_another_value(folder, data)
+
+
+@pytest.mark.slow
+@MANY
+@given(data=st.data())
+def test_json_with_any_other_value_is_read_or_one_sentence(folder: Path, data: st.DataObject) -> None:
+    check_another_value(folder, data)
+
+
+def check_another_value(folder: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from([name for name in READERS if name.endswith((".json", ".jsonl"))]))
     path = folder / name
     before = path.read_text()
@@ -313,11 +328,29 @@ def test_json_with_another_value_at_any_place_is_read_or_one_sentence(folder: Pa
         path.write_text(before)
 
 
-@settings(max_examples=150, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-@given(name=st.sampled_from(list(READERS)), seed=st.integers(0, 10**6), count=st.integers(1, 8), cut=st.booleans())
+ANY_BYTES = given(
+    name=st.sampled_from(list(READERS)), seed=st.integers(0, 10**6), count=st.integers(1, 8), cut=st.booleans()
+)
+
+
+@FEW
+@ANY_BYTES
 def test_bytes_changed_or_cut_anywhere_are_read_or_one_sentence(
     folder: Path, name: str, seed: int, count: int, cut: bool
 ) -> None:
+    check_changed_bytes(folder, name, seed, count, cut)
+
+
+@pytest.mark.slow
+@MANY
+@ANY_BYTES
+def test_any_bytes_changed_or_cut_are_read_or_one_sentence(
+    folder: Path, name: str, seed: int, count: int, cut: bool
+) -> None:
+    check_changed_bytes(folder, name, seed, count, cut)
+
+
+def check_changed_bytes(folder: Path, name: str, seed: int, count: int, cut: bool) -> None:
     path, draw = folder / name, random.Random(seed)
     before = path.read_bytes()
     content = bytearray(before)

@@ -18,7 +18,7 @@ import stat
 import time
 import tomllib
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -40,6 +40,9 @@ MOST_TEXT, MOST_ARRAYS = 2**30, 2**35
 
 # A matrix with larger numbers is no model's, and its products are not finite.
 LARGEST = 1e100
+
+# How text begins that a spreadsheet would compute, and such text once it is escaped by a quotation mark.
+FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
 # Lists and objects inside each other, in JSON and TOML; ours have up to seven.
 MOST_LEVELS = 40
@@ -224,12 +227,45 @@ def read_toml(path: Path, remedy: str) -> Row:
     return found
 
 
+def table_text(rows: Sequence[Row]) -> str:
+    """Rows as CSV, with the columns of all; text that a spreadsheet would take for a formula is escaped."""
+    table = io.StringIO()
+    names = dict.fromkeys(name for row in rows for name in row)
+    writer = csv.writer(table, lineterminator="\n")
+    for cells in (names, *([row.get(name) for name in names] for row in rows)):
+        writer.writerow([_escaped(cell) if isinstance(cell, str) else cell for cell in cells])
+    return table.getvalue()
+
+
+def _escaped(cell: str) -> str:
+    if not FORMULA.match(cell):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def table_rows_of(text: str, *, strict: bool = False) -> list[dict[str, str]]:
+    """Rows of a CSV, as they were before anything in them was escaped."""
+    rows = csv.DictReader(io.StringIO(text, newline=""), strict=strict)
+    return [
+        {_plain_cell(name): _plain_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
+        for row in rows
+    ]
+
+
+def _plain_cell(cell: Any) -> Any:
+    return cell[1:] if isinstance(cell, str) and cell.startswith("'") and FORMULA.match(cell) else cell
+
+
 def read_table(path: Path, columns: Collection[str], remedy: str) -> list[dict[str, str]]:
     """Rows of a CSV file that has these columns, and maybe others; each row is whole."""
     try:
-        reader = csv.DictReader(io.StringIO(read_text(path, remedy), newline=""), strict=True)
-        names = reader.fieldnames or ()
-        rows = list(reader)
+        text = read_text(path, remedy)
+        names = [*map(_plain_cell, next(csv.reader(io.StringIO(text, newline=""), strict=True), ()))]
+        rows = table_rows_of(text, strict=True)
     except csv.Error as error:
         raise UnreadableError(path, first_line(error), remedy) from None
     if missing := [name for name in columns if name not in names]:

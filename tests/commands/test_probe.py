@@ -14,12 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
-from support.tiny_models import save_tiny, save_tokenizer
+from support.tiny_models import VOCABULARY, save_tiny, save_tokenizer
 from topicscope.cli import main
-from topicscope.commands.probe import STAR, Probed, contrast_text, print_table
+from topicscope.commands.probe import STAR, Probed, contrast_text, print_table, probe
+from topicscope.errors import InputError
 from topicscope.probing import study
+from topicscope.probing.models import Outputs
 from topicscope.text import hub
 
 CONTRAST = {
@@ -88,7 +91,7 @@ def test_progress_names_what_is_being_done(
     states: list[str] = []
 
     @contextmanager
-    def recorded(title: str, *, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    def recorded(title: str, *, quiet: bool = False, lines: bool = False) -> Iterator[Callable[[int, int, str], None]]:
         yield lambda done, total, state: states.append(state)
 
     monkeypatch.setattr("topicscope.commands.probe.progress_bar", recorded)
@@ -438,3 +441,95 @@ def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "out/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ (1 files)" in printed(
         capsys, printed_row("matrix")
     )
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_from_python_options_are_keywords_and_the_answer_is_an_object(
+    finished: Path, tiny: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small: dict[str, Any] = {
+        "topics": 3,
+        "fractions": [0.1, 0.2],
+        "fits": 2,
+        "iterations": 20,
+        "length": 20,
+        "replicates": 20,
+    }
+    more: dict[str, Any] = {"permutations": 19, "head_permutations": 19, "workers": 1, "device": "cpu"}
+    models = [str(tiny / "bert"), f"random:{tiny / 'bert'}"]
+    found = probe(models, corpus=tiny / "corpus.txt", out=str(finished), labels=["mine", "untrained"], **small, **more)
+    assert found.summary.splitlines()[0].startswith("mine. Embeddings: ")
+    assert found.summary.splitlines()[-1].startswith("yes: p < 0.05")
+    assert set(found.by_layer) == {"mine", "untrained"}
+    assert [layer["layer"] for layer in found.by_layer["mine"]] == [0, 1, 2]
+    assert set(found.by_topic["mine"][0]) >= {"topic", "words", "cosine", "attention", "hidden"}
+    # Compared with the first, and the other way round with the signs turned.
+    assert {(row["model"], row["against"]) for row in found.comparisons} == {(models[1], models[0])}
+    assert {row["measure"] for row in found.comparisons} >= {"attention", "cosine matrix", "hidden centred_cosine"}
+    turned = found.compare(models[1])
+    assert len(turned) == len(found.comparisons)
+    assert turned[0]["difference"] == pytest.approx(-found.comparisons[0]["difference"])
+    assert turned[0]["p"] == found.comparisons[0]["p"]
+    assert found.comparisons[0] in json.loads((finished / "comparisons.json").read_text())
+    with (finished / "heads.csv").open() as file:
+        heads = list(csv.DictReader(file))
+    assert set(heads[0]) >= {
+        "layer",
+        "head",
+        "ratio",
+        "p",
+        "p_single",
+        "q",
+        "distance_matched_ratio",
+        "sink",
+        "examples",
+    }
+    assert (finished / "probe.tex").read_text().startswith("% Written by topicscope probe")
+    with pytest.raises(InputError, match="bodies is no option of probe: give some of "):
+        probe(models, out=finished, bodies=3)
+    with pytest.raises(InputError, match="--against other is none of the models given"):
+        probe(models, out=finished, against="other")
+    with pytest.raises(InputError, match="--label names 1 models"):
+        probe(models, out=finished, labels=["one"])
+
+
+class OwnNetwork(torch.nn.Module):
+    """A plain module with one layer of attention, as docs/probe.md has it: nothing of transformers."""
+
+    name, layers, heads, causal, first = "own", 1, 1, False, 0
+
+    def __init__(self, tokenizer: str, tokens: int, width: int = 8) -> None:
+        super().__init__()
+        self.tokenizer, self.words = tokenizer, torch.nn.Embedding(tokens, width)
+        self.attend = torch.nn.MultiheadAttention(width, 1, batch_first=True)
+
+    def embedding_matrix(self) -> Any:
+        return self.words.weight.detach().numpy()
+
+    def embedding_layer(self, tokens: Any) -> Any:
+        return self.embedding_matrix()[tokens]
+
+    @torch.no_grad()
+    def run(self, passages: Any) -> Outputs:
+        longest = max(map(len, passages))
+        tokens = torch.zeros(len(passages), longest, dtype=torch.int64)
+        for place, passage in enumerate(passages):
+            tokens[place, : len(passage)] = torch.as_tensor(np.array(passage))
+        padding = torch.arange(longest) >= torch.tensor([[len(passage)] for passage in passages])
+        states = self.words(tokens)
+        mixed, weights = self.attend(states, states, states, key_padding_mask=padding, average_attn_weights=False)
+        return Outputs([weights], [states, states + mixed])
+
+
+@pytest.mark.usefixtures("without_figures")
+def test_anything_with_embeddings_attention_and_hidden_states_can_be_probed(tiny: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    network = OwnNetwork(str(tiny / "bert"), VOCABULARY).eval()
+    small: dict[str, Any] = {"topics": 3, "fractions": (0.2,), "fits": 1, "iterations": 20, "length": 20}
+    more: dict[str, Any] = {"replicates": 20, "permutations": 19, "head_permutations": 19, "assignments": ("one",)}
+    found = probe(network, corpus=tiny / "corpus.txt", out=tmp_path / "out", device="cpu", **small, **more)
+    assert {row["model"] for row in found.rows} == {"own"}
+    assert found.summary.startswith("own. Embeddings: ")
+    assert len(found.by_layer["own"]) == 2
+    [[head]] = found.rows[0]["attention_by_layer_head"]
+    assert head["same"] == pytest.approx(found.rows[0]["attention"]["same"])

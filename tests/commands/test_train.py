@@ -241,3 +241,14 @@ def test_where_there_is_no_optimum_the_answer_says_why_and_a_cosine_is_not_made_
     assert main(["train", "--out", str(out), "--resume", "--training.steps", "24"]) == 2
     said = 'training.steps (12 there, 24 here); training.decay = "cosine" depends on how many there are, so this run'
     assert said in capsys.readouterr().err
+
+
+def test_the_example_of_own_topics_has_an_optimum_and_a_floor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = Path(__file__).parents[2] / "examples" / "own-topics" / "settings.toml"
+    assert main(["train", str(example), "--out", str(tmp_path / "run"), "--training.steps", "30"]) == 0
+    printed = capsys.readouterr().out
+    assert "exact optimum under uniform attention" in printed
+    assert "Bayes floor, the least of any model" in printed
+    assert "W^V has " in printed

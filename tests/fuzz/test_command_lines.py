@@ -166,7 +166,7 @@ def in_a_copy(words: list[str], material: Path, folder: Path) -> Any:
 def test_a_few_spoilt_lines_of_each_command(
     command: str, material: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    check_lines(command, 15, material, tmp_path / "here", options_of(command, capsys))
+    check_lines(command, 8, material, tmp_path / "here", options_of(command, capsys))
 
 
 @pytest.mark.slow
@@ -179,5 +179,5 @@ def test_many_spoilt_lines_of_each_command(
     capsys: pytest.CaptureFixture[str],
     record_property: Any,
 ) -> None:
-    counts = check_lines(command, 500, material, tmp_path / "here", options_of(command, capsys))
+    counts = check_lines(command, 360, material, tmp_path / "here", options_of(command, capsys))
     record_property("fuzzed", json.dumps(counts.endings))

@@ -472,7 +472,7 @@ def test_a_probe_that_was_stopped_goes_on_and_the_next_model_takes_its_topics(
     fits, measured = count(monkeypatch, topics, "fit_lda"), count(monkeypatch, Shard, "measure")
     monkeypatch.setattr(study, "PASSAGES", 16)
 
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     def run(need: Probing) -> bytes:

@@ -1,13 +1,16 @@
 """Small folders of every kind for tests of the page, with words in them that must not become markup."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from support.helpers import small_settings
 from support.text_corpus import small_text_settings
+from topicscope.measure.film import Matrix, RunView, classes_of, film
 from topicscope.paper.claim import Claim, above, exact, over_seeds, row
 from topicscope.reporting.figures import save_figure
 from topicscope.reporting.figures.training import seed_points
@@ -184,3 +187,89 @@ def write_everything(folder: Path) -> list[Path]:
         write_probe(folder / "probe"),
         write_sweep(folder / "sweep"),
     ]
+
+
+def write_article(folder: Path) -> Path:
+    """Results as ``reproduce`` leaves them: claims that the article speaks of, two runs, landscapes, two figures."""
+    (folder / "figures").mkdir(parents=True)
+    write_landscapes(folder / "runs" / "landscapes")
+
+    def claim(name: str, source: str, verdict: str, number: float, figure: str = "") -> dict[str, Any]:
+        made = Claim(
+            id=name, source=source, statement=f"{name} with W^V and p_c.", expected="> 0", rule=above(0),
+            measure=lambda _: exact(1), figure=figure,
+        )  # fmt: skip
+        return row(made, over_seeds([number, number, 1.02 * number]), "holds", seeds=3) | {"verdict": verdict}
+
+    rows = [
+        claim("section6.1/topics", "§6.1", "holds", 0.7),
+        claim("theorem1/example", "Theorem 1", "fails", 0.019),
+        claim("theorem2/finite-ratio", "Theorem 2", "holds", 2.1),
+        claim("figure2/squared-sgd/theorem2", "Figure 2", "holds", 0.044, "figure2"),
+        claim("figure2/squared-adam/theorem2", "Figure 2", "fails", 0.82, "figure2"),
+        claim("figure4/two-stages", "Figure 4", "holds", 0.98),
+        claim("figure4/loss-decides", "Figure 4", "undecided", 0.6, "other"),
+    ]
+    (folder / "claims.json").write_text(json.dumps(rows))
+    points = {"contrast": ({"squared loss": np.array([1.0, 1.1, 1.2])}, 0.25)}
+    for name in ("figure2", "other"):
+        save_figure(seed_points(points, title="W^V"), folder / "figures" / name)
+    save_view(folder / "runs" / "figure2" / "squared-adam", with_theory())
+    save_view(folder / "runs" / "figure4" / "squared" / "adam" / "scale-0.001", two_stages())
+    return folder
+
+
+def save_view(folder: Path, view: RunView) -> None:
+    folder.mkdir(parents=True)
+    save_file(film(view), folder / "trained.safetensors")
+
+
+def with_theory() -> RunView:
+    """A matrix that grows into its theory, of three topics of two words; attention stays as it is."""
+    word_topics = np.array([0, 1, 1, 2, 2, 3, 3])
+    theory = (word_topics[:, None] == word_topics).astype(np.float32)
+    steps = np.arange(0, 2001, 100)
+    frames = (steps / 2000)[:, None, None] * theory
+    settings = {
+        "seed": 0,
+        "data": {"topics": 3, "words": 2},
+        "model": {part: {"train": part == "value"} for part in ("embedding", "value", "key", "query")},
+        "training": {"loss": "squared", "optimizer": "adam", "learning_rate": 0.01, "l2": 0.0, "steps": 2000},
+    }
+    matrix = Matrix("W^V", frames.astype(np.float32), classes_of(frames, word_topics)[None], theory, "The optimum.")
+    return RunView(
+        name="figure2/squared-adam",
+        settings=settings,
+        seeds=(0,),
+        steps=steps,
+        loss=np.exp(-steps / 500)[None],
+        held_out=np.full((1, len(steps)), np.nan),
+        norms={"value": steps[None] / 1000.0, "key": np.zeros((1, len(steps)))},
+        stages={},
+        frame_steps=steps,
+        matrices=(matrix,),
+        attention=np.full((1, len(steps), 1, 3), 0.01),
+        word_topics=word_topics,
+        levels={"bayes_floor": {"loss": 0.1}, "matrices": {}},
+        total=2000,
+    )
+
+
+def two_stages() -> RunView:
+    """W^V first, then attention, which takes off at step 1,200."""
+    view = with_theory()
+    late = np.clip((view.steps - 1100) / 1000, 0, None)[None]
+    matrix = dataclasses.replace(view.matrices[0], theory=None, what="There is no theory.")
+    modes = {
+        f"{mode} in W^{part}": 0.01 + late * (1.0 if mode == "topics" else 0.01)
+        for mode in ("topics", "[MASK]")
+        for part in "KQ"
+    }
+    return dataclasses.replace(
+        view,
+        name="figure4/squared/adam/scale-0.001",
+        norms={"value": view.norms["value"] + 0.1, "key": 0.01 + late, "query": 0.01 + late, **modes},
+        stages={"words": late, "mask": 0 * late, "gain": np.minimum(view.steps / 500, 0.98)[None]},
+        matrices=(matrix,),
+        attention=0.01 + 0.05 * late[:, :, None, None] * np.array([1.0, 0.8, 0.0]),
+    )

@@ -161,3 +161,16 @@ def test_bad_input_does_not_empty_a_folder_that_another_process_began_to_fill(
         trained(settings, out, resume=True)
     assert "checkpoint-14.safetensors" in before
     assert kept() == before
+
+
+def test_a_finished_run_made_longer_ends_with_the_weights_of_one_that_was_so_long_from_the_start(
+    corpus: Path, tmp_path: Path
+) -> None:
+    short, long = (small_text_settings(corpus, training={"steps": steps}) for steps in (6, 11))
+    trained(short, tmp_path / "longer")
+    longer = trained(long, tmp_path / "longer", resume=True)
+    whole = trained(long, tmp_path / "whole")
+    name = "checkpoint-11.safetensors"
+    assert (longer.path / name).read_bytes() == (whole.path / name).read_bytes()
+    assert longer.versions()["earlier_steps"] == [6]
+    assert [row["loss"] for row in longer.metrics()] == [row["loss"] for row in whole.metrics()]

@@ -5,13 +5,13 @@ it prints. Torch is loaded only after what is asked for was checked, for it take
 """
 
 import contextlib
-import csv
-import io
+import hashlib
 import json
 import logging
+import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,7 +22,7 @@ from topicscope.commands.folders import holds_something, is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, UnreadableError, listed, path_of
-from topicscope.files import Row, flat_row, frame_of, read_text, write_atomically
+from topicscope.files import Row, flat_row, frame_of, read_text, table_rows_of, table_text, write_atomically
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -34,11 +34,13 @@ from topicscope.probing.settings import (
     check_names,
 )
 from topicscope.records import keepable_rows, probe_row, read_probe_settings, word_map
+from topicscope.reporting.answer import answering, answers, latex, model_label
 from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
 
 if TYPE_CHECKING:
+    from topicscope.probing.models import Subject
     from topicscope.probing.study import Finished
 
 logger = logging.getLogger(__name__)
@@ -49,11 +51,16 @@ KEYS = {
     "probe.json": ("model", "revision"),
     "corpus.json": ("tokenizer", "length"),
     "words.json": ("model",),
+    "comparisons.json": ("model", "against"),
 }
+# Of a head, columns of heads.csv.
+OF_HEADS = ("ratio", "low", "high", "p", "p_single", "q")
+# Options that are paths.
+PATHS = ("topics_from", "word_topics")
 # Too large for a table, or nested: in probe.json alone.
 ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
-    "*: p < 0.05, permutation test over words of the first LDA seed, uncorrected; the interval is over articles "
+    "*: p < 0.05 by a two-sided permutation test over words, corrected for nothing; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."
 )
 
@@ -90,6 +97,12 @@ class Options:
     show_words: tuple[str, ...] = ()
     """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
 
+    against: str | None = None
+    """The model that all others are compared with, on the same passages; the first one if not given."""
+
+    label: tuple[str, ...] = ()
+    """What tables and figures call the models, in their order, instead of names and paths."""
+
     text: Annotated[CorpusSettings, INLINE] = CorpusSettings()
     topics: Annotated[TopicOptions, INLINE] = TopicOptions()
     measures: Annotated[MeasureSettings, INLINE] = MeasureSettings()
@@ -115,7 +128,7 @@ def main(words: list[str]) -> int:
         text=options.text, topics=options.topics, measures=options.measures, dtype=options.dtype, seed=options.seed
     )
     log_to_terminal(quiet=options.quiet)
-    with progress_bar("probing", quiet=options.quiet or options.json) as report:
+    with progress_bar("probing", quiet=options.quiet or options.json, lines=True) as report:
         result = probe(
             options.models,
             out=options.out,
@@ -123,6 +136,8 @@ def main(words: list[str]) -> int:
             machine=options.machine,
             revisions=options.revision,
             show_words=options.show_words,
+            against=options.against,
+            labels=options.label,
             report=report,
         )
     if options.json:
@@ -146,6 +161,33 @@ class Probed:
     """What should be known beside the numbers: the topics' quality, what could not be read of the corpus."""
 
     out: Path = Path()
+    comparisons: tuple[Row, ...] = ()
+    """Rows of comparisons.json, of the models asked for."""
+
+    @property
+    def summary(self) -> str:
+        """What was found, a paragraph per model, then the rule behind each yes, no or unclear."""
+        return "\n".join(answers(self.rows))
+
+    @property
+    def by_layer(self) -> dict[str, list[Row]]:
+        """Of each model, its hidden states layer by layer, at the largest threshold."""
+        return {model_label(row): row.get("hidden_by_layer") or [] for row in answering(self.rows)}
+
+    @property
+    def by_topic(self) -> dict[str, list[Row]]:
+        """Of each model, its topics one by one, at the largest threshold."""
+        return {model_label(row): row.get("by_topic") or [] for row in answering(self.rows)}
+
+    def compare(self, other: "Probed | str", model: str | None = None) -> list[Row]:
+        """Differences between a model of this probe (the first if none is named) and another, paired.
+
+        other: a model of this probe, or another probe, whose first model is taken. Both must have been measured on the
+        same passages and topics.
+        """
+        mine = model or str(self.rows[0]["model"])
+        theirs, folder = (other, self.out) if isinstance(other, str) else (str(other.rows[0]["model"]), other.out)
+        return compare_stored(ProbeFolder(self.out).stored(mine), ProbeFolder(folder).stored(theirs))
 
     def to_frame(self) -> Any:
         """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""
@@ -158,28 +200,86 @@ class Probed:
         return probe_html(self.rows, str(self.out))
 
 
+def compare_stored(one: Path, other: Path) -> list[Row]:
+    """Rows of comparisons.json from the arrays of two models; refused if they were not measured on the same."""
+    from topicscope.probing.rows import unpacked
+    from topicscope.probing.statistics.comparison import compared_models
+
+    (mine, arrays), (theirs, others) = unpacked(one), unpacked(other)
+    if mine["plan"] != theirs["plan"]:
+        raise InputError(
+            f"{mine['model']} and {theirs['model']} were not measured on the same passages and topics, so that they "
+            "cannot be compared: probe them with one tokenizer, corpus and set of options."
+        )
+    names = {"model": mine["model"], "against": theirs["model"]}
+    groups = [(fraction, assignment) for fraction, assignment in mine["groups"]]
+    return [names | row for row in compared_models(arrays, others, groups)]
+
+
+def settings_of(options: Mapping[str, Any], settings: ProbeSettings, machine: Machine) -> tuple[ProbeSettings, Machine]:
+    """Settings and machine with options of the command given as keywords, paths as strings or not."""
+    parts: dict[str, Any] = {
+        "text": settings.text,
+        "topics": settings.topics,
+        "measures": settings.measures,
+        "machine": machine,
+    }
+    known = {field.name: part for part, each in parts.items() for field in fields(each)}
+    left = {name: value for name, value in options.items() if name not in known}
+    if unknown := sorted(left.keys() - {"dtype", "seed"}):
+        allowed = ", ".join(sorted({*known, "dtype", "seed"}))
+        raise InputError(f"{unknown[0]} is no option of probe: give some of {allowed}.")
+    for name, value in options.items():
+        if name in known:
+            given = Path(value) if name in PATHS and value is not None else value
+            given = str(given) if name == "corpus" else tuple(given) if isinstance(given, list) else given
+            parts[known[name]] = replace(parts[known[name]], **{name: given})
+    found = parts.pop("machine")
+    return replace(settings, **parts, **left), found
+
+
+def _is_subject(given: object) -> bool:
+    return hasattr(given, "embedding_matrix") and hasattr(given, "run")
+
+
 def probe(
-    models: Sequence[str] | str,
+    models: "str | Subject | Sequence[str | Subject]",
     *,
-    out: Path | str,
+    out: Path | str = "probe",
     settings: ProbeSettings = DEFAULTS,
     machine: Machine = MACHINE,
     revisions: Sequence[str] | str = (),
     show_words: Sequence[str] | str = (),
+    against: str | None = None,
+    labels: Sequence[str] | str = (),
     report: scale.Report | None = None,
+    **options: Any,
 ) -> Probed:
     """Probe models into a folder. What is finished there is not measured again; models may be added later.
 
-    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these.
+    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these; one or several. Also
+    anything that offers embeddings, attention and hidden states (``topicscope.probing.models.Subject``) and names its
+    ``tokenizer``, as docs/probe.md shows.
     revisions: checkpoints of the one model given, in the order of training.
     show_words: words of the heat map; the paper's nine if none are given.
+    against: the model that the others are compared with; the first if not given.
+    labels: what tables and figures call the models, in their order.
+    options: those of the command, as ``corpus="texts.jsonl", field="body", topics=50``.
     """
-    models, revisions, show_words = (
-        listed(given, name)
-        for given, name in ((models, "models"), (revisions, "revisions"), (show_words, "show_words"))
+    given: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
+    # Whatever offers no embeddings must be a name.
+    subjects: list[Any] = given if any(map(_is_subject, given)) else list(listed(models, "models"))
+    names = [str(getattr(each, "name", type(each).__name__)) if _is_subject(each) else str(each) for each in subjects]
+    revisions, show_words, labels = (
+        listed(each, name) for each, name in ((revisions, "revisions"), (show_words, "show_words"), (labels, "labels"))
     )
     out = path_of(out, "out")
-    check_names(models, revisions)
+    settings, machine = settings_of(options, settings, machine)
+    check_names(names, revisions)
+    if labels and len(labels) != len(names) * max(len(revisions), 1):
+        raise InputError(f"--label names {len(labels)} models, and there are others: give a label for each, in order.")
+    if against is not None and against not in names:
+        raise InputError(f"--against {against} is none of the models given: name one of {', '.join(names)}.")
     folder = ProbeFolder(out)
     folder.check()
     # Paths that are not there, and a table of something else, are refused before torch is loaded.
@@ -198,7 +298,7 @@ def probe(
     corpus = settings.text.open()
     # Refuses what is wrong before the folder is made.
     measured = measure_models(
-        models,
+        subjects,
         settings=settings,
         machine=machine,
         work=folder.work,
@@ -212,8 +312,14 @@ def probe(
         for each in measured:
             finished.append(each)
             # In the order given, not of completion: checkpoints are in the order of training.
-            finished.sort(key=lambda one: (models.index(one.model.name), [*revisions, ""].index(one.model.revision)))
+            finished.sort(key=lambda one: (names.index(one.model.name), [*revisions, ""].index(one.model.revision)))
+            if labels:
+                named = [(name, revision) for name in names for revision in (revisions or ("",))]
+                for one in finished:
+                    place = named.index((one.model.name, one.model.revision))
+                    one.rows[:] = [row | {"label": labels[place]} for row in one.rows]
             rows = [row for one in finished for row in one.rows]
+            folder.store(each)
             # After every model: what is finished is kept if the next one fails.
             folder.write("probe.json", rows)
         studies = list(dict.fromkeys(each.study for each in finished))
@@ -226,12 +332,24 @@ def probe(
                 kept.mkdir(exist_ok=True)
                 save_topics(study.fits, kept)
         folder.write("words.json", [each.shown for each in finished], indent=None)
+        # Checkpoints are compared with the first of them, models with the one that is named.
+        titles = [one.model.title for one in finished]
+        base = next((title for title in titles if against and title.startswith(against)), titles[0])
+        of_base = next(one.study for one in finished if one.model.title == base)
+        comparisons = [
+            row
+            for one in finished
+            if one.study is of_base and one.model.title != base
+            for row in compare_stored(folder.stored(one.model.title), folder.stored(base))
+        ]
+        if comparisons:
+            folder.write("comparisons.json", comparisons, indent=None)
         if report:
             report(0, 1, "figures and page")
         # Of all models that the folder has, whenever they were probed.
         figures = draw(folder.rows(), folder.words(), out / "figures")
         write_report([out], out / "report.html")
-        return Probed(rows, figures, probe_notes(corpora, rows), out)
+        return Probed(rows, figures, probe_notes(corpora, rows), out, tuple(comparisons))
 
 
 class ProbeFolder:
@@ -292,6 +410,26 @@ class ProbeFolder:
                 f"--out {self.path} holds a study of other settings ({'; '.join(found)}): give those, or another --out."
             )
 
+    def store(self, finished: "Finished") -> None:
+        """Keep what a model is compared with others by."""
+        from topicscope.probing.rows import packed
+
+        plan = finished.study.plan
+        firsts = [plan.labellings[places[0]] for places in plan.groups]
+        about = {
+            "model": finished.model.title,
+            "plan": finished.study.plan_file.stem,
+            "groups": [(each.fraction, each.assignment) for each in firsts],
+        }
+        path = self.stored(finished.model.title)
+        path.parent.mkdir(exist_ok=True)
+        write_atomically(path, packed(about, finished.arrays))
+
+    def stored(self, title: str) -> Path:
+        """Where that is."""
+        name = hashlib.sha256(title.encode()).hexdigest()[:16]
+        return self.path / "compared" / f"{name}.safetensors"
+
     def rows(self) -> list[Row]:
         """What probe.json holds; a row of another shape stays there, and is left out here."""
         return self._well_formed("probe.json", probe_row)
@@ -331,40 +469,74 @@ class ProbeFolder:
             # Nested numbers under names such as attention.ratio.
             flat_rows = [flat({key: row[key] for key in row if key not in ONLY_JSON}) for row in every]
             self._write_table("probe.csv", flat_rows)
+            whole = self.rows()
+            self._write_table("heads.csv", [head for row in whole for head in _heads(row)])
+            write_atomically(self.path / "probe.tex", latex(whole))
 
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and whole rows of other tokenizers and passage lengths that are there."""
         new, before = {(row["tokenizer"], str(row["length"])) for row in rows}, list[Row]()
         with contextlib.suppress(UnreadableError):
             text = read_text(self.path / "topics.csv", "run the probe again")
-            before = [row for row in csv.DictReader(io.StringIO(text, newline="")) if None not in (*row, *row.values())]
+            before = [row for row in table_rows_of(text) if None not in (*row, *row.values())]
         keys = [(row.get("tokenizer"), row.get("length")) for row in before]
         kept = [row for key, row in zip(keys, before, strict=True) if key not in new and None not in key]
         self._write_table("topics.csv", [*kept, *rows])
 
     def _write_table(self, name: str, rows: Sequence[Row]) -> None:
-        table = io.StringIO()
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        writer = csv.DictWriter(table, fieldnames=names, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        write_atomically(self.path / name, table.getvalue())
+        write_atomically(self.path / name, table_text(rows))
+
+
+def _heads(row: Row) -> Iterator[Row]:
+    """Rows of heads.csv, of a row of probe.json; heads do not depend on the embedding."""
+    if row.get("embedding") != "matrix" or row.get("centred"):
+        return
+    sink = row.get("sink")
+    for layer, heads in enumerate(row.get("attention_by_layer_head") or ()):
+        for place, head in enumerate(heads):
+            matched = head.get("matched") or {}
+            yield {
+                **{name: row.get(name) for name in ("model", "revision", "fraction", "assignment")},
+                "layer": layer + 1,
+                "head": place + 1,
+                **{name: head.get(name) for name in OF_HEADS},
+                **{f"distance_matched_{name}": matched.get(name) for name in ("ratio", "low", "high")},
+                "sink": sink[layer][place] if sink else None,
+                "examples": "; ".join(head.get("examples") or ()),
+            }
+
+
+def _same_embedding(row: Row, rows: Sequence[Row]) -> bool:
+    """Whether the embedding layer's output gives what the matrix does, as in models that add nothing to it."""
+    alike = [each for each in rows if _labelling(each) == _labelling(row) and each["embedding"] == "matrix"]
+    return row["embedding"] == "layer" and any(
+        all(math.isclose(each[name]["same"], row[name]["same"], rel_tol=1e-6) for name in ("cosine", "dot"))
+        and all(
+            math.isclose(each[name]["different"], row[name]["different"], rel_tol=1e-6) for name in ("cosine", "dot")
+        )
+        for each in alike
+    )
 
 
 def print_table(result: Probed, out: Path) -> None:
-    """A line a model, threshold, assignment and embedding; then notes and what was written."""
+    """The answer; then a line per model, threshold, assignment and embedding, notes, and what was written."""
+    for line in answers(result.rows):
+        console().print(line, soft_wrap=True)
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
     for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
         # Folded, not cut: two long paths must not look alike.
         table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"), overflow="fold")
-    rows = [row for row in result.rows if not row["centred"]]
+    every = [row for row in result.rows if not row["centred"]]
+    rows = [row for row in every if not _same_embedding(row, every)]
     for before, row in zip([None, *rows], rows, strict=False):
         table.add_row(*_cells(row, repeated=before is not None and _labelling(before) == _labelling(row)))
     console().print(table)
-    for line in (*_signs(rows), *result.notes):
+    repeated = ["embedding layer: its rows are those of matrix, to which it adds nothing."] * (len(rows) < len(every))
+    for line in (*_signs(rows), *repeated, *result.notes):
         console().print(line, soft_wrap=True)
     console().print(
-        f"written: {out}/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ "
+        f"written: {out}/report.html, probe.json, probe.csv, probe.tex, heads.csv, topics.csv, corpus.json, "
+        f"{'comparisons.json, ' if result.comparisons else ''}words.json, figures/ "
         f"({len(result.figures)} files)",
         soft_wrap=True,
     )
@@ -374,8 +546,7 @@ def _cells(row: Row, *, repeated: bool) -> list[str]:
     threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
     shown = [contrast_text(row[name]) for name in MEASURES]
     # Attention has no embedding: it stands once for all of them.
-    model = f"{row['model']} {row['revision']}".strip()
-    return [model, threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
+    return [model_label(row), threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
 
 
 def _labelling(row: Row) -> list[Any]:

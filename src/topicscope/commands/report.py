@@ -61,14 +61,14 @@ def check_page(file: Path, example: str) -> None:
 
 
 def show(*results: Any) -> "Shown":
-    """The page of runs, folders or results of commands, inside a notebook: ``ts.show(run)``."""
+    """Figures and sliders of runs, folders or results of commands, large, in a notebook: ``ts.show(run)``."""
     from topicscope.reporting.notebook import Shown
     from topicscope.reporting.page import page_html
 
     folders = [_folder(result) for result in results]
     if not folders:
         raise InputError("show has nothing to show: give it a run, a result of reproduce or probe, or a folder.")
-    return Shown(page_html(folders))
+    return Shown(page_html(folders, present=True))
 
 
 def _folder(result: Any) -> Path:

@@ -3,9 +3,7 @@
 What is finished is kept in the folder (``work/``, named by content): the same command goes on where it was stopped.
 """
 
-import csv
 import heapq
-import io
 import json
 import operator
 import os
@@ -31,7 +29,7 @@ from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError, check_at_least, check_one_of, listed, path_of, refuse
-from topicscope.files import Row, frame_of, write_atomically
+from topicscope.files import Row, frame_of, table_text, write_atomically
 from topicscope.paper.claim import (
     MEASURING,
     PRESETS,
@@ -408,15 +406,15 @@ class _Reproducing:
 
 def _table(rows: list[Row]) -> str:
     """The rows as CSV, with what is not a number or a word as JSON."""
-    table = io.StringIO()
-    writer = csv.DictWriter(table, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    for each in rows:
-        cells = each.items()
-        writer.writerow(
-            {name: json.dumps(cell, ensure_ascii=False) if isinstance(cell, dict) else cell for name, cell in cells}
-        )
-    return table.getvalue()
+    return table_text(
+        [
+            {
+                name: json.dumps(cell, ensure_ascii=False) if isinstance(cell, dict) else cell
+                for name, cell in row.items()
+            }
+            for row in rows
+        ]
+    )
 
 
 class Clock:

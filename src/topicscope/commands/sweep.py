@@ -5,7 +5,6 @@ The runs of one combination that are trained together are a group, which is a wo
 and any number of workers, and ends with the same table.
 """
 
-import csv
 import dataclasses
 import hashlib
 import heapq
@@ -30,7 +29,7 @@ from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
-from topicscope.files import Row, frame_of, write_atomically
+from topicscope.files import Row, frame_of, table_text, write_atomically
 from topicscope.scale import Item
 from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -298,11 +297,7 @@ def write_table(rows: Sequence[Row], out: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_atomically(out / "sweep.csv", text.getvalue())
+    write_atomically(out / "sweep.csv", table_text(rows))
     buffer = io.BytesIO()
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     pq.write_table(pa.table(columns), buffer)

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import re
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from topicscope.scale import Report
+
+# Seconds between two lines of progress where there is no terminal, and before the first.
+EACH, AT_ONCE = 60.0, 10.0
 
 
 def print_json(value: Any) -> None:
@@ -36,11 +41,33 @@ def log_to_terminal(*, quiet: bool) -> None:
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
 
 
+class LinesOfProgress:
+    """A line on standard error when a stage begins, and when a minute has passed since the last line."""
+
+    def __init__(self, title: str) -> None:
+        """A stage is what is being done, whatever its number."""
+        self._title, self._stage, self._began, self._last = title, "", time.monotonic(), 0.0
+
+    def __call__(self, done: int, total: int, state: str) -> None:
+        """As a progress bar's."""
+        now, stage = time.monotonic(), re.sub(r"[\d.,%]+", "", state)
+        # What is refused, or done, at once needs no progress.
+        if now - self._began < AT_ONCE or (stage == self._stage and now - self._last < EACH):
+            return
+        self._stage, self._last = stage, now
+        share = f" {done:,} of {total:,}" if total > 1 else ""
+        sys.stderr.write(f"topicscope: {self._title}{share}: {state} ({now - self._began:.0f} s)\n")
+        sys.stderr.flush()
+
+
 @contextmanager
-def progress_bar(title: str, *, quiet: bool = False) -> Iterator[Report]:
-    """A progress bar on standard error: its time left, its speed, a few words; nothing when piped or quiet."""
+def progress_bar(title: str, *, quiet: bool = False, lines: bool = False) -> Iterator[Report]:
+    """A progress bar on standard error: its time left, its speed, a few words; nothing when piped or quiet.
+
+    lines: where standard error is no terminal, write a line for each stage and each minute.
+    """
     if quiet or not sys.stderr.isatty():
-        yield lambda done, total, state: None
+        yield LinesOfProgress(title) if lines and not quiet else lambda done, total, state: None
         return
     columns = (
         TextColumn("{task.description}"),

@@ -22,7 +22,7 @@ from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
 from topicscope.files import write_atomically
-from topicscope.probing.models import HuggingFaceModel, Subject
+from topicscope.probing.models import Subject
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
 from topicscope.probing.statistics.hidden import HiddenAccumulator
 from topicscope.probing.statistics.labelling import Labelling
@@ -161,7 +161,7 @@ def read_plan(path: Path) -> Plan:
 class Shard:
     """All that a worker needs to measure some passages: small, for it is sent to another process."""
 
-    model: HuggingFaceModel
+    model: Subject
     passages: Path
     plan: Path
     chosen: tuple[int, ...]

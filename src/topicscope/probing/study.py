@@ -5,9 +5,10 @@ model's work (shards of passages, tasks on its embeddings) goes into one map ove
 are there, its rows are made, while the others are still at work.
 """
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
@@ -20,7 +21,7 @@ from safetensors.numpy import load, save
 from topicscope import scale
 from topicscope.errors import InputError, collected, refuse_all
 from topicscope.files import Row, alone_in
-from topicscope.probing.models import HuggingFaceModel, Loading, device_named, model_tokenizer
+from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means
 from topicscope.probing.rows import (
     BY_TOPIC,
@@ -56,7 +57,7 @@ from topicscope.probing.topics import (
 from topicscope.text.corpora import Corpus, bytes_read
 from topicscope.text.formats import corpus_notes
 from topicscope.text.stop_words import stop_word_list
-from topicscope.text.tokenizers import Tokenizer
+from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 from topicscope.text.tokens import Passages, write_passages
 from topicscope.text.words import Words
 
@@ -83,7 +84,7 @@ MOST_FREQUENT = 4_000
 class Finished(NamedTuple):
     """A model that was measured."""
 
-    model: HuggingFaceModel
+    model: "AnyModel"
     study: "Study"
     rows: list[Row]
     """Of probe.json."""
@@ -95,8 +96,38 @@ class Finished(NamedTuple):
     """What it is compared with other models by."""
 
 
+class GivenModel:
+    """A :class:`~topicscope.probing.models.Subject` of the caller's own, with what a study wants to know beside it.
+
+    The subject has a ``tokenizer`` (a folder with tokenizer.json, or minilm), and may have a ``name``. It stays in this
+    process. Its results are kept under a digest of its embeddings and of what it gives for one short passage.
+    """
+
+    revision = ""
+
+    def __init__(self, subject: Any, length: int, tokenizer: Tokenizer) -> None:
+        """``length``: tokens of a passage, special ones included, as far as the tokenizer has any."""
+        self.subject, self.name = subject, str(getattr(subject, "name", type(subject).__name__))
+        self.title, self.length = self.name, length - sum(map(len, tokenizer.special))
+        self.layers, self.heads = int(subject.layers), int(subject.heads)
+        self.causal, self.first = bool(subject.causal), int(subject.first)
+        self.embedding_matrix, self.embedding_layer, self.run = (
+            subject.embedding_matrix,
+            subject.embedding_layer,
+            subject.run,
+        )
+        digest = hashlib.sha256(np.ascontiguousarray(self.embedding_matrix()).tobytes())
+        output = self.run([np.arange(min(8, tokenizer.size))])
+        for layer in (*output.attention, *output.hidden):
+            digest.update(np.ascontiguousarray(layer.detach().cpu().numpy()).tobytes())
+        self.key = {"model": digest.hexdigest()[:20]}
+
+
+AnyModel = HuggingFaceModel | GivenModel
+
+
 def measure_models(
-    models: Sequence[str],
+    models: Sequence[str | Subject],
     *,
     settings: ProbeSettings,
     machine: Machine,
@@ -114,6 +145,7 @@ def measure_models(
     Whatever is wrong with models, corpus and topics is said at once, in one error and before anything is written; what
     only passages and topics show, before the first model is measured.
 
+    models: names, or subjects of the caller's own, which are measured in this process.
     revisions: checkpoints of the one model given.
     work, shared: where finished work is kept; passages and topics in ``shared``, if it is given, for other models.
     corpus: the one that the settings name, if it is open already.
@@ -122,10 +154,19 @@ def measure_models(
     detailed: whether hidden states and single topics are measured too.
     """
     names = [(name, revision) for name in models for revision in (revisions or ("",))]
-    maps: dict[HuggingFaceModel, Row] = {}
-    together: dict[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]] = {}
+    maps: dict[AnyModel, Row] = {}
+    together: dict[tuple[str, int], tuple[Tokenizer, list[AnyModel]]] = {}
     problems: list[InputError] = []
     for number, (name, revision) in enumerate(names):
+        if not isinstance(name, str):
+            with collected(problems):
+                tokenizer = load_tokenizer(str(getattr(name, "tokenizer", "")))
+                check_topics(settings, tokenizer)
+                given = GivenModel(name, settings.text.length, tokenizer)
+                machine = replace(machine, workers=1, engine="local")
+                maps[given] = word_map(given, tokenizer, show_words)
+                together.setdefault((tokenizer.digest, given.length), (tokenizer, []))[1].append(given)
+            continue
         if report:
             report(number, len(names), f"loading {name}")
         with collected(problems):
@@ -168,21 +209,24 @@ def measure_models(
 
 def _measured(
     prepare: Callable[[Tokenizer, int], "Study"],
-    together: Mapping[tuple[str, int], tuple[Tokenizer, list[HuggingFaceModel]]],
-    maps: Mapping[HuggingFaceModel, Row],
+    together: Mapping[tuple[str, int], tuple[Tokenizer, list[AnyModel]]],
+    maps: Mapping[AnyModel, Row],
     report: scale.Report | None,
 ) -> Iterator[Finished]:
     """Prepare what all models are measured on, then measure them."""
     problems: list[InputError] = []
-    studies: list[tuple[Study, list[HuggingFaceModel]]] = []
+    studies: list[tuple[Study, list[AnyModel]]] = []
     for (_, length), (tokenizer, alike) in together.items():
         with collected(problems):
             studies.append((prepare(tokenizer, length), alike))
     refuse_all(problems)
-    twins = same_weights(list(maps))
+    twins = same_weights([model for model in maps if isinstance(model, HuggingFaceModel)])
     for study, alike in studies:
         for model, rows, arrays in study.rows(alike, report=report):
-            marked = [row | {"same_weights_as": twins.get(model)} for row in rows]
+            marked = [
+                row | {"same_weights_as": twins.get(model) if isinstance(model, HuggingFaceModel) else None}
+                for row in rows
+            ]
             yield Finished(model, study, marked, maps[model], arrays)
 
 
@@ -209,7 +253,7 @@ def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
         load_topics(cast("Path", options.topics_from), None, words)
 
 
-def word_map(model: HuggingFaceModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
+def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
     """Cosines of a few words in the embedding matrix, as in Figure 3; a word asked for that is split is refused."""
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
@@ -449,14 +493,14 @@ class Study:
         }
 
     def rows(
-        self, models: Sequence[HuggingFaceModel], *, report: scale.Report | None = None
-    ) -> Iterator[tuple[HuggingFaceModel, list[Row], dict[str, np.ndarray]]]:
+        self, models: Sequence[AnyModel], *, report: scale.Report | None = None
+    ) -> Iterator[tuple[AnyModel, list[Row], dict[str, np.ndarray]]]:
         """Rows of each model, and what it is compared with others by, as soon as all of its work is done."""
         plan, measures, machine = self.plan, self.settings.measures, self.machine
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
-        work: dict[HuggingFaceModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
+        work: dict[AnyModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
         few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
         for model, items in work.items():
             # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
@@ -528,7 +572,7 @@ class Study:
         return [list(self.words.named(np.array(each))) for each in self.fits[0].top_words(TOP_WORDS)]
 
     def _rows(
-        self, model: HuggingFaceModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
+        self, model: AnyModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
     ) -> tuple[list[Row], dict[str, np.ndarray]]:
         measures, plan = self.settings.measures, self.plan
         done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
@@ -631,7 +675,7 @@ class Study:
             if labelling.membership[:, topic].sum() > 1
         ]
 
-    def _key(self, model: HuggingFaceModel, kind: str, **more: Any) -> Row:
+    def _key(self, model: AnyModel, kind: str, **more: Any) -> Row:
         return {
             "code": scale.code_digest(SOURCES),
             "detailed": self.detailed,

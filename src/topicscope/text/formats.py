@@ -147,7 +147,9 @@ AnyPath = Path | zipfile.Path
 
 
 def is_zip(path: Path) -> bool:
-    """Whether a file is a zip archive."""
+    """Whether a file is a zip archive; what has no size is none, and might be waited for without end."""
+    if not path.stat().st_size:
+        return False
     with path.open("rb") as file:
         return file.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
 

@@ -113,10 +113,10 @@ def test_keys_alone_move_the_slider_open_a_claim_and_sort(page: Path, chromium: 
         ActionChains(chromium.driver).send_keys(key).perform()
 
     open_training(chromium, page)
-    chromium.value("$('frame').focus()")
-    place = chromium.value("training.frame")
+    chromium.value("PLAYERS.runs.part('frame').focus()")
+    place = chromium.value("PLAYERS.runs.frame")
     press(Keys.ARROW_LEFT)
-    chromium.wait(f"training.frame === {place - 1}")
+    chromium.wait(f"PLAYERS.runs.frame === {place - 1}")
     chromium.value("document.querySelector('a[href=\"#claim-0-0\"]').focus()")
     press(Keys.ENTER)
     chromium.wait("document.getElementById('claim-0-0').open")
@@ -151,8 +151,8 @@ def test_nothing_is_wider_than_the_window_all_text_has_contrast_and_every_panel_
     bare = {panel: colours_of(chromium, panel) for panel in panels}
     assert {panel: count for panel, count in bare.items() if count < 4} == {}
     # The control: with its drawing hidden a panel has as few.
-    chromium.value("(document.querySelector('#loss .plot').style.visibility = 'hidden', 0)")
-    assert colours_of(chromium, "loss") < 4
+    chromium.value("(document.querySelector('#runs-loss .plot').style.visibility = 'hidden', 0)")
+    assert colours_of(chromium, "runs-loss") < 4
 
 
 def test_words_that_look_like_scripts_are_shown_as_text(page: Path, chromium: Browser) -> None:
@@ -162,7 +162,7 @@ def test_words_that_look_like_scripts_are_shown_as_text(page: Path, chromium: Br
     assert "<script>alert" in chromium.value("document.querySelector('.claims tbody').textContent")
     ticks = "[...document.querySelectorAll('#probe-0 .xtick text')].map((each) => each.textContent)"
     assert "<script>" in chromium.value(ticks)
-    assert chromium.value("document.querySelectorAll('body script').length") == 2
+    assert chromium.value("document.querySelectorAll('body script:not([type])').length") == 2
     assert chromium.console_errors() == []
 
 
@@ -181,7 +181,7 @@ def test_print_is_on_white_with_everything_drawn_and_open(page: Path, chromium: 
     chromium.wait("document.documentElement.scrollWidth <= 760")
     assert chromium.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert chromium.value("getComputedStyle(document.querySelector('.controls')).display") == "none"
-    chromium.wait("document.querySelector('#loss .xtick text').style.fill === 'rgb(27, 31, 36)'")
+    chromium.wait("document.querySelector('#runs-loss .xtick text').style.fill === 'rgb(27, 31, 36)'")
     chromium.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
 
 
@@ -205,7 +205,7 @@ def test_figures_are_saved_as_drawings_and_numbers(page: Path, chromium: Browser
     # A file's name says of which run, seed, step and matrix it is.
     name = f"{page.parent.name}-runs-seed-0-step-12-W-V-trained"
     for kind in ("svg", "png", "csv"):
-        chromium.value(f"(document.querySelector('#map-0-trained [data-save={kind}]').click(), 0)")
+        chromium.value(f"(document.querySelector('#runs-map-0-trained [data-save={kind}]').click(), 0)")
         chromium.wait(f"saved['{name}.{kind}'] !== undefined")
     assert chromium.value(f"saved['{name}.svg']").startswith("data:image/svg+xml")
     assert chromium.value(f"saved['{name}.png']").startswith("data:image/png")
@@ -305,12 +305,16 @@ def test_a_surface_is_whole_on_a_small_screen(page: Path, chromium: Browser) -> 
     chromium.open(page, width=360)
     chromium.scroll_to("surface")
     chromium.wait("SPECS.has($('surface'))")
-    chromium.run("await new Promise((done) => setTimeout(done, 1500));")
+    # A surface without a graphics card takes its time.
+    for _ in range(30):
+        if colours_of(chromium, "surface") >= 6:
+            break
+        chromium.run("await new Promise((done) => setTimeout(done, 1000));")
     assert not cut_off(chromium, "surface")
     # The control: what is drawn, made larger than its frame.
     chromium.value(
         "(() => { const plot = document.querySelector('#surface .plot'); plot.style.overflow = 'hidden';"
-        " plot.firstElementChild.style.transform = 'scale(1.6)'; return 0; })()"
+        " plot.firstElementChild.style.transform = 'scale(3)'; return 0; })()"
     )
     assert cut_off(chromium, "surface")
     # Numbers along the map's axis stand upright, and the axis' name is above the legend.
@@ -347,14 +351,14 @@ def test_a_sweeps_scatter_has_log_axes_colours_by_name_and_a_table_with_all_sett
 def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
     open_training(chromium, page)
     assert still(chromium) == []
-    assert chromium.value("$('step').textContent").startswith("0 of")
+    assert chromium.value("PLAYERS.runs.part('step').textContent").startswith("0 of")
     # Theory does not move, and the table of averages is that of step 0.
     assert chromium.value("short(numbers(DATA.runs[0].matrices[0].classes)[0])") in chromium.value(
-        "$('averages-0').textContent"
+        "$('runs-averages-0').textContent"
     )
     # What the library draws when the slider rests is what was painted.
     chromium.run("await new Promise((done) => setTimeout(done, 1500));")
-    drawn = "document.querySelector('#map-0-trained .plot').data[0].z.map((line) => Array.from(line))"
+    drawn = "document.querySelector('#runs-map-0-trained .plot').data[0].z.map((line) => Array.from(line))"
     assert chromium.value(drawn) == chromium.value(
         "frame(DATA.runs[0].matrices[0].frames, 0).map((line) => Array.from(line))"
     )
@@ -362,19 +366,21 @@ def test_the_slider_moves_every_panel(page: Path, chromium: Browser) -> None:
 
 def test_each_layer_can_be_looked_at_alone(page: Path, chromium: Browser) -> None:
     open_training(chromium, page)
-    assert chromium.value("$('layer').parentElement.hidden")
-    chromium.value("chooseRun(DATA.runs.findIndex((run) => run.matrices.length > 1))")
-    shown = "[...document.querySelectorAll('#maps figcaption')].map((each) => each.textContent)"
-    assert chromium.value(shown) == ["W^V, layer 1, trained", "W^V, layer 2, trained"]
-    assert not chromium.value("$('layer').parentElement.hidden")
-    said = "document.querySelector('#attention .said').textContent"
+    assert chromium.value("PLAYERS.runs.part('layer').parentElement.hidden")
+    chromium.value("PLAYERS.runs.show(DATA.runs.findIndex((run) => run.matrices.length > 1))")
+    shown = "[...document.querySelectorAll('#runs .maps figcaption')].map((each) => each.textContent)"
+    assert chromium.value(shown) == ["WV, layer 1, trained", "WV, layer 2, trained"]
+    assert not chromium.value("PLAYERS.runs.part('layer').parentElement.hidden")
+    said = "document.querySelector('#runs-attention .said').textContent"
     whole = chromium.value(said)
-    chromium.value("(() => { $('layer').value = 1; $('layer').dispatchEvent(new Event('change')); })()")
-    assert chromium.value(shown) == ["W^V, layer 2, trained"]
+    chromium.value(
+        "(() => { const box = PLAYERS.runs.part('layer'); box.value = 1; box.dispatchEvent(new Event('change')); })()"
+    )
+    assert chromium.value(shown) == ["WV, layer 2, trained"]
     assert chromium.value(said) != whole
     # Attention of all is the average of each.
-    both = [chromium.value(f"(training.layer = {layer}, attentionAt(0, 2))") for layer in (0, 1)]
-    average = chromium.value("(training.layer = -1, attentionAt(0, 2))")
+    both = [chromium.value(f"(PLAYERS.runs.layer = {layer}, PLAYERS.runs.attentionAt(0, 2))") for layer in (0, 1)]
+    average = chromium.value("(PLAYERS.runs.layer = -1, PLAYERS.runs.attentionAt(0, 2))")
     assert average == pytest.approx([sum(pair) / 2 for pair in zip(*both, strict=True)])
     assert both[0] != both[1]
 
@@ -382,38 +388,50 @@ def test_each_layer_can_be_looked_at_alone(page: Path, chromium: Browser) -> Non
 def test_another_seed_is_shown_by_its_averages(page: Path, chromium: Browser) -> None:
     chromium.open(page)
     chromium.scroll_to("training")
-    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
-    chromium.value("(() => { const seed = $('seed'); seed.value = 1; seed.dispatchEvent(new Event('change')); })()")
-    z = chromium.value("SPECS.get($('map-0-trained')).traces[0].z.map((line) => Array.from(line))")
-    classes = chromium.value("Array.from(entry(DATA.runs[0].matrices[0].classes, 1, training.frame))")
+    chromium.wait("document.querySelector('#runs-map-0-trained .heatmaplayer image')")
+    chromium.value(
+        "(() => { const seed = PLAYERS.runs.part('seed'); seed.value = 1; seed.dispatchEvent(new Event('change')); })()"
+    )
+    z = chromium.value("SPECS.get($('runs-map-0-trained')).traces[0].z.map((line) => Array.from(line))")
+    classes = chromium.value("Array.from(entry(DATA.runs[0].matrices[0].classes, 1, PLAYERS.runs.frame))")
     assert (z[1][1], z[1][2], z[1][3], z[1][0], z[0][1]) == pytest.approx(tuple(classes))
-    assert "Averages" in chromium.value("document.querySelector('#map-0-trained .said').textContent")
+    assert "Averages" in chromium.value("document.querySelector('#runs-map-0-trained .said').textContent")
 
 
 def test_play_goes_on_and_pause_stops(page: Path, chromium: Browser) -> None:
     chromium.open(page)
     chromium.scroll_to("training")
-    chromium.wait("document.querySelector('#map-0-trained .heatmaplayer image')")
-    chromium.value("$('play').click()")
-    assert chromium.value("$('play').textContent") == "Pause"
-    chromium.wait("training.frame === 2")
-    chromium.value("$('play').click()")
-    assert chromium.value("training.timer === null && $('play').textContent === 'Play'")
+    chromium.wait("document.querySelector('#runs-map-0-trained .heatmaplayer image')")
+    # Within the page, so that a slow machine misses no frame.
+    began, ended = chromium.run(
+        "const player = PLAYERS.runs, button = player.part('play');"
+        " const state = () => [player.frame, player.timer === null, button.textContent];"
+        " button.click(); const began = state();"
+        " while (player.frame < 2) await new Promise((done) => setTimeout(done, 10));"
+        " button.click(); const paused = state();"
+        " await new Promise((done) => setTimeout(done, 1000));"
+        " return [began, [...paused, player.frame]];"
+    )
+    assert began == [0, False, "Pause"]
+    assert ended == [2, True, "Play", 2]
 
 
-def test_without_snapshots_there_is_nothing_to_play_and_no_empty_panel(
-    page: Path, chromium: Browser, tmp_path: Path
-) -> None:
-    open_training(chromium, page)
-    seen = "['play', 'frame', 'attention'].map((id) => $(id).checkVisibility())"
-    assert chromium.value(seen) == [True, True, True]
+def test_without_snapshots_there_is_nothing_to_play_and_no_empty_panel(chromium: Browser, tmp_path: Path) -> None:
+    player = "PLAYERS['film-player']"
+    seen = (
+        f"[{player}.part('play'), {player}.part('frame'), {player}.panel('loss')].map((each) => each.checkVisibility())"
+    )
     run = write_runs(tmp_path / "runs", seeds=1) / "seed-0"
+    chromium.open(write_report([run], tmp_path / "whole.html"))
+    chromium.wait("SPECS.has($('film-player-loss'))")
+    assert chromium.value(seen) == [True, True, True]
     (run / "snapshots.safetensors").unlink()
     chromium.open(write_report([run], tmp_path / "report.html"))
-    chromium.scroll_to("training")
-    chromium.wait("SPECS.has($('loss'))")
-    assert chromium.value(seen) == [False, False, False]
-    assert "no snapshots" in chromium.value("$('described').textContent")
-    assert chromium.value("$('step').textContent") == "12 of 12"
-    assert chromium.value("document.querySelector('#loss .said').textContent").startswith("Step 12:")
+    chromium.wait("SPECS.has($('film-player-loss'))")
+    assert chromium.value(seen) == [False, False, True]
+    # Attention is frozen, and without snapshots there is none.
+    assert not chromium.value(f"{player}.panel('attention').checkVisibility()")
+    assert "no snapshots" in chromium.value(f"{player}.part('described').textContent")
+    assert chromium.value(f"{player}.part('step').textContent") == "12 of 12"
+    assert chromium.value(f"{player}.panel('loss').querySelector('.said').textContent").startswith("Step 12:")
     assert chromium.console_errors() == []

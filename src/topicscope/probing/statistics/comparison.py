@@ -6,6 +6,7 @@ apart as much as these do? It asks about topics, so that two models which differ
 ones, differ by chance only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,3 +61,20 @@ def _with_interval(name: str, replicates: Float[np.ndarray, " replicate"]) -> di
     low, high = percentile_interval(replicates[1:])
     value = float(replicates[0])
     return {name: value if np.isfinite(value) else None, f"{name}_low": low, f"{name}_high": high}
+
+
+def compared_models(
+    one: dict[str, np.ndarray], other: dict[str, np.ndarray], groups: Sequence[tuple[float | None, str]]
+) -> list[dict[str, Any]]:
+    """A row per threshold, assignment and measure that both models have, from arrays named ``group/measure/part``."""
+    found = []
+    for name in dict.fromkeys(each.rsplit("/", 1)[0] for each in one):
+        if f"{name}/same" not in other:
+            continue
+        group, measure = name.split("/")
+        fraction, assignment = groups[int(group)]
+        layer = int(measure.rsplit(" ", 1)[1]) if measure.startswith("hidden") else None
+        kind = measure if layer is None else measure.rsplit(" ", 1)[0]
+        about = {"fraction": fraction, "assignment": assignment, "measure": kind, "layer": layer}
+        found.append(about | compared(Comparable.read(one, name), Comparable.read(other, name)))
+    return sorted(found, key=lambda row: (row["measure"] != "attention", row["layer"] is not None))

@@ -1,6 +1,5 @@
 """Figures from arrays: every function draws one and returns it together with its table, the numbers that it shows."""
 
-import csv
 import io
 import math
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from topicscope.files import Row, write_atomically
+from topicscope.files import Row, table_text, write_atomically
 from topicscope.reporting.symbols import mathtext
 
 # Diverging and readable with colour-blind eyes; white is zero.
@@ -58,12 +57,7 @@ def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
 
 def table_csv(rows: list[Row]) -> str:
     """The table as text: numbers with eight digits, nothing where there is none."""
-    content = io.StringIO()
-    names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.DictWriter(content, fieldnames=list(names), restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
-    return content.getvalue()
+    return table_text([{name: _cell(value) for name, value in row.items()} for row in rows])
 
 
 def _cell(value: Any) -> str:

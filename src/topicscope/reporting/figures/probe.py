@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 
 from topicscope.files import Row, write_atomically
 from topicscope.records import SIGNIFICANT
+from topicscope.reporting.answer import answering, is_encoded, model_label
 from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn, save_figure
 from topicscope.reporting.rounding import comparison_text
 
@@ -36,6 +37,9 @@ SIGNS = {
 
 # Ticks of a logarithmic axis of ratios.
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
+
+# Topics of a ranking: those at its two ends.
+MOST_SHOWN = 60
 
 # Panels of models in a row.
 COLUMNS = 4
@@ -65,6 +69,13 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
             write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
             title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
             written += [folder / f"{name}.txt", *save_figure(ratio_table(table, title=title), folder / name)]
+    answered = answering(rows)
+    deep = {model_label(row): row for row in answered if row.get("hidden_by_layer")}
+    if deep:
+        written += save_figure(depth(deep), folder / "depth")
+    for number, row in enumerate(row for row in answered if row.get("by_topic")):
+        title = f"{model_label(row)}: which topics are encoded"
+        written += save_figure(topic_ranking(row["by_topic"], title=title), folder / f"topics-{number + 1}")
     assignment = rows[0]["assignment"]
     first = _chosen(rows, assignment, rows[0]["embedding"])
     for fraction in dict.fromkeys(row["fraction"] for row in first):
@@ -75,7 +86,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
                 ratio = np.array([_numbers(layer, "ratio") for layer in heads])
                 p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    panels[_model(row)] = (np.log2(ratio), p < SIGNIFICANT)
+                    panels[model_label(row)] = (np.log2(ratio), p < SIGNIFICANT)
         shown = "own topics" if fraction is None else f"threshold {fraction:g}"
         title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
         written += save_figure(head_maps(panels, title=title), folder / f"heads-{_threshold(fraction)}")
@@ -113,11 +124,7 @@ def _chosen(rows: Sequence[Row], assignment: str, embedding: str) -> list[Row]:
 
 
 def _ratios(row: Row) -> RatioRow:
-    return RatioRow(_model(row), row["fraction"], {name: row[name] for name in MEASURES})
-
-
-def _model(row: Row) -> str:
-    return f"{row['model']} {row['revision']}".strip()
+    return RatioRow(model_label(row), row["fraction"], {name: row[name] for name in MEASURES})
 
 
 def ratio_text(rows: Sequence[RatioRow]) -> str:
@@ -193,7 +200,7 @@ def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[Rat
             "threshold": _threshold(row.fraction),
             "measure": name,
             "source": "paper" if printed else "measured",
-            **{name: row.ratios[measure].get(name) for name in NUMBERS},
+            **{name: row.ratios[measure].get(name) for name in (*NUMBERS, "p")},
         }
         for measure, name in LABELS.items()
         for row, printed in every
@@ -244,6 +251,107 @@ def ratio_axis(numbers: Sequence[float | None]) -> tuple[list[float], tuple[floa
     return [float(tick) for tick in ticks], (low / 1.08, high * 1.08)
 
 
+def colour_limit(panels: Sequence[Float[np.ndarray, "_ _"]]) -> tuple[float, bool]:
+    """The end of a scale about 0 that one extreme head does not wash out, and whether some heads are beyond it.
+
+    Twice the size that nine heads in ten stay below, or the largest there is.
+    """
+    sizes = np.concatenate([np.abs(each[np.isfinite(each)]).ravel() for each in panels] or [np.zeros(0)])
+    if not len(sizes):
+        return 1.0, False
+    limit = max(0.1, min(float(sizes.max()), 2 * float(np.quantile(sizes, 0.9))))
+    return limit, bool(sizes.max() > limit)
+
+
+def depth(models: Mapping[str, Row]) -> Drawn:
+    """Where along the depth topics are, all models on one axis: AUC of hidden states, and the ratio of attention.
+
+    models: rows of probe.json by the models' names. Layer 0 is the embedding layer's output.
+    """
+    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
+    states, attention = figure.subplots(1, 2)
+    states.axhline(0.5, color=GREY, linestyle="--", linewidth=1.0)
+    attention.axhline(1.0, color=GREY, linestyle="--", linewidth=1.0)
+    table = []
+    for place, (name, row) in enumerate(models.items()):
+        colour = f"C{place % 10}"
+        hidden = [each["centred_cosine"] for each in row["hidden_by_layer"]]
+        middle, low, high = (_numbers(hidden, each) for each in ("auc", "auc_low", "auc_high"))
+        layers = np.arange(len(hidden))
+        states.plot(layers, middle, "o-", color=colour, markersize=4, label=name)
+        states.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
+        table += [
+            {
+                "model": name,
+                "measure": "hidden states",
+                "layer": layer,
+                "auc": value,
+                **_ends(each, "auc_low", "auc_high"),
+            }
+            for layer, (value, each) in enumerate(zip(middle, hidden, strict=True))
+        ]
+        by_layer = row.get("attention_by_layer") or []
+        ratio, low, high = (_numbers(by_layer, each) for each in ("ratio", "low", "high"))
+        layers = 1 + np.arange(len(by_layer))
+        attention.plot(layers, ratio, "o-", color=colour, markersize=4)
+        attention.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
+        table += [
+            {"model": name, "measure": "attention", "layer": layer + 1, "ratio": value, **_ends(each, "low", "high")}
+            for layer, (value, each) in enumerate(zip(ratio, by_layer, strict=True))
+        ]
+    states.set_ylabel("AUC, same against different topic")
+    states.set_title("hidden states, words of different passages", fontsize=9)
+    attention.set_ylabel("attention, same / different topic")
+    attention.set_title("attention, all heads of a layer", fontsize=9)
+    for panel in (states, attention):
+        panel.set_xlabel("layer")
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.grid(color="0.92", linewidth=0.5)
+    figure.suptitle("Where along the depth topics are, with 95 % intervals", fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=8)
+    return Drawn(figure, table)
+
+
+def _ends(comparison: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return dict(zip(("low", "high"), (comparison.get(name) for name in names), strict=True))
+
+
+def topic_ranking(topics: Sequence[Row], *, title: str) -> Drawn:
+    """Each topic's difference in the embeddings' cosines with its interval, the largest first; filled if encoded."""
+    ranked = sorted(topics, key=lambda each: -(each["cosine"].get("difference") or 0.0))
+    shown = ranked if len(ranked) <= MOST_SHOWN else [*ranked[: MOST_SHOWN // 2], *ranked[-MOST_SHOWN // 2 :]]
+    figure = Figure(figsize=(8.0, 0.2 * len(shown) + 1.2), layout="constrained")
+    panel = figure.subplots()
+    panel.axvline(0, color=GREY, linestyle="--", linewidth=1.0)
+    for place, each in enumerate(shown):
+        found = each["cosine"]
+        if found.get("difference_low") is not None:
+            panel.plot(
+                [found["difference_low"], found["difference_high"]], [place, place], "-", color=BLUE, linewidth=1.2
+            )
+        face = BLUE if is_encoded(found) else "white"
+        panel.plot([found.get("difference")], [place], "o", color=BLUE, markerfacecolor=face, markersize=4)
+    panel.set_yticks(range(len(shown)), [topic_name(each) for each in shown], fontsize=7)
+    panel.set_ylim(len(shown) - 0.4, -0.6)
+    panel.set_xlabel("cosine of a topic's own words less that with other words; filled: encoded", fontsize=8)
+    left = f" (the {len(shown)} at the ends of {len(ranked)})" if len(shown) < len(ranked) else ""
+    panel.set_title(title + left, fontsize=10)
+    table = [
+        {
+            "topic": each["topic"],
+            "words": " ".join(each["words"]),
+            **{name: each["cosine"].get(name) for name in (*NUMBERS, "p", "q")},
+        }
+        for each in ranked
+    ]
+    return Drawn(figure, table)
+
+
+def topic_name(topic: Row) -> str:
+    """A topic by its number or name and its first words."""
+    return f"{topic['topic']}: {', '.join(topic['words'][:4])}"
+
+
 def head_maps(
     panels: Mapping[str, tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]], *, title: str
 ) -> Drawn:
@@ -251,9 +359,7 @@ def head_maps(
 
     Significant: p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
     """
-    limit = max(
-        (float(np.abs(values[np.isfinite(values)]).max(initial=0.1)) for values, _ in panels.values()), default=1.0
-    )
+    limit, beyond = colour_limit([values for values, _ in panels.values()])
     shapes = [values.shape for values, _ in panels.values()]
     # At least as wide as what is written above a panel, at least as high as two layers.
     wide = [
@@ -279,7 +385,8 @@ def head_maps(
         )
         if place % COLUMNS == 0:
             panel.set_ylabel("layer")
-    figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall)).set_label(
+    ends = "both" if beyond else "neither"
+    figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall), extend=ends).set_label(
         "log₂ (same / different topic)", fontsize=8
     )
     dot = Line2D(

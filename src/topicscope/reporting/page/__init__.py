@@ -94,11 +94,12 @@ def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
 
 def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
     store, found = Store(points=points), find([Path(folder) for folder in folders])
-    # Beside what was trained on documents of a topic model; a page of probes or of text has another subject.
-    try_it = playground() if found.claims or found.runs or found.landscapes else None
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
-    contents = _contents(store, found, try_it=try_it is not None)
+    contents = _contents(store, found)
+    # Beside what was trained on documents of a topic model; a page of probes or of text has another subject.
+    try_it = playground() if contents["claims"] or contents["runs"] or contents["landscapes"] else None
+    contents["links"] = _links(contents, try_it=try_it is not None)
     drawn = [figure["image"] for section in contents["claims"] for figure in section["figures"] if figure["image"]]
     drawn += [image for section in [*contents["probes"], *contents["sweeps"]] for image in section["images"]]
     data = {
@@ -146,7 +147,7 @@ def _library() -> str:
     return packed(get_plotlyjs().encode())
 
 
-def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
+def _contents(store: Store, found: Found) -> dict[str, Any]:
     """Everything on the page, by kind: what the template needs of each section."""
     claims = [claims_section(folder, number, store, found) for number, folder in enumerate(found.claims)]
     views = run_views(found.runs, found)
@@ -165,7 +166,9 @@ def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
     rows = contents["claims"][0]["rows"] if contents["claims"] else []
     figures = {each["name"]: each for section in contents["claims"][:1] for each in section["figures"] if each["image"]}
     places = {run["name"]: place for place, run in enumerate(runs)}
-    movable = {"document": True, "landscape": bool(landscapes), "stages": two_stage_run(views) is not None}
+    # A run alone is shown for what it is.
+    played = two_stage_run(views) is not None and bool(rows or len(views) > 1)
+    movable = {"document": True, "landscape": bool(landscapes), "stages": played}
     sections = article(rows, figures, movable)
     parts = [part for section in sections for part in section["parts"]]
     players = players_of(views, places, article=bool(sections), stages=any(part["kind"] == "player" for part in parts))
@@ -173,7 +176,7 @@ def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
     for section in contents["claims"]:
         for figure in section["figures"]:
             figure["in_article"] = section is contents["claims"][0] and figure["name"] in in_article
-    contents |= {
+    return contents | {
         "article": sections,
         "findings": findings(rows, figures),
         "document": example_document(),
@@ -182,7 +185,6 @@ def _contents(store: Store, found: Found, *, try_it: bool) -> dict[str, Any]:
         "landscape_in_article": any(part["kind"] == "landscape" for part in parts),
         **_heading(views, sections),
     }
-    return contents | {"links": _links(contents, try_it=try_it)}
 
 
 def _heading(views: Sequence[RunView], sections: Sequence[Row]) -> Row:

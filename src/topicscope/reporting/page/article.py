@@ -47,12 +47,20 @@ def article(rows: Sequence[Row], figures: Mapping[str, Row], movable: Mapping[st
     moved, and whether they are there.
     """
     by_id = {row["id"]: row for row in rows}
-    sections = []
-    for section in words()["section"]:
-        parts = [found for part in section["part"] if (found := _part(part, by_id, figures, movable))]
-        if any(part.get("measured") or part["kind"] == "figure" for part in parts):
-            sections.append({"anchor": section["anchor"], "title": prose(section["title"]), "parts": parts})
-    return sections
+    sections = [
+        {
+            "anchor": section["anchor"],
+            "title": prose(section["title"]),
+            "parts": [found for part in section["part"] if (found := _part(part, by_id, figures, movable))],
+        }
+        for section in words()["section"]
+    ]
+    shown = [
+        any(part.get("measured") or part["kind"] in ("figure", "player") for part in section["parts"])
+        for section in sections
+    ]
+    # What documents are is needed for all the rest.
+    return [each for place, each in enumerate(sections) if shown[place] or (place == 0 and any(shown))]
 
 
 def findings(rows: Sequence[Row], figures: Mapping[str, Row]) -> list[Row]:
@@ -114,7 +122,8 @@ def _interval(value: float, low: float | None, high: float | None, *, scale: int
 def _brief(value: Any) -> str:
     if not isinstance(value, int | float):
         return str(value)
-    return f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+    return text.replace("-", "−")
 
 
 # A document of the paper's sandbox, to look at.
@@ -122,7 +131,7 @@ def _brief(value: Any) -> str:
 
 def example_document(topics: int = 10, words: int = 10, length: int = 48) -> list[Row]:
     """Words with their topics, masked as the paper does: an illustration, always the same."""
-    draw = np.random.default_rng(20)
+    draw = np.random.default_rng(18)
     shares = draw.dirichlet(np.full(topics, 0.1))
     topic = draw.choice(topics, size=length, p=shares)
     word = topic * words + draw.integers(words, size=length)

@@ -11,7 +11,15 @@ from jaxtyping import Float
 
 from topicscope.files import Row
 from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, read_topic_words, read_words
-from topicscope.reporting.figures.probe import MEASURES, has_interval, is_difference, ratio_axis
+from topicscope.reporting.answer import answering, answers, is_encoded, model_label
+from topicscope.reporting.figures.probe import (
+    MEASURES,
+    colour_limit,
+    has_interval,
+    is_difference,
+    ratio_axis,
+    topic_name,
+)
 from topicscope.reporting.page.folders import Found
 from topicscope.reporting.page.store import Store, images_of
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
@@ -41,11 +49,6 @@ Figure = dict[str, Any]
 def plotted(text: object) -> str:
     """Text for a figure, where the plotting library would take tags for markup."""
     return html.escape(str(text), quote=False)
-
-
-def model_name(row: Row) -> str:
-    """The model and, where there is one, its revision."""
-    return f"{row['model']} {row.get('revision') or ''}".strip()
 
 
 def threshold_name(row: Row) -> str:
@@ -166,7 +169,7 @@ def _drawn(measure: Row) -> bool:
 
 
 def _point_name(row: Row) -> str:
-    return ", ".join([model_name(row), threshold_name(row), str(row.get("assignment"))])
+    return ", ".join([model_label(row), threshold_name(row), str(row.get("assignment"))])
 
 
 # Maps of heads: attention to the same topic over other topics, on one scale for all models.
@@ -182,14 +185,14 @@ def head_figures(rows: Sequence[Row]) -> list[Figure]:
     known = [row for row in rows if any(row.get("attention_by_layer_head") or ())]
     # Attention does not depend on the embedding; a model's row is the first of its threshold.
     first = {
-        (threshold_name(row), model_name(row)): row
+        (threshold_name(row), model_label(row)): row
         for row in reversed(known)
         if row.get("assignment") == known[0].get("assignment")
     }
     thresholds = head_thresholds(rows)
     limits = {each: _limit([row for (name, _), row in first.items() if name == each]) for each in thresholds}
     figures = []
-    for model in dict.fromkeys(model_name(row) for row in known):
+    for model in dict.fromkeys(model_label(row) for row in known):
         views = {each: _view(model, first[each, model], limits[each]) for each in thresholds if (each, model) in first}
         if views:
             start = views[max(views, key=thresholds.index)]
@@ -220,7 +223,7 @@ def log_ratio(ratio: Grid) -> Grid:
 
 
 def _limit(rows: Sequence[Row]) -> float:
-    return max(float(np.nanmax(np.abs(log_ratio(_grid(row, "ratio"))), initial=LEAST_LIMIT)) for row in rows)
+    return max(colour_limit([log_ratio(_grid(row, "ratio")) for row in rows])[0], LEAST_LIMIT)
 
 
 def _view(model: str, row: Row, limit: float) -> dict[str, Any]:
@@ -277,6 +280,7 @@ def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
 def probe_figures(rows: Sequence[Row], maps: Sequence[Row], anchor: str) -> list[Figure]:
     """All of them."""
     groups = {
+        "opening": [*_depth(rows), *_topic_rankings(rows)],
         "ratios": ratio_figures(rows),
         "heads": head_figures(rows),
         "words": [_word_maps(each) for each in maps],
@@ -284,6 +288,84 @@ def probe_figures(rows: Sequence[Row], maps: Sequence[Row], anchor: str) -> list
     }
     figures = [{"group": name, **figure} for name, group in groups.items() for figure in group]
     return [{"id": f"{anchor}-figure-{place}", **figure} for place, figure in enumerate(figures)]
+
+
+def _depth(rows: Sequence[Row]) -> list[Figure]:
+    """Where along the depth topics are, all models on one axis."""
+    traces = []
+    for row in answering(rows):
+        layers = [each["centred_cosine"] for each in row.get("hidden_by_layer") or ()]
+        if layers:
+            middle, low, high = ([each.get(name) for each in layers] for name in ("auc", "auc_low", "auc_high"))
+            above, below = (
+                [None if None in (one, two) else abs(one - two) for one, two in zip(middle, end, strict=True)]
+                for end in (high, low)
+            )
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "name": plotted(model_label(row)),
+                    "x": list(range(len(layers))),
+                    "y": middle,
+                    "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below},
+                }
+            )
+    if not traces:
+        return []
+    layout = {
+        "xaxis": {"title": {"text": "layer (0: the embedding layer's output)"}},
+        "yaxis": {"title": {"text": "AUC, same against different topic"}},
+        "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.5, "y1": 0.5, "line": {"dash": "dash"}}],
+        "showlegend": True,
+        "height": 380,
+    }
+    said = "The chance that two words of one topic have more similar hidden states than two words of different topics"
+    text = f"{said}; centred cosines, words of different passages, 95 % intervals. Dashed: chance."
+    return [
+        {"title": "Hidden states: where along the depth topics are", "text": text, "traces": traces, "layout": layout}
+    ]
+
+
+def _topic_rankings(rows: Sequence[Row]) -> list[Figure]:
+    """Each topic's difference in the embeddings' cosines, the largest first."""
+    figures = []
+    for row in answering(rows):
+        topics = sorted(row.get("by_topic") or (), key=lambda each: -number(each["cosine"].get("difference")))
+        if not topics:
+            continue
+        names = [plotted(topic_name(each)) for each in topics]
+        ends = [
+            [abs(number(each["cosine"].get(end)) - number(each["cosine"].get("difference"))) for each in topics]
+            for end in ("difference_high", "difference_low")
+        ]
+        above, below = ([None if np.isnan(each) else each for each in end] for end in ends)
+        symbols = ["circle" if is_encoded(each["cosine"]) else "circle-open" for each in topics]
+        trace = {
+            "type": "scatter",
+            "mode": "markers",
+            "name": "topics",
+            "x": [each["cosine"].get("difference") for each in topics],
+            "y": names,
+            "marker": {"size": 7, "symbol": symbols},
+            "error_x": {"type": "data", "symmetric": False, "array": above, "arrayminus": below},
+            "hovertext": [plotted(", ".join(each["words"])) for each in topics],
+        }
+        layout = {
+            "xaxis": {"title": {"text": "cosine with the topic's own words, less that with other words"}},
+            "yaxis": {
+                "autorange": "reversed",
+                "automargin": True,
+                "tickfont": {"size": 9},
+                "categoryorder": "array",
+                "categoryarray": names,
+            },
+            "height": 140 + 13 * len(topics),
+        }
+        text = f"{sum(is_encoded(each['cosine']) for each in topics)} of {len(topics)} topics are encoded (filled)."
+        title = f"{model_label(row)}: which topics are encoded in the embeddings"
+        figures.append({"title": title, "text": text, "traces": [trace], "layout": layout})
+    return figures
 
 
 def _word_maps(each: Row) -> Figure:
@@ -358,6 +440,7 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row 
         "anchor": anchor,
         "folder": str(folder),
         "notes": probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows),
+        "conclusion": answers(rows),
         "columns": ("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
         "rows": [table_row(row) for row in rows],
         # A topic's name with its words, and what the sign beside a word means.
@@ -375,7 +458,7 @@ def table_row(row: Row) -> dict[str, str]:
     ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
     return {
         **{name: str(row.get(name, "")) for name in PLAIN},
-        "model": model_name(row),
+        "model": model_label(row),
         "fraction": threshold_name(row),
         "centred": "yes" if row.get("centred") else "no",
         **ratios,

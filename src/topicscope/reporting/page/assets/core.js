@@ -133,7 +133,7 @@ function csv(table) {
   const cell = (value) => {
     let text = value === null || value === undefined || Number.isNaN(value) ? "" : String(value);
     // A spreadsheet must not take a word of a corpus for a formula.
-    if (typeof value === "string" && /^[=@+\t\r]/.test(text)) text = "'" + text;
+    if (typeof value === "string" && /^'*[=@+\-\t\r]/.test(text) && Number.isNaN(Number(text))) text = "'" + text;
     return /[",\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
   };
   return table.map((line) => line.map(cell).join(",")).join("\n") + "\n";

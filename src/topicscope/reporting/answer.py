@@ -1,0 +1,178 @@
+"""What a probe found, in a sentence per model made from its numbers, with the rule behind each yes, no or unclear."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Literal
+
+from topicscope.files import Row
+from topicscope.records import SIGNIFICANT
+from topicscope.reporting.rounding import comparison_text, with_interval
+
+Verdict = Literal["yes", "no", "unclear"]
+
+# Below this AUC, a same-topic pair is hardly more often the larger of two than by chance.
+NEXT_TO_NOTHING = 0.55
+
+RULE = (
+    f"yes: p < {SIGNIFICANT} by a permutation test and the whole 95 % interval is on the side of the same topic; no: "
+    f"not yes, and the interval of AUC, the chance that a same-topic pair has the larger number, ends below "
+    f"{NEXT_TO_NOTHING}; unclear: neither. Largest threshold, {{assignment}}. Embeddings: cosines of the embedding "
+    "matrix. Hidden states: centred cosines of words in different passages, p corrected for all layers. A topic is "
+    f"encoded if its own interval is above 0 at a false discovery rate of {SIGNIFICANT}."
+)
+ASSIGNMENTS = {"one": "one topic per word", "several": "several topics per word"}
+
+
+def verdict(comparison: Mapping[str, Any], p: str = "p") -> Verdict:
+    """By the rule."""
+    ratio = comparison.get("ratio") is not None
+    low, nothing = (comparison.get("low"), 1.0) if ratio else (comparison.get("difference_low"), 0.0)
+    found = comparison.get(p)
+    if found is not None and found < SIGNIFICANT and low is not None and low > nothing:
+        return "yes"
+    area = comparison.get("auc_high")
+    return "no" if area is not None and area < NEXT_TO_NOTHING else "unclear"
+
+
+def model_label(row: Row) -> str:
+    """The model as it is to be called, and its revision where there is one."""
+    return f"{row.get('label') or row['model']} {row.get('revision') or ''}".strip()
+
+
+def answers(rows: Sequence[Row]) -> list[str]:
+    """A paragraph per model, then the rule; nothing of models whose rows lack what it takes."""
+    found = [f"{model_label(row)}. {' '.join(_sentences(row))}" for row in answering(rows)]
+    if not found:
+        return []
+    assignment = ASSIGNMENTS.get(str(answering(rows)[0].get("assignment")), "")
+    return [*found, RULE.format(assignment=assignment)]
+
+
+def answering(rows: Sequence[Row]) -> list[Row]:
+    """Of each model the row that the answer is taken from: largest threshold, first assignment, embedding matrix."""
+    usable = [
+        row
+        for row in rows
+        if row.get("embedding") == "matrix" and not row.get("centred") and row.get("cosine") and row.get("attention")
+    ]
+    found = []
+    for _, each in groupby(usable, key=model_label):
+        mine = list(each)
+        alike = [row for row in mine if row["assignment"] == mine[0]["assignment"]]
+        found.append(max(alike, key=lambda row: row.get("fraction") or 0.0))
+    return found
+
+
+def _sentences(row: Row) -> list[str]:
+    strongest = strongest_layers(row.get("attention_by_layer") or [])
+    attention = row["attention"]
+    where = f", strongest in {strongest}" if verdict(attention) == "yes" and strongest else ""
+    return [
+        f"Embeddings: {verdict(row['cosine'])}, {_times(row['cosine'])}.",
+        f"Attention: {verdict(attention)}, {_times(attention)}{where}.",
+        *_of_states(row.get("hidden_by_layer") or []),
+        *_of_topics(row),
+    ]
+
+
+def _times(comparison: Mapping[str, Any]) -> str:
+    text = comparison_text(comparison, no_ratio="same − different")
+    return text.replace(" [", "× [", 1) if comparison.get("ratio") is not None else text
+
+
+def strongest_layers(layers: Sequence[Mapping[str, Any]]) -> str:
+    """The layers around the one with the largest ratio that have at least half of what it has above 1."""
+    ratios = [each.get("ratio") or 0.0 for each in layers]
+    if not ratios or max(ratios) <= 1:
+        return ""
+    best = ratios.index(max(ratios))
+    strong = [ratio - 1 >= (ratios[best] - 1) / 2 for ratio in ratios]
+    first = best - next(step for step in range(best + 1) if step == best or not strong[best - step - 1])
+    last = best + next(
+        step for step in range(len(ratios) - best) if best + step == len(ratios) - 1 or not strong[best + step + 1]
+    )
+    return f"layer {first + 1}" if first == last else f"layers {first + 1}–{last + 1}"
+
+
+def hidden_verdicts(layers: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+    """Of each layer, the embedding layer's output first."""
+    return [verdict(each["centred_cosine"], "p_all_layers") for each in layers]
+
+
+def _of_states(layers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """From which layer on the hidden states have topics; layer 0 is the embedding layer's output."""
+    if not layers:
+        return []
+    found = hidden_verdicts(layers)
+    best = max(layers, key=lambda each: each["centred_cosine"].get("auc") or 0.0)
+    numbers = best["centred_cosine"]
+    area = ""
+    if numbers.get("auc") is not None:
+        shown = with_interval(numbers["auc"], numbers.get("auc_low"), numbers.get("auc_high"))
+        area = f" (AUC {shown} in layer {best['layer']}, where it is largest)"
+    if "yes" not in found:
+        return [f"Hidden states: {'no' if set(found) == {'no'} else 'unclear'}{area}."]
+    first = found.index("yes")
+    if all(each == "yes" for each in found[first:]):
+        where = "in every layer" if first == 0 else f"from layer {first} on"
+    else:
+        where = "in layers " + ", ".join(str(layer) for layer, each in enumerate(found) if each == "yes")
+    return [f"Hidden states: yes, {where}{area}."]
+
+
+def is_encoded(contrast: Mapping[str, Any]) -> bool:
+    """Whether a topic stands out, by its contrast of ``by_topic``."""
+    rate, low = contrast.get("q"), contrast.get("difference_low")
+    return rate is not None and rate < SIGNIFICANT and low is not None and low > 0
+
+
+def _of_topics(row: Row) -> list[str]:
+    topics = row.get("by_topic")
+    if not topics:
+        return []
+    places = {"cosine": "the embeddings", "attention": "attention", "hidden": "hidden states"}
+    counts = [
+        f"{sum(is_encoded(each[name]) for each in topics)} in {where}"
+        for name, where in places.items()
+        if all(name in each for each in topics)
+    ]
+    usable = f"{len(topics)} of {row.get('topics', len(topics))} have two words or more"
+    return [f"Topics: {usable}; encoded: {', '.join(counts)}."]
+
+
+def latex(rows: Sequence[Row]) -> str:
+    r"""Table 1 as LaTeX to ``\input``: a macro for every number, and one booktabs table.
+
+    ``\probe{minilm/0.002/one/matrix}{attention}`` prints a number anywhere in a text; ``attention-low``,
+    ``attention-high`` and ``attention-p`` are there too, as are those of ``cosine`` and ``dot``.
+    """
+    lines = [
+        r"% Written by topicscope probe, to be \input. The table needs \usepackage{booktabs,longtable}.",
+        r"% \probe{MODEL/THRESHOLD/ASSIGNMENT/EMBEDDING}{attention} prints a ratio; -low, -high and -p are there too.",
+        r"\providecommand{\probe}[2]{\csname probe@#1@#2\endcsname}",
+        r"\providecommand{\probetable}{\csname probetable\endcsname}",
+    ]
+    table = []
+    for row in (row for row in rows if not row.get("centred")):
+        threshold = "own" if row.get("fraction") is None else f"{row['fraction']:g}"
+        name = f"{model_label(row)}/{threshold}/{row['assignment']}/{row['embedding']}"
+        cells = []
+        for measure in ("cosine", "dot", "attention"):
+            numbers = row.get(measure) or {}
+            for part, key in (("", "ratio"), ("-low", "low"), ("-high", "high"), ("-p", "p")):
+                value = numbers.get(key)
+                text = "--" if value is None else f"{value:.4g}"
+                lines.append(rf"\expandafter\def\csname probe@{name}@{measure}{part}\endcsname{{{text}}}")
+            at = rf"\probe{{{name}}}{{{measure}"
+            cells.append(rf"{at}}} [{at}-low}}, {at}-high}}]")
+        label = "".join(rf"\{sign}" if sign in "_%&#$" else sign for sign in model_label(row))
+        table.append(rf"{label} & {threshold} & {row['assignment']} & {row['embedding']} & {' & '.join(cells)} \\")
+    lines += [
+        r"\expandafter\def\csname probetable\endcsname{%",
+        r"\begin{longtable}{@{}lllllll@{}}",
+        r"\toprule model & threshold & topics & embedding & cosine & dot product & attention \\ \midrule \endhead",
+        *table,
+        r"\bottomrule",
+        r"\end{longtable}}",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,72 @@
+"""The answer is made from the numbers, by the rule that stands beside it."""
+
+from typing import Any
+
+from topicscope.reporting.answer import answers, latex, strongest_layers, verdict
+
+
+def contrast(ratio: float | None, low: float, high: float, p: float, auc_high: float = 0.7) -> dict[str, Any]:
+    difference = {"difference": low, "difference_low": low, "difference_high": high}
+    return {"ratio": ratio, "low": low, "high": high, "p": p, "q": p, "p_all_layers": p, **difference} | {
+        "auc": auc_high - 0.02,
+        "auc_low": auc_high - 0.04,
+        "auc_high": auc_high,
+    }
+
+
+YES, NO = contrast(1.5, 1.4, 1.6, 0.001), contrast(1.0, 0.99, 1.01, 0.6, auc_high=0.51)
+
+
+def row(model: str, found: dict[str, Any], **more: Any) -> dict[str, Any]:
+    layers = [{"layer": place, "centred_cosine": each} for place, each in enumerate((NO, found, found))]
+    topics = [{"topic": 0, "cosine": found, "attention": found, "hidden": found}]
+    numbers = {"cosine": found, "dot": found, "attention": found, "attention_by_layer": [NO, found]}
+    about = {"model": model, "revision": "", "fraction": 0.002, "assignment": "one", "embedding": "matrix", "topics": 3}
+    return about | numbers | {"centred": False, "hidden_by_layer": layers, "by_topic": topics} | more
+
+
+def test_verdicts_follow_the_rule() -> None:
+    assert verdict(YES) == "yes"
+    assert verdict(NO) == "no"
+    # Neither: an interval that includes 1 with a large AUC, and a test that does not agree with the interval.
+    assert verdict(contrast(1.2, 0.9, 1.5, 0.2)) == "unclear"
+    assert verdict(contrast(1.5, 1.4, 1.6, 0.2)) == "unclear"
+    # Where there is no ratio, the difference decides.
+    assert verdict(contrast(None, 0.1, 0.2, 0.001)) == "yes"
+    assert verdict(contrast(None, -0.1, 0.2, 0.001)) == "unclear"
+
+
+def test_a_trained_and_an_untrained_model_get_their_own_sentences() -> None:
+    trained, untrained, rule = answers([row("minilm", YES), row("random:minilm", NO)])
+    assert "Embeddings: yes, 1.50× [1.40, 1.60]." in trained
+    assert "Attention: yes, 1.50× [1.40, 1.60], strongest in layer 2." in trained
+    assert "Hidden states: yes, from layer 1 on" in trained
+    assert "1 of 3 have two words or more; encoded: 1 in the embeddings, 1 in attention, 1 in hidden states." in trained
+    assert "Embeddings: no, 1.000× [0.990, 1.010]." in untrained
+    assert "Hidden states: no" in untrained
+    assert "encoded: 0 in the embeddings" in untrained
+    assert rule.startswith("yes: p < 0.05")
+    assert "one topic per word" in rule
+
+
+def test_the_answer_is_taken_from_the_largest_threshold_and_uses_labels() -> None:
+    [said, _] = answers(
+        [row("a", NO, fraction=0.001), row("a", YES, label="mine"), row("a", NO, embedding="layer")][1:2]
+    )
+    assert said.startswith("mine. Embeddings: yes")
+    [said, _] = answers([row("a", NO, fraction=0.001), row("a", YES)])
+    assert "Embeddings: yes" in said
+    assert answers([]) == []
+
+
+def test_strongest_layers_are_a_run_around_the_largest_ratio() -> None:
+    assert strongest_layers([{"ratio": each} for each in (1.0, 1.5, 2.0, 1.6, 1.1, 1.9)]) == "layers 2–4"
+    assert strongest_layers([{"ratio": each} for each in (3.0, 1.1)]) == "layer 1"
+    assert strongest_layers([{"ratio": 0.9}, {"ratio": None}]) == ""
+
+
+def test_numbers_are_macros_of_a_table() -> None:
+    text = latex([row("a_b", YES), row("a_b", NO, centred=True)])
+    assert r"\csname probe@a_b/0.002/one/matrix@attention-p\endcsname{0.001}" in text
+    assert r"a\_b & 0.002 & one & matrix & \probe{a_b/0.002/one/matrix}{cosine} [" in text
+    assert text.count(r" \\") == 2
