@@ -168,11 +168,25 @@ def topics_of(model: Subject, labels: Labelling) -> list[dict[str, Any]]:
     return found
 
 
-def test_topics_that_are_encoded_are_told_from_those_that_are_not() -> None:
+@pytest.mark.parametrize("seed", range(4))
+def test_topics_that_are_encoded_are_told_from_those_that_are_not(seed: int) -> None:
     labels = planted_labelling(TOPIC)
-    planted = topics_of(Deep((0.0, 1.2), some=(1, 4), untrained=3), labels)
+    planted = topics_of(Deep((0.0, 1.2), some=(1, 4), untrained=seed), labels)
     encoded = [topic["hidden"]["q"] < 0.05 and topic["hidden"]["difference_low"] > 0 for topic in planted]
     assert [topic for topic, each in enumerate(encoded) if each] == [1, 4]
     assert {topic["hidden_layer"] for topic in planted} == {1}
     # The control: an untrained model has none.
-    assert all(topic["hidden"]["q"] > 0.05 for topic in topics_of(Deep((0.0, 0.0), untrained=3), labels))
+    assert all(topic["hidden"]["q"] > 0.05 for topic in topics_of(Deep((0.0, 0.0), untrained=seed), labels))
+
+
+@pytest.mark.slow
+def test_topics_that_are_not_encoded_have_uniform_p_beside_encoded_ones() -> None:
+    """Words of topics that are not encoded lack what the encoded ones have; that alone must not make them a topic."""
+    labels = planted_labelling(TOPIC)
+    seeds = [topics_of(Deep((0.0, 1.2), some=(1, 4), untrained=seed), labels) for seed in range(40)]
+    p = np.array([[each["hidden"]["p"] for each in found] for found in seeds])
+    few = float(np.mean(p[:, [0, 2, 3, 5]] <= 0.05))
+    # Topics of one model are not independent: the standard error is over models.
+    error = float(np.std(np.mean(p[:, [0, 2, 3, 5]] <= 0.05, axis=1)) / np.sqrt(len(seeds)))
+    assert few < 0.05 + 3 * max(error, 0.01)
+    assert float(np.mean(p[:, [1, 4]] <= 0.05)) > 0.95

@@ -29,15 +29,17 @@ def topic_contrasts(
     values: symmetric, of the words that the labelling keeps (all of its words). Sums over ``counts`` pairs of places,
     if these are given, else a number per pair of words.
     draws: how often each word was drawn, the sample first. Of the words outside a topic, which are many, none is.
-    orders: permutations of the words. p is that of the average over the topic's pairs less that over all pairs of its
-    words with any others, so that words which are alike to everything do not make a topic. ``q`` is the false discovery
-    rate among the topics of a matrix. A topic without a pair has NaN.
+    orders: permutations of the words. p is that of the average over the topic's pairs of what is left of a pair when the
+    levels of its two words are taken off, a word's level being its average with words of other topics: words that are
+    alike to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false discovery rate
+    among the topics of a matrix. A topic without a pair has NaN.
     """
     ones = np.ones_like(values[0]) if counts is None else counts
     apart = ~_related(labelling)
     np.fill_diagonal(apart, False)
     outside = [np.where(apart, each, 0.0).sum(axis=1) for each in (*values, ones)]
-    every = [each.sum(axis=1) - np.diagonal(each) for each in (*values, ones)]
+    levels = [form_average(each, outside[-1]) for each in outside[:-1]]
+    left = [each - ones * (level[:, None] + level) for each, level in zip(values, levels, strict=True)]
     found: list[list[dict[str, Any]]] = [[] for _ in values]
     for topic in range(labelling.membership.shape[1]):
         members = np.flatnonzero(labelling.membership[:, topic])
@@ -45,14 +47,13 @@ def topic_contrasts(
         weights = draws[:, first] * draws[:, second]
         number = weights @ ones[first, second]
         shuffled = orders[:, first], orders[:, second]
-        drawn, all_drawn = ones[shuffled].sum(axis=1), every[-1][orders[:, members]].sum(axis=1)
+        drawn = ones[shuffled].sum(axis=1)
         beside = draws[:, members] @ outside[-1][members]
         for place, matrix in enumerate(values):
             same = form_average(weights @ matrix[first, second], number)
             different = form_average(draws[:, members] @ outside[place][members], beside)
-            permuted = form_average(matrix[shuffled].sum(axis=1), drawn)
-            permuted -= form_average(every[place][orders[:, members]].sum(axis=1), all_drawn)
-            observed = float(same[0] - every[place][members].sum() / max(every[-1][members].sum(), 1.0))
+            permuted = form_average(left[place][shuffled].sum(axis=1), drawn)
+            observed = float(form_average(left[place][first, second].sum(keepdims=True), number[:1])[0])
             p = permutation_p(observed, permuted, size=float(np.abs(same[0])))
             said = asdict(contrast(same, different, p=p))
             found[place].append({name: said[name] for name in SAID})
