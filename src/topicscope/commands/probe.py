@@ -469,8 +469,9 @@ class ProbeFolder:
             # Nested numbers under names such as attention.ratio.
             flat_rows = [flat({key: row[key] for key in row if key not in ONLY_JSON}) for row in every]
             self._write_table("probe.csv", flat_rows)
-            self._write_table("heads.csv", [head for row in every for head in _heads(row)])
-            write_atomically(self.path / "probe.tex", latex(every))
+            whole = self.rows()
+            self._write_table("heads.csv", [head for row in whole for head in _heads(row)])
+            write_atomically(self.path / "probe.tex", latex(whole))
 
     def write_topics(self, rows: Sequence[Row]) -> None:
         """Write topics.csv with these rows, and whole rows of other tokenizers and passage lengths that are there."""

@@ -314,7 +314,7 @@ def test_a_surface_is_whole_on_a_small_screen(page: Path, chromium: Browser) -> 
     # The control: what is drawn, made larger than its frame.
     chromium.value(
         "(() => { const plot = document.querySelector('#surface .plot'); plot.style.overflow = 'hidden';"
-        " plot.firstElementChild.style.transform = 'scale(1.6)'; return 0; })()"
+        " plot.firstElementChild.style.transform = 'scale(3)'; return 0; })()"
     )
     assert cut_off(chromium, "surface")
     # Numbers along the map's axis stand upright, and the axis' name is above the legend.
