@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.fuzzing import MEGABYTE, little_memory
+from topicscope.errors import InputError
 from topicscope.text.corpora import open_corpus
 
 pytest.importorskip("zstandard")
@@ -71,12 +72,16 @@ def test_a_bomb_is_read_in_less_than_it_unpacks_to(method: str, tmp_path: Path) 
     check_bomb(method, megabytes=700, most=300, folder=tmp_path)
 
 
-@pytest.mark.parametrize("text", [b"\n", b"<a/>", b"a "])
-def test_a_dump_without_pages_and_a_file_of_one_sign_are_read_in_little_memory(text: bytes, tmp_path: Path) -> None:
-    head = b"<mediawiki>" if text == b"<a/>" else b""
+@pytest.mark.parametrize(
+    ("head", "sign", "because"), [(b"", b"\n", ""), (b"<mediawiki>", b"<a/>", "has a page of more than")]
+)
+def test_a_file_of_empty_lines_and_a_dump_without_pages_have_no_document_and_take_little_memory(
+    head: bytes, sign: bytes, because: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topicscope.text.formats.LONGEST_PAGE", MEGABYTE)
     path = tmp_path / "bomb.txt.bz2"
-    WRITERS["bz2"](path, [head, text * (4 * MEGABYTE // len(text))])
+    WRITERS["bz2"](path, [head, sign * (2 * MEGABYTE // len(sign))])
     corpus = open_corpus(str(path), layout="files")
-    with little_memory() as grown:
-        assert sum(len(document.text) > 0 for document in corpus.documents()) < 20
-    assert grown() < 500 * MEGABYTE
+    with little_memory() as grown, pytest.raises(InputError, match=f"has no document.*{because}"):
+        list(corpus.documents())
+    assert grown() < 200 * MEGABYTE

@@ -49,7 +49,7 @@ MOST_UNPACKED, LITTLE, MOST_MEMORY = 1 << 20, 1 << 8, 1 << 28
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
-DUMP = re.compile(rb"^\s*(<\?xml[^>]*>)?\s*<mediawiki\b")
+DUMP = re.compile(rb"^\s*(<\?xml[^>]*>\s*)?<mediawiki\b")
 REDIRECT = re.compile(r"\s*#\s*redirect", re.IGNORECASE)
 # What gensim's filter leaves: headings' signs and quotes for bold and italics.
 SIGNS = re.compile(r"={2,}|'{2,}")
