@@ -277,7 +277,8 @@ def test_measures_are_the_librarys() -> None:
 def assert_ends_at_the_optimum(setting: Setting, steps: int, seeds: range) -> None:
     """Class averages of W^V, averaged over seeds, within 3 % of the optimum's.
 
-    A constant learning rate leaves noise: the averages of one seed were off by up to 3.6 %, those of our own engine by up to 4.5 %.
+    A constant learning rate leaves noise: the averages of one seed were off by up to 3.6 %, those of our own engine by
+    up to 4.5 %.
     """
     optimum = class_optimum(class_moments(setting.data, setting.masking), setting.l2)
     found = []

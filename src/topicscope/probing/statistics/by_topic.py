@@ -29,10 +29,10 @@ def topic_contrasts(
     values: symmetric, of the words that the labelling keeps (all of its words). Sums over ``counts`` pairs of places,
     if these are given, else a number per pair of words.
     draws: how often each word was drawn, the sample first. Of the words outside a topic, which are many, none is.
-    orders: permutations of the words. p is that of the average over the topic's pairs of what is left of a pair when the
-    levels of its two words are taken off, a word's level being its average with words of other topics: words that are
-    alike to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false discovery rate
-    among the topics of a matrix. A topic without a pair has NaN.
+    orders: permutations of the words. p is that of the average, over the topic's pairs, of what is left of a pair after
+    the levels of its two words are taken off, a word's level being its average with words of other topics: words that
+    are alike to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false discovery
+    rate among the topics of a matrix. A topic without a pair has NaN.
     """
     ones = np.ones_like(values[0]) if counts is None else counts
     apart = ~_related(labelling)
