@@ -93,14 +93,13 @@ def trained_by_pytorch(settings: Settings) -> dict[str, torch.Tensor]:
     if settings.training.optimizer == "adamw":
         optimizer = torch.optim.AdamW(learned, lr=rate, weight_decay=0)
     stream = BatchStream(settings, topics)
-    masked_once: dict[bytes, tuple[np.ndarray, np.ndarray]] = {}
+    masked_once: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
     for step in range(settings.training.steps):
         batch, scores, wanted = batch_of(stream, step), [], []
         for place in range(len(batch)):
             document = batch.span(place, place + 1)
-            words = document.words.astype(np.int64)
-            tokens, masked = masked_once.setdefault(words.tobytes(), (document.tokens.astype(np.int64), document.masked))
-            state = functional.embedding(torch.from_numpy(tokens), weights["embedding"])
+            tokens, masked = masked_once.setdefault(tuple(document.words), (document.tokens, document.masked))
+            state = functional.embedding(torch.from_numpy(tokens.astype(np.int64)), weights["embedding"])
             if model.token_types:
                 state = state + weights["token_types"]
             if model.embedding_norm:
@@ -114,7 +113,7 @@ def trained_by_pytorch(settings: Settings) -> dict[str, torch.Tensor]:
             mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
             decoder = weights["embedding" if model.tied else "prediction"]
             scores.append(functional.linear(mixed, decoder, weights["prediction_bias"])[torch.from_numpy(masked)])
-            wanted.append(torch.from_numpy(words[masked]))
+            wanted.append(torch.from_numpy(document.words[masked].astype(np.int64)))
         found, target = torch.cat(scores), torch.cat(wanted)
         if settings.training.loss == "squared":
             loss = functional.mse_loss(found, functional.one_hot(target, found.shape[1]).double())
