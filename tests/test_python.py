@@ -1,6 +1,7 @@
 """What people pass to the verbs from Python: paths as text, one item for a list, dictionaries, and wrong types."""
 
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -152,6 +153,10 @@ def test_progress_in_a_notebook_shows_the_norms_as_they_grow(tmp_path: Path, mon
     assert f"{first:.4g} → {last:.4g}" in shown[-1]
 
 
-def test_progress_in_a_program_is_a_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_in_a_program_is_a_bar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A command that ran in this process before has its messages printed; here nobody asked for them.
+    monkeypatch.setattr(logging.getLogger("topicscope"), "handlers", [])
     ts.train(small_settings(), tmp_path / "run", progress=True)
     assert capsys.readouterr() == ("", "")

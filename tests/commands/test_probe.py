@@ -438,9 +438,8 @@ def test_long_names_are_folded_and_not_cut(capsys: pytest.CaptureFixture[str], m
 
 
 def test_all_files_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "out/report.html, probe.json, probe.csv, topics.csv, corpus.json, words.json, figures/ (1 files)" in printed(
-        capsys, printed_row("matrix")
-    )
+    files = "probe.json, probe.csv, probe.tex, heads.csv, topics.csv, corpus.json, words.json, figures/ (1 files)"
+    assert f"out/report.html, {files}" in printed(capsys, printed_row("matrix"))
 
 
 @pytest.mark.usefixtures("without_figures")

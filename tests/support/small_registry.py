@@ -42,7 +42,9 @@ TRAINED = Experiment(name="figure2/squared-adam", settings=LEARNS)
 SHORT = Experiment(
     name="figure2/short",
     settings=small_settings(
-        data={"topics": 3, "words": 3}, model={"value": {"start": "zero"}}, training={"steps": 1, "log_every": 1}
+        data={"topics": 3, "words": 3},
+        model={"value": {"start": "zero"}},
+        training={"steps": 1, "log_every": 1, "snapshots": 0},
     ),
 )
 

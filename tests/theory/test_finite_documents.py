@@ -39,8 +39,11 @@ ARRAYS = ("second", "cross", "mean", "label")
 
 @st.composite
 def maskings(draw: st.DrawFn) -> Masking:
-    keep = draw(st.floats(0, 1))
-    return Masking(mask=draw(st.floats(0.05, 1)), keep=keep, random=draw(st.floats(0, 1)) * (1 - keep))
+    # What is smaller than this, but not zero, settings refuse.
+    share = st.just(0.0) | st.floats(1e-6, 1)
+    keep = draw(share)
+    random = draw(share) * (1 - keep)
+    return Masking(mask=draw(st.floats(0.05, 1)), keep=keep, random=random if random > 1e-9 else 0.0)
 
 
 @st.composite
@@ -294,7 +297,7 @@ PAPER = moments(TopicModel.from_settings(Data()), Masking())
 def small_cases(draw: st.DrawFn) -> dict[str, Any]:
     """Topics, words, Dirichlet, lengths, masking, λ; and whether documents are infinite (S singular)."""
     topics, shortest = draw(st.integers(1, 4)), draw(st.integers(1, 30))
-    keep = draw(st.floats(0, 0.5))
+    share = st.just(0.0) | st.floats(1e-6, 0.5)
     return {
         "data": {
             "topics": topics,
@@ -302,7 +305,11 @@ def small_cases(draw: st.DrawFn) -> dict[str, Any]:
             "dirichlet": tuple(draw(st.lists(st.floats(0.05, 2), min_size=topics, max_size=topics))),
             "length": (shortest, shortest + draw(st.integers(0, 20))),
         },
-        "masking": {"mask": draw(st.floats(0.05, 0.9)), "keep": keep, "random": draw(st.floats(0, 0.5))},
+        "masking": {
+            "mask": draw(st.floats(0.05, 0.9)),
+            "keep": keep,
+            "random": draw(st.just(0.0) | st.floats(1e-6, 0.5)),
+        },
         "ridge": draw(st.sampled_from([0.0, 1e-3, 0.1])),
         "average": draw(st.sampled_from(["document", "batch"])),
         "infinite": draw(st.booleans()),
@@ -500,8 +507,8 @@ def cases(draw: st.DrawFn) -> dict[str, Any]:
         },
         "masking": {
             "mask": draw(st.floats(0.05, 0.95)),
-            "keep": draw(st.floats(0, 0.5)),
-            "random": draw(st.floats(0, 0.5)),
+            "keep": draw(st.just(0.0) | st.floats(1e-6, 0.5)),
+            "random": draw(st.just(0.0) | st.floats(1e-6, 0.5)),
         },
         "average": draw(st.sampled_from(["document", "batch"])),
         "infinite": draw(st.booleans()),

@@ -509,13 +509,15 @@ def _heads(row: Row) -> Iterator[Row]:
 def _same_embedding(row: Row, rows: Sequence[Row]) -> bool:
     """Whether the embedding layer's output gives what the matrix does, as in models that add nothing to it."""
     alike = [each for each in rows if _labelling(each) == _labelling(row) and each["embedding"] == "matrix"]
+    averages = [(name, side) for name in ("cosine", "dot") for side in ("same", "different")]
     return row["embedding"] == "layer" and any(
-        all(math.isclose(each[name]["same"], row[name]["same"], rel_tol=1e-6) for name in ("cosine", "dot"))
-        and all(
-            math.isclose(each[name]["different"], row[name]["different"], rel_tol=1e-6) for name in ("cosine", "dot")
-        )
-        for each in alike
+        all(_close(each[name].get(side), row[name].get(side)) for name, side in averages) for each in alike
     )
+
+
+def _close(one: float | None, other: float | None) -> bool:
+    """Whether two averages are there and equal up to rounding."""
+    return one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6)
 
 
 def print_table(result: Probed, out: Path) -> None:

@@ -79,10 +79,10 @@ def test_many_points_of_a_drawing_have_four_digits_and_the_page_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = write_claims(tmp_path / "results")
-    assert "CSV to four digits" not in page_html([folder])
+    assert "The CSV has four digits" not in page_html([folder])
     monkeypatch.setattr("topicscope.reporting.page.store.MOST_EXACT", 0)
     page = page_html([folder])
-    assert "CSV to four digits; all are in figures/figure2.csv" in page
+    assert "The CSV has four digits; all are in figures/figure2.csv" in page
     (image,) = data_of(page)["images"].values()
     assert image["numbers"]["digits"] == 4
     shown = numbers_of(page, image["numbers"]["columns"][image["numbers"]["names"].index("value")]["numbers"])
