@@ -49,7 +49,7 @@ def test_identity_zero_and_theorem_starts_are_those_matrices() -> None:
     assert (started("value", "theorem")[0] == theorem2(3, 2, masking)).all()
 
 
-WIDE: dict[str, Any] = {"dimension": 400, "token_types": True, "embedding_norm": True}
+WIDE: dict[str, Any] = {"dimension": 400, "token_types": True, "embedding_norm": True, "tied": False}
 
 
 def wide(part: str, **settings: Any) -> np.ndarray:
@@ -60,7 +60,7 @@ def spread_of_the_average(array: np.ndarray, variance: float) -> float:
     return 5 * float(np.sqrt(variance / array.size))
 
 
-@pytest.mark.parametrize("part", ["embedding", "value", "key", "query_bias", "value_bias"])
+@pytest.mark.parametrize("part", ["embedding", "value", "key", "query_bias", "value_bias", "prediction"])
 def test_the_uniform_start_is_what_pytorch_draws_for_linear_maps(part: str) -> None:
     """U(±1/√d): mean 0 and variance 1/(3d), within five standard errors; nothing beyond the bound."""
     drawn, bound = wide(part, start="uniform"), 1 / np.sqrt(400)

@@ -5,8 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
 from support.fabricated import SEEDS, STEPS, blocks, decide, fabricate, quick_claim, untrained
+from support.helpers import batch_of, small_settings
+from topicscope.model.weights import part_of
 from topicscope.paper import as_released
 from topicscope.paper.as_released import (
     FIGURE_1_ADAM,
@@ -22,11 +26,13 @@ from topicscope.paper.as_released import (
     TABLE_3_NO_TYPE,
 )
 from topicscope.paper.claim import PRESETS, verdict
-from topicscope.paper.experiment import Experiment, Trained
+from topicscope.paper.experiment import Experiment, Trained, start_weights
 from topicscope.paper.setups import LDA
-from topicscope.settings import Part
+from topicscope.settings import Part, Settings
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import gradient_descent, moments
+from topicscope.training.batches import BatchStream
+from topicscope.training.loop import train_in_memory
 
 EXPERIMENTS = [value for value in vars(as_released).values() if isinstance(value, Experiment)]
 
@@ -66,6 +72,92 @@ def test_starts_are_pytorchs_or_near_zero() -> None:
     assert {near.part(name).start for name in ("value", "key", "query")} == {"positive"}
     assert near.embedding.start == "identity"
     assert not near.prediction_bias.train
+
+
+def small(settings: Settings) -> Settings:
+    """The same switches on so few documents that eight steps see some of them twice."""
+    data = replace(small_settings().data, length=(30, 40))
+    training = replace(settings.training, batch=5, steps=8, precision="float64", snapshots=0, validate_every=0)
+    return replace(settings, data=data, training=training)
+
+
+def trained_by_pytorch(settings: Settings) -> dict[str, torch.Tensor]:
+    """The released code's model and training step by step, from what PyTorch has for each of its parts."""
+    topics, model = TopicModel.from_settings(settings.data), settings.model
+    weights = {name: torch.tensor(start).double() for name, start in start_weights(settings, 0, topics).items()}
+    learned = [weight for name, weight in weights.items() if part_of(name) in model.trained_parts]
+    for weight in learned:
+        weight.requires_grad_()
+    rate = settings.training.learning_rate
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(learned, lr=rate)
+    if settings.training.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(learned, lr=rate, weight_decay=0)
+    stream = BatchStream(settings, topics)
+    masked_once: dict[tuple[int, ...], tuple[np.ndarray, np.ndarray]] = {}
+    for step in range(settings.training.steps):
+        batch, scores, wanted = batch_of(stream, step), [], []
+        for place in range(len(batch)):
+            document = batch.span(place, place + 1)
+            tokens, masked = masked_once.setdefault(tuple(document.words), (document.tokens, document.masked))
+            state = functional.embedding(torch.from_numpy(tokens.astype(np.int64)), weights["embedding"])
+            if model.token_types:
+                state = state + weights["token_types"]
+            if model.embedding_norm:
+                gain, bias = weights["embedding_norm"], weights["embedding_norm_bias"]
+                state = functional.layer_norm(state, gain.shape, gain, bias, eps=1e-12)
+            query, key, value = (
+                functional.linear(state, weights[name][0], weights[f"{name}_bias"][0])
+                for name in ("query", "key", "value")
+            )
+            visible = torch.from_numpy(~masked).expand(len(tokens), -1)
+            mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=visible)
+            decoder = weights["embedding" if model.tied else "prediction"]
+            scores.append(functional.linear(mixed, decoder, weights["prediction_bias"])[torch.from_numpy(masked)])
+            wanted.append(torch.from_numpy(document.words[masked].astype(np.int64)))
+        found, target = torch.cat(scores), torch.cat(wanted)
+        if settings.training.loss == "squared":
+            loss = functional.mse_loss(found, functional.one_hot(target, found.shape[1]).double())
+        else:
+            loss = functional.cross_entropy(found, target)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    return {name: weight.detach() for name, weight in weights.items()}
+
+
+def apart(settings: Settings, expected: dict[str, torch.Tensor]) -> float:
+    """The largest difference of a weight after our own training."""
+    [run] = train_in_memory([settings], TopicModel.from_settings(settings.data))
+    assert run.weights is not None
+    assert run.weights.keys() == expected.keys()
+    return max(float(abs(weight - expected[name].numpy()).max()) for name, weight in run.weights.items())
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda each: each.name)
+def test_training_is_that_of_pytorchs_own_parts(experiment: Experiment) -> None:
+    settings = small(experiment.settings)
+    expected = trained_by_pytorch(settings)
+    assert apart(settings, expected) < 1e-9
+    start = start_weights(settings, 0, TopicModel.from_settings(settings.data))
+    for name, weight in expected.items():
+        moved = float(abs(weight.numpy() - start[name]).max())
+        # b^K shifts all scores of a query alike: its gradient is zero.
+        assert name == "key_bias" or (moved > 1e-9) == (part_of(name) in settings.model.trained_parts), name
+
+
+@pytest.mark.parametrize("switch", ["masked keys", "masks", "mean", "entries", "decay", "biases"])
+def test_training_without_one_of_the_switches_is_another(switch: str) -> None:
+    settings = small(TABLE_3.settings)
+    model, training = settings.model, settings.training
+    other = {
+        "masked keys": replace(settings, model=replace(model, masked_keys="visible")),
+        "masks": replace(settings, masking=replace(settings.masking, fixed=False)),
+        "mean": replace(settings, training=replace(training, average="document")),
+        "entries": replace(settings, training=replace(training, squared="sum")),
+        "decay": replace(settings, training=replace(training, weight_decay=0.01)),
+        "biases": replace(settings, model=replace(model, value_bias=replace(model.value_bias, train=False))),
+    }
+    assert apart(other[switch], trained_by_pytorch(settings)) > 1e-6
 
 
 def test_the_start_is_kept_unless_training_moves_the_embeddings() -> None:

@@ -1,9 +1,20 @@
 """Every claim on an exact number has the verdict, and some the number, that the mathematics gives it."""
 
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
 import pytest
 
+from topicscope.paper import setups, theorem1, theorem2, theorem3
 from topicscope.paper.claim import PRESETS, Claim, Verdict, verdict
 from topicscope.paper.registry import registry
+from topicscope.theory.theorem1 import theorem1_embedding
+from topicscope.theory.theorem2 import theorem2 as theorem2_matrix
 
 CLAIMS = {claim.id: claim for claim in registry(PRESETS["quick"]).claims if not claim.needs and not claim.unavailable}
 
@@ -42,6 +53,65 @@ def test_every_statement_that_fails_says_why_and_names_what_holds_instead(name: 
     assert diagnosis.see
     for other in diagnosis.see:
         assert decided(CLAIMS[other]) == "holds"
+
+
+def _other(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for the other one of the two matrices W^V."""
+
+    def other(documents: Any, value: str, **more: Any) -> Any:
+        return function(documents, "diagonal" if value == "block" else "block", **more)
+
+    return other
+
+
+def uniform(*setting: Any) -> Any:
+    return replace(RIGHT(*setting), alpha=1.0, beta=1.0, weighted_average=1.0)
+
+
+RIGHT = theorem3.optimum
+BLOCK = theorem2_matrix(setups.T, setups.V, setups.MASKING)
+# What each claim rests on, and what to put in its place so that it is wrong; other claims are broken in the tests of
+# their own modules.
+BREAKS: dict[str, tuple[ModuleType, str, Any]] = {
+    # An optimal E which is not diagonal.
+    "remark2/other-words": (theorem1, "_diagonal", lambda: theorem1_embedding(10, 10, setups.MASKING, "block", 101)),
+    # Words that weigh less than their topic.
+    "theorem2/finite-ratio": (theorem2, "finite_optimum", lambda documents: BLOCK - 0.01 * np.eye(101)),
+    # Documents that all have the same topics, and finite ones, which differ in every direction.
+    "remark8/rank-corrected": (theorem2, "infinite_documents", lambda: setups.infinite_documents(setups.T)),
+    "remark8/not-strongly-convex": (theorem2, "infinite_documents", setups.paper_moments),
+    "remark8/ridge": (theorem2, "infinite_documents", setups.paper_moments),
+    # A setting that is far from the limit.
+    "theorem3/limit": (theorem3, "HUGE", theorem3.LARGE),
+    # The other one of the two matrices W^V.
+    "remark5/word-queries": (theorem3, "landscape", _other(theorem3.landscape)),
+    "remark5/beta": (theorem3, "optimum", _other(theorem3.optimum)),
+    "d4/separate": (theorem3, "landscape", _other(theorem3.landscape)),
+    "d4/boundary": (theorem3, "optimum", _other(theorem3.optimum)),
+    # No more attention within topics than between them.
+    "figure6/block-10-2": (theorem3, "optimum", uniform),
+    "figure7/block-100-10": (theorem3, "optimum", uniform),
+    "figure8/diagonal-10-2": (theorem3, "optimum", uniform),
+    "figure9/diagonal-100-10": (theorem3, "optimum", uniform),
+}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_every_exact_claim_fails_when_what_it_rests_on_is_broken(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*BREAKS[name])
+    assert decided(CLAIMS[name]) == "fails"
+
+
+def test_assumption_2s_weights_need_enough_dimensions() -> None:
+    claim = CLAIMS["section5.3/realisable"]
+    assert verdict(claim.rule, theorem3._realised({}, dimension=90)) == "fails"
+
+
+def test_every_exact_claim_is_broken_somewhere() -> None:
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
+    elsewhere = set(re.findall(r'quick_claim\("([^"]+)"\)', tests)) | {"section5.3/realisable"}
+    assert CLAIMS.keys() - FAIL - BREAKS.keys() - elsewhere == set()
+    assert not elsewhere & BREAKS.keys()
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def drawing(name: str, preset: str = "quick") -> Drawing:
     return found
 
 
-@pytest.mark.parametrize("ending", ["layer-1", "layer-4", "/map"])
+@pytest.mark.parametrize("ending", ["layer-1", "layer-2", "layer-3", "layer-4", "/map"])
 def test_two_stages_hold_where_attention_takes_off_late_and_fail_where_it_does_at_once(ending: str) -> None:
     assert decided(ending, made_up(take_off=100)) == "holds"
     # W^V then grows as fast after the take-off as before it: half of its growth is not enough.

@@ -342,13 +342,13 @@ def _spread_at_equal_average(value: str, *, mask_queries: bool) -> Measurement:
     return exact(float((loss.max(axis=1) - loss.min(axis=1)).max()))
 
 
-def _realised(results: Results) -> Measurement:
+def _realised(results: Results, dimension: int = SMALL.topics * SMALL.words + 1) -> Measurement:
     """The largest difference between Assumption 2's weights and the softmax of scores W^K⊤W^Q/√d_a, d_a = V."""
     topic = np.concatenate([[-1], np.repeat(np.arange(SMALL.topics), SMALL.words)])
     wanted = np.where(topic[:, None] == topic, 6.0, 1.0)
     np.fill_diagonal(wanted, 2.0)
-    scale = np.sqrt(len(topic))
-    key, query = np.eye(len(topic)), scale * np.log(wanted)
+    scale = np.sqrt(dimension)
+    key, query = np.eye(dimension, len(topic)), scale * np.log(wanted)[:dimension]
     reached = np.exp(key.T @ query / scale)
     # Up to each query's own factor, which the softmax divides out.
     return exact(float(abs(reached / reached.sum(axis=0) - wanted / wanted.sum(axis=0)).max()))
