@@ -90,6 +90,7 @@ WRONG = {
     'Training(loss="hinge")': 'training.loss = "hinge" is not allowed: give one of cross_entropy, squared.',
     'Model(value="zero")': 'model.value = "zero" is not allowed: give a Part, or a dictionary of its settings.',
     'ts.Ensemble(settings=SMALL, seeds="3")': 'seeds = "3" is not allowed: give a whole number.',
+    'ts.train_ensemble(SMALL, "x")': "ensemble is not allowed: give Ensemble(settings=…, seeds=(0, 1, …))",
     'ts.Sweep(vary={"training.steps": 3})': "vary.training.steps = 3 is not allowed: give a list of values",
     'ts.Sweep(vary="training.steps")': 'vary = "training.steps" is not allowed: give a dictionary of lists and ranges.',
     'ts.probe("./no-such-model", out="probe")': "model ./no-such-model is neither a folder nor a possible name",

@@ -146,7 +146,7 @@ def test_a_missing_floor_at_mask_queries_has_its_true_reason(
         (["--keep", "0.7", "--random", "0.7"], "keep + random"),
         (["--dirichlet", "0"], "dirichlet = 0.0 is not allowed"),
         (["--length", "9", "5"], "length = [9, 5] is not allowed"),
-        (["--samples", "-1"], "samples = -1 is not allowed"),
+        (["--samples", "-1"], "samples = -1 is not allowed: give a whole number, 2 or more, or 0 to leave the Bayes"),
         (["--samples", "1"], "samples = 1 is not allowed"),
         (["--seed", "-1"], "seed = -1 is not allowed"),
         (["--topix", "3"], "--topix"),
@@ -241,3 +241,21 @@ def test_a_take_off_is_predicted_for_the_given_optimiser(capsys: pytest.CaptureF
     too_fast = printed_json([*small, "--rate", "100"], capsys)["dynamics"]
     assert too_fast["prediction"] is None
     assert "W^V diverges" in too_fast["prediction_reason"]
+
+
+def test_a_free_weight_on_mask_keys_is_told_with_what_it_gains(capsys: pytest.CaptureFixture[str]) -> None:
+    print_theory(theory(TheorySetting(), **EXACT))
+    assert "lowers the loss to 0.94606882" in " ".join(capsys.readouterr().out.split())
+    # Without kept words attention can gain nothing.
+    print_theory(theory(TheorySetting(keep=0.0), **EXACT))
+    out = " ".join(capsys.readouterr().out.split())
+    assert "does not lower the loss" in out
+    assert "lowers the loss to" not in out
+
+
+def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["theory", "--help"])
+    out = capsys.readouterr().out
+    for option in ("--loss CHOICE", "--optimizer CHOICE", "--rate FLOAT", "--momentum FLOAT"):
+        assert not out.partition(option)[2].lstrip().startswith("["), option

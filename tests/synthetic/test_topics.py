@@ -167,6 +167,16 @@ def test_topic_words_are_read_from_text(tmp_path: Path, suffix: str, delimiter: 
     assert TopicModel.from_settings(Data(topic_words=str(path))).equal_words == 3
 
 
+def test_equal_topics_of_a_file_are_known_in_spite_of_rounding(tmp_path: Path) -> None:
+    # Ten times 0.1, added up, is not quite one, so that dividing by the sum moves each entry.
+    path = tmp_path / "matrix.npy"
+    np.save(path, np.kron(np.eye(10), np.full((1, 10), 0.1)))
+    assert TopicModel.from_settings(Data(topic_words=str(path))).equal_words == 10
+    unequal = np.kron(np.eye(2), np.array([[0.5 + 1e-9, 0.5 - 1e-9]]))
+    np.save(path, unequal)
+    assert TopicModel.from_settings(Data(topic_words=str(path))).equal_words is None
+
+
 @pytest.mark.parametrize(
     ("matrix", "message"),
     [

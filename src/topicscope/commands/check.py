@@ -153,7 +153,7 @@ def check(
     """Check the newest checkpoint of a run folder, or a matrix in a .npy or .safetensors file.
 
     A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given).
-    ``kind``: the file holds W (a row a predicted token), or W^E⊤ (a row a token). ``tensor`` names the tensor of a
+    ``kind``: the file holds W (a row per predicted token), or W^E⊤ (a row per token). ``tensor`` names the tensor of a
     .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
 
     A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
@@ -240,7 +240,7 @@ def _equal_topics(model: TopicModel) -> tuple[int, int]:
     if model.equal_words is None:
         raise InputError(
             "data.topic_words has topics that are not disjoint sets of equally many, equally likely words, "
-            "as the theorems need: leave it out."
+            "as the theorems need."
         )
     return model.topics, model.equal_words
 
@@ -380,7 +380,7 @@ class Options:
     """Run folders, .npy or .safetensors files."""
 
     kind: Kind = "value"
-    """What a file holds: "value" is W, a row a predicted token; "embedding" is W^E⊤, a row a token."""
+    """What a file holds: "value" is W, a row per predicted token; "embedding" is W^E⊤, a row per token."""
 
     tensor: str = ""
     """Which tensor of a .safetensors file."""

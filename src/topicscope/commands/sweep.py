@@ -506,7 +506,7 @@ def _print_result(result: SweepResult) -> None:
     if diverged:
         console().print(f"{diverged} of the runs diverged: they have no measures.")
     console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
-    console().print(f"{result.out / 'report.html'}: all of it to look at.", soft_wrap=True)
+    console().print(f"{result.out / 'report.html'}: open it in any browser.", soft_wrap=True)
 
 
 def _printed_cell(rows: Sequence[dict[str, Any]], measure: str) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from topicscope.commands.options import INLINE, call, parse
 from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.commands.theory_setting import TheorySetting, option_names
-from topicscope.errors import InputError, check_at_least
+from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
@@ -175,8 +175,8 @@ def theory(
     when attention takes off under the optimiser that ``stepping`` describes, which takes some seconds.
     """
     setting = setting or TheorySetting()
-    if samples != 0:
-        check_at_least("samples", samples, 2)
+    if not isinstance(samples, int) or (samples < 2 and samples != 0):
+        raise refuse("samples", samples, "give a whole number, 2 or more, or 0 to leave the Bayes floors out")
     check_at_least("seed", seed, 0)
     makers: dict[str, Callable[[], Part]] = {
         "theorem1": lambda: _theorem1(setting),
@@ -407,7 +407,7 @@ class Options:
     """Predict when attention takes off; takes some seconds."""
 
     seed: int = 0
-    """Seed of those documents."""
+    """Seed of the documents drawn for the Bayes floors."""
 
     json: bool = False
     """Print JSON."""
@@ -507,8 +507,9 @@ def _notes(part: Part) -> list[str]:
         notes.append(f"flat: {part['flat']}")
     if "wider_family" in part:
         wider = part["wider_family"]
+        gains = f"{wider['loss']:.8g}" != f"{part['loss']:.8g}"
         notes.append(
             f"a free weight of word queries on [MASK] keys, best at {wider['mask_key']:.6g}, "
-            f"lowers the loss to {wider['loss']:.8g} (§5.3)"
+            + (f"lowers the loss to {wider['loss']:.8g} (§5.3)" if gains else "does not lower the loss (§5.3)")
         )
     return notes

@@ -32,7 +32,7 @@ class TheorySetting:
     """p_r, the probability that a masked position gets a random word."""
 
     dirichlet: tuple[float, ...] = Data.dirichlet
-    """The Dirichlet's parameter of LDA documents: one number for all topics, or one a topic."""
+    """The Dirichlet's parameter of LDA documents: one number for all topics, or one per topic."""
 
     length: tuple[int, int] = Data.length
     """Shortest and longest finite document."""

@@ -1,4 +1,4 @@
-"""The paper's transformer on bags of tokens: the same function as the reference, one row a distinct token.
+"""The paper's transformer on bags of tokens: the same function as the reference, one row per distinct token.
 
 Attention from token a to token b of a document is n_b exp(s_ab), normalised: log n_b added to the score. Only the
 distinct tokens at masked positions are predicted. All members of an ensemble are computed in one tensor: every
@@ -89,7 +89,7 @@ class BagTransformer:
         return self._finish(mixed, before.view(*shape, -1), 0)
 
     def _score_table(self, inputs: Float[Tensor, "seed token dimension"]) -> Float[Tensor, "seed_query head_key"]:
-        """Scores between all tokens: a row a query token (of each seed), its keys head after head."""
+        """Scores between all tokens: a row per query token (of each seed), its keys head after head."""
         heads, width = self.settings.heads, self.sizes.attention_dimension
         scale = 1 / math.sqrt(width)
         keys, queries = self._of_all_tokens("key", inputs), self._of_all_tokens("query", inputs)

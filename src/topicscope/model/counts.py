@@ -291,7 +291,7 @@ class TableBatch:
     """log n of each token as a key, −∞ where it is absent; documents of all seeds, one after another."""
 
     rows: QueryRows | None
-    """The distinct queries; None where every query of a document gets the same scores: one row a document."""
+    """The distinct queries; None where every query of a document gets the same scores: one row per document."""
 
     targets: Targets
 
@@ -322,7 +322,7 @@ def table_batches(
 ) -> list[TableBatch]:
     """Count the documents of some steps, for each member of an ensemble, over the whole vocabulary.
 
-    ``by_document`` says that queries do not matter, so that one row a document is enough.
+    ``by_document`` says that queries do not matter, so that one row per document is enough.
     """
     counts, rows, targets = [], [], []
     for member in members:

@@ -1,8 +1,8 @@
 """The paper's transformer, position by position: eq. 6 and 7 by default, and the switches beyond them.
 
 This is the reference: it computes attention between all positions, as the equations are written, on documents padded
-to the longest of the batch. States are rows here (a row a position) where the paper has columns, so the paper's W z is
-written ``state @ W.T``.
+to the longest of the batch. States are rows here (a row per position) where the paper has columns, so the paper's W z
+is written ``state @ W.T``.
 """
 
 import math

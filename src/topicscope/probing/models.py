@@ -65,7 +65,7 @@ class Subject(Protocol):
     """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
-        """The word-embedding matrix, a row a token."""
+        """The word-embedding matrix, a row per token."""
 
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         """The embedding layer's output for an input that is this one token, without special tokens.
@@ -363,7 +363,7 @@ class EncoderSubject:
         self.layers, self.heads = encoder.settings.layers, encoder.settings.heads
 
     def embedding_matrix(self) -> Float[np.ndarray, "token width"]:
-        """W^E⊤, a row a token."""
+        """W^E⊤, a row per token."""
         return self.encoder.parameter("embedding").detach().cpu().numpy()
 
     @torch.no_grad()

@@ -71,7 +71,7 @@ class CorpusSettings:
     """What a document is in plain text: each line, paragraph or file."""
 
     length: int = 128
-    """Tokens a passage, special ones included; less where a model takes fewer."""
+    """Tokens per passage, special ones included; less where a model takes fewer."""
 
     every: int = 1
     """Keep one passage of so many."""
@@ -116,7 +116,7 @@ class TopicOptions:
     """Sweeps of LDA's sampler."""
 
     most_tokens: int = 20_000_000
-    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes a word."""
+    """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes per word."""
 
     stop_words: str = "auto"
     """Words left out: "auto" (those of the corpus's language, which is guessed), the code of a language such as "de",
@@ -233,7 +233,7 @@ class Machine:
     """Where models run."""
 
     batch: int | None = None
-    """Tokens a batch, halved when memory runs out; if not given, 1,024 on a CPU, 8,192 on a GPU."""
+    """Tokens per batch, halved when memory runs out; if not given, 1,024 on a CPU, 8,192 on a GPU."""
 
     workers: int | None = None
     """Processes; as many as cores if not given, one on a GPU."""

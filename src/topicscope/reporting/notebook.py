@@ -21,7 +21,7 @@ class Shown:
     page: str
 
     def __repr__(self) -> str:
-        return f"<page of {len(self.page) / 1e6:.1f} MB: a notebook shows it; write_report writes one to a file>"
+        return f"<page of {len(self.page) / 1e6:.1f} MB: a notebook shows it; topicscope.report writes one to a file>"
 
     def _repr_html_(self) -> str:
         # Without allow-same-origin the page cannot reach the notebook; its own policy keeps it off the network.

@@ -37,10 +37,10 @@ class Data:
     """τ, the number of topics of a document, for the "topics" sampler."""
 
     dirichlet: tuple[float, ...] = (0.1,)
-    """The Dirichlet's parameter: one number for all topics, or one a topic."""
+    """The Dirichlet's parameter: one number for all topics, or one per topic."""
 
     topic_words: str = ""
-    """A topic-word matrix (.npy, .csv or .tsv; a row a topic, a column a word) instead of T equal topics of v words."""
+    """A topic-word matrix (.npy, .csv or .tsv; rows are topics, columns words) instead of T equal topics of v words."""
 
     length: tuple[int, int] = (100, 150)
     """Shortest and longest document; lengths are uniform between them, both included."""

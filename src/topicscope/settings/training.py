@@ -124,7 +124,7 @@ class Training(AnyTraining):
     """Floating-point numbers of weights and activations."""
 
     engine: Engine = "auto"
-    """"bag": a row a distinct token (needs no positions); "reference": a row a position; "auto": the first that can."""
+    """Rows are distinct tokens in "bag" (needs no positions), positions in "reference"; "auto": the first that can."""
 
     validation_documents: int = 1_000
     """How many documents are held out."""

@@ -75,7 +75,8 @@ class TopicModel:
     def equal_words(self) -> int | None:
         """v, if this is the paper's model of T disjoint topics of v equally likely words; else None."""
         words, remainder = divmod(self.vocabulary - 1, self.topics)
-        alike = not remainder and np.array_equal(self.topic_words, equal_topics(self.topics, words))
+        # Rows of a file are divided by their sums, which moves equal words by a rounding error.
+        alike = not remainder and np.allclose(self.topic_words, equal_topics(self.topics, words), rtol=1e-12, atol=0)
         return words if alike else None
 
     @cached_property
@@ -108,14 +109,16 @@ def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}; give an existing file.") from None
     except ValueError as error:
-        raise InputError(f"{name} is not a matrix of numbers ({error}): give a row a topic, a column a word.") from None
+        raise InputError(
+            f"{name} is not a matrix of numbers ({error}): give a row per topic, a column per word."
+        ) from None
     return check_topic_words(matrix, name)
 
 
 def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic word"]:
     """Refuse a matrix whose rows are not distributions over words; make their sums exact."""
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise InputError(f"{name} has shape {matrix.shape}: give a matrix with a row a topic and a column a word.")
+        raise InputError(f"{name} has shape {matrix.shape}: give a matrix with a row per topic and a column per word.")
     if not np.isfinite(matrix).all():
         row, column = np.argwhere(~np.isfinite(matrix))[0]
         raise InputError(f"{name} has {matrix[row, column]} in row {row + 1}, column {column + 1}: give probabilities.")

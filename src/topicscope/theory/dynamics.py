@@ -149,11 +149,11 @@ def never_takes_off(per_document: int, masking: Masking) -> str:
     """Why attention's topic mode does not grow at infinite length, in one sentence."""
     if masking.keep == 0:
         return (
-            "With keep = 0 the topic mode of attention never takes off at infinite length: a word query says nothing "
+            "with keep = 0 the topic mode of attention never takes off at infinite length: a word query says nothing "
             "about its target; raise keep."
         )
     return (
-        f"With per_document = {per_document} the topic mode of attention never takes off at infinite length: all words "
+        f"with per_document = {per_document} the topic mode of attention never takes off at infinite length: all words "
         "of a document are of one topic, and there is nothing to choose between; raise per_document."
     )
 

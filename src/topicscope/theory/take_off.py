@@ -56,13 +56,17 @@ class Stepping:
     """The optimiser, and what it starts from."""
 
     loss: Loss = "squared"
+    """The loss that the predicted take-off is for."""
     optimizer: Optimizer = "sgd"
+    """The optimiser that the predicted take-off is for."""
     rate: float = 0.01
+    """Its learning rate."""
     scale: float = 0.001
     """s: entries of W^V, W^K and W^Q are N(0, s²)."""
     width: int = 0
     """d_a, the rows of W^K and W^Q; V if 0."""
     momentum: float = 0.9
+    """For "momentum"."""
     epsilon: float = 1e-8
     """Adam's ε."""
     batch: int = 40

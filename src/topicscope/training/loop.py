@@ -165,6 +165,10 @@ def train_ensemble(
     ensemble: Ensemble, out: Path | str, *, resume: bool = False, report: Report | None = None
 ) -> dict[str, RunFolder]:
     """Train all members at once, each into a run folder of its own below ``out``."""
+    if not isinstance(ensemble, Ensemble):
+        raise InputError(
+            "ensemble is not allowed: give Ensemble(settings=…, seeds=(0, 1, …)), or use train for one run."
+        )
     members = ensemble.members()
     outs = [path_of(out, "out") / name for name in members]
     folders = train_together(list(members.values()), outs, resume=resume, report=report)

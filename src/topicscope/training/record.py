@@ -70,7 +70,7 @@ def in_order(row: Row) -> Row:
 
 
 def norms(weights: Weights) -> list[dict[str, list[float]]]:
-    """Frobenius norm of every parameter, one a layer, for each seed."""
+    """Frobenius norm of every parameter, one per layer, for each seed."""
     layered = {
         name: weight if weight.dim() > 2 and name not in UNLAYERED else weight[:, None]
         for name, weight in weights.items()
@@ -88,7 +88,7 @@ def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[li
 
 
 def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
-    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one a layer; None from zero."""
+    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one per layer; None from zero."""
     first, second = (matrix.cpu().flatten(1).double() for matrix in (now, before))
     sizes = first.norm(dim=1) * second.norm(dim=1)
     products = (first * second).sum(dim=1)
@@ -111,7 +111,7 @@ def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]
 
 
 def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[dict[str, Any]]:
-    """Same- minus different-topic averages of W^E⊤ W^V W^E (one a layer) and of W^E⊤ W^E, for each seed."""
+    """Same- minus different-topic averages of W^E⊤ W^V W^E (one per layer) and of W^E⊤ W^E, for each seed."""
     table = weights["embedding"].detach().double().numpy()[:, None]
     values = weights["value"].detach().double().numpy()
     by_layer, alone = (product_contrasts(rows, table, word_topics) for rows in (table @ values, table))

@@ -133,7 +133,10 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
         raise InputError("Theory's matrix is for visible masked keys.")
     own = _has_own_optimum(settings)
     ridge = _ridge(settings, topic_model) if own else 0.0
-    kind = "Under uniform attention and one-hot embeddings, which this run does not have: the pattern alone compares. "
+    kind = (
+        "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs: "
+        "the pattern alone compares. "
+    )
     said = "" if own else kind
     if training.loss == "squared":
         matrix = _squared_optimum(settings.data, settings.masking, training.average, ridge)
