@@ -305,11 +305,7 @@ def small_cases(draw: st.DrawFn) -> dict[str, Any]:
             "dirichlet": tuple(draw(st.lists(st.floats(0.05, 2), min_size=topics, max_size=topics))),
             "length": (shortest, shortest + draw(st.integers(0, 20))),
         },
-        "masking": {
-            "mask": draw(st.floats(0.05, 0.9)),
-            "keep": keep,
-            "random": draw(st.just(0.0) | st.floats(1e-6, 0.5)),
-        },
+        "masking": {"mask": draw(st.floats(0.05, 0.9)), "keep": draw(share), "random": draw(share)},
         "ridge": draw(st.sampled_from([0.0, 1e-3, 0.1])),
         "average": draw(st.sampled_from(["document", "batch"])),
         "infinite": draw(st.booleans()),
