@@ -87,12 +87,7 @@ def pixels_of(chromium: Browser, panel: str) -> np.ndarray:
 
     # What sticks to the window would lie over a panel.
     chromium.value("document.querySelectorAll('.bar').forEach((bar) => { bar.style.position = 'static'; })")
-    box = chromium.value(
-        f"(() => {{ const box = document.querySelector('#{panel} .plot, [data-image=\"{panel}\"] .picture')"
-        ".getBoundingClientRect();"
-        " return [box.left + scrollX, box.top + scrollY, box.width, box.height]; })()"
-    )
-    clip = dict(zip(("x", "y", "width", "height"), box, strict=True)) | {"scale": 1}
-    options = {"clip": clip, "captureBeyondViewport": True}
-    content = chromium.driver.execute_cdp_cmd("Page.captureScreenshot", options)["data"]
+    # Scrolled into view: in a window that is made as high as the page, what is laid out by its height would move.
+    element = chromium.driver.find_element("css selector", f"#{panel} .plot, [data-image='{panel}'] .picture")
+    content = element.screenshot_as_base64
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB"))

@@ -44,7 +44,7 @@ function landscapeSpecs(each) {
     { title: `Loss above its minimum, as a surface: ${setting}`, file: file("surface"), traces: [{ ...map, type: "surface", showscale: false }, ...raisedTraces(bounds, marks, height)],
       layout: { margin: { l: 0, r: 0, b: 60 }, showlegend: true,
         scene: { xaxis: { ...log("α"), dtick: 2 }, yaxis: { ...log("β"), dtick: 2 }, zaxis: { title: { text: "log₁₀ excess loss" } }, camera: camera(1) } },
-      narrow: { margin: { b: 130 }, scene: { xaxis: { dtick: 4, ...SMALL }, yaxis: { dtick: 4, ...SMALL }, zaxis: { dtick: 1, ...SMALL }, camera: camera(1.3) } } },
+      narrow: { margin: { b: 130 }, scene: { xaxis: { dtick: 4, ...SMALL }, yaxis: { dtick: 4, ...SMALL }, zaxis: { dtick: 1, ...SMALL }, camera: camera(1.5) } } },
   ];
 }
 
