@@ -89,5 +89,7 @@ def pixels_of(chromium: Browser, panel: str) -> np.ndarray:
     chromium.value("document.querySelectorAll('.bar').forEach((bar) => { bar.style.position = 'static'; })")
     # Scrolled into view: in a window that is made as high as the page, what is laid out by its height would move.
     element = chromium.driver.find_element("css selector", f"#{panel} .plot, [data-image='{panel}'] .picture")
+    # The driver scrolls as little as it can, and cuts off what is still below the window.
+    chromium.driver.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", element)
     content = element.screenshot_as_base64
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(content))).convert("RGB"))
