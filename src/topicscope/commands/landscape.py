@@ -16,8 +16,9 @@ from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import check_at_least, path_of
 from topicscope.files import write_atomically
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
-from topicscope.theory.theorem2 import ClassMatrix, Pattern
+from topicscope.theory.theorem2 import Pattern
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 if TYPE_CHECKING:

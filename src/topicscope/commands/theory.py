@@ -18,7 +18,7 @@ from topicscope.settings.data import Sampler
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, Floor, bayes_floors
 from topicscope.theory.check import class_statistics
-from topicscope.theory.classes import six
+from topicscope.theory.classes import ClassMatrix, six
 from topicscope.theory.dynamics import stage1_rates, stage1_topic_rate, stage2_rates, stage2_topic_rate, time_ratio
 from topicscope.theory.finite_documents import (
     class_loss,
@@ -31,7 +31,7 @@ from topicscope.theory.finite_documents import (
 from topicscope.theory.landscape import Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
 from topicscope.theory.take_off import Stepping, predict
-from topicscope.theory.theorem2 import ClassMatrix, Pattern
+from topicscope.theory.theorem2 import Pattern
 from topicscope.theory.theorem3 import theorem3
 
 DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.lemma1 import require_topic_sets
-from topicscope.theory.theorem2 import ClassMatrix, Pattern, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem2 import Pattern, diagonal_classes, theorem2_classes
 
 
 @dataclass(frozen=True, kw_only=True)

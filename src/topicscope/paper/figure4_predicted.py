@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 # A prediction is near if it is within this share of what is measured: SGD's and momentum's, and Adam's.
 NEAR = {"sgd": 0.15, "momentum": 0.15, "adam": 0.3}
 # What the predictions depend on beside the documents.
-SOURCES = tuple(
-    f"theory/{name}.py" for name in ("take_off", "reduced", "classes", "logit_gradient", "finite_documents")
-)
+SOURCES = tuple(f"theory/{name}.py" for name in ("take_off", "reduced", "classes", "dynamics", "finite_documents"))
 # Seconds that one cell's prediction takes, roughly.
 CELL_SECONDS = 1.0
 
