@@ -10,10 +10,9 @@ from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import expected_frequencies, mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.bayes import _token_counts, _token_likelihood
+from topicscope.theory.bayes import _token_counts, _token_likelihood, topic_masses
 from topicscope.theory.classes import Vocabulary
 from topicscope.theory.finite_documents import Moments
-from topicscope.theory.posterior import topic_masses
 from topicscope.theory.reduced import Rows
 
 Setting = tuple[int, int, int, Masking]
