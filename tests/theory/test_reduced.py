@@ -122,18 +122,18 @@ def test_from_a_symmetric_start_training_follows_it_to_twice_take_off(
     seen = trained[: 2 * took_off + 1]
     times = rate * every * np.arange(len(seen), dtype=float)
     gradient = infinite_rows(topics, words, per_document, masking).gradient
-    path = flow(gradient, size, loss, Reduced.start(0.1, width), times, width=width)
+    _, states = flow(gradient, size, loss, Reduced.start(0.1, width), times, width=width)
     for full, reduced in (
-        (np.array([size.means(value) for value, _ in seen]), path.value),
-        (np.array([size.means(logits) for _, logits in seen]), path.logits),
+        (np.array([size.means(value) for value, _ in seen]), [state.value for state in states]),
+        (np.array([size.means(logits) for _, logits in seen]), [state.logits(size, width) for state in states]),
     ):
         largest = abs(full).max(axis=0)
         matters = largest > 1e-3 * largest.max()
         assert (abs(full - reduced)[:, matters] <= 0.05 * largest[matters]).all()
     # A control: the wrong width sends attention off at another time, well outside.
-    other = flow(gradient, size, loss, Reduced.start(0.1, 4 * width), times, width=4 * width)
+    _, other = flow(gradient, size, loss, Reduced.start(0.1, 4 * width), times, width=4 * width)
     logits = np.array([size.means(logits) for _, logits in seen])
-    assert abs(logits - other.logits).max() > 0.05 * abs(logits).max()
+    assert abs(logits - [state.logits(size, 4 * width) for state in other]).max() > 0.05 * abs(logits).max()
 
 
 def test_where_attention_is_uniform_its_logit_gradient_is_the_exact_one() -> None:

@@ -115,14 +115,9 @@ def stage2_rates(
     # What is left of terms that cancel is rounding, and no mode.
     terms = abs(found.of_value) @ abs(value) + abs(found.of_gram) @ abs(found.vocabulary.gram(value))
     gradient = found(value)
-    return mode_rates(np.where(abs(gradient) > ROUNDING * terms.max(), gradient, 0.0), found.vocabulary)
-
-
-def mode_rates(gradient: Six, vocabulary: Vocabulary) -> Stage2Rates:
-    """The singular values of a gradient by the logits, with the sign of what descent makes grow."""
-    modes = vocabulary.modes(gradient)
+    modes = found.vocabulary.modes(np.where(abs(gradient) > ROUNDING * terms.max(), gradient, 0.0))
     # A topic of one word has no contrasts within it.
-    same_word = -modes.same_word if vocabulary.words > 1 else 0.0
+    same_word = -modes.same_word if data.words > 1 else 0.0
     mask = np.linalg.norm(modes.plane) * -np.sign(modes.plane[0, 0])
     return Stage2Rates(-modes.topic, same_word, float(mask))
 

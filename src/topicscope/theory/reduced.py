@@ -37,9 +37,8 @@ MOST_LOOKS = 20_000
 
 
 class Gradient(NamedTuple):
-    """The expected loss, and its derivatives by a class's entries, each on average over the class."""
+    """The expected loss's derivatives by a class's entries, each on average over the class."""
 
-    loss: float
     value: Six
     logits: Six
     value_squares: Six
@@ -82,8 +81,11 @@ class Rows:
 
     def loss(self, value: Six, logits: Six, loss: Loss) -> float:
         """The expected loss."""
-        attention = self._attention(logits)
-        return self._losses(self._predict(value, attention), loss)
+        scores, weight = self._predict(value, self._attention(logits)), self.targets.sum(axis=1)
+        hit = float((scores * self.targets).sum())
+        if loss == "squared":
+            return float(weight.sum() - 2 * hit + weight @ (scores**2).sum(axis=1))
+        return float(weight @ logsumexp(scores, axis=1) - hit)
 
     def distance(self, logits: Six) -> float:
         """How far word queries' attention is from uniform in total variation, on average over masked positions."""
@@ -122,7 +124,6 @@ class Rows:
         if squares:
             spread = (self._value_squares(missing), self._logit_squares(through, attention * weight, noise, loss))
         return Gradient(
-            loss=self._losses(scores, loss),
             value=self._value_sums(missing, attention) / sizes,
             logits=by_logits / sizes,
             value_squares=spread[0],
@@ -217,13 +218,6 @@ class Rows:
             [of_mask @ mask, of_mask @ seen, total @ mask, own, topic - own, total @ seen - topic], dtype=float
         )
 
-    def _losses(self, scores: Float[np.ndarray, "row token"], loss: Loss) -> float:
-        weight = self.targets.sum(axis=1)
-        hit = float((scores * self.targets).sum())
-        if loss == "squared":
-            return float(weight.sum() - 2 * hit + weight @ (scores**2).sum(axis=1))
-        return float(weight @ logsumexp(scores, axis=1) - hit)
-
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
@@ -305,26 +299,6 @@ def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: 
 Optimiser = Callable[[Reduced, Gradient], Rates]
 
 
-@dataclass(frozen=True, eq=False)
-class Path:
-    """The reduced model at given times."""
-
-    times: Float[np.ndarray, " time"]
-    states: tuple[Reduced, ...]
-    vocabulary: Vocabulary
-    width: int
-
-    @property
-    def value(self) -> Float[np.ndarray, "time 6"]:
-        """W^V by classes."""
-        return np.array([state.value for state in self.states])
-
-    @property
-    def logits(self) -> Float[np.ndarray, "time 6"]:
-        """M by classes."""
-        return np.array([state.logits(self.vocabulary, self.width) for state in self.states])
-
-
 def flow(
     gradient_at: Callable[..., Gradient],
     size: Vocabulary,
@@ -337,11 +311,11 @@ def flow(
     enough: Callable[[Reduced], float] | None = None,
     squares: bool = False,
     tolerance: float = 1e-5,
-) -> Path:
+) -> tuple[Float[np.ndarray, " time"], list[Reduced]]:
     """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
     ``gradient_at`` is the gradient of ``Rows``, or of something that knows it better.
-    With ``enough`` it ends where that passes zero, and the path with it. An ``optimiser`` that looks at the gradient's
+    With ``enough`` it ends where that passes zero, and the times with it. An ``optimiser`` that looks at the gradient's
     mean squares asks for them by ``squares``.
     """
     looks = count()
@@ -380,4 +354,4 @@ def flow(
     if enough is not None and found.t_events is not None and len(found.t_events[0]):
         assert found.y_events is not None
         at, numbers = np.append(at, found.t_events[0][0]), np.vstack([numbers, found.y_events[0][0]])
-    return Path(at, tuple(Reduced.of(flat) for flat in numbers), size, width)
+    return at, [Reduced.of(flat) for flat in numbers]

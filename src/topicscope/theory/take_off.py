@@ -22,7 +22,7 @@ from topicscope.errors import InputError, check_at_least, check_one_of, check_po
 from topicscope.measure.stages import TAKE_OFF, distance_from_uniform
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.data import Data, Masking
-from topicscope.settings.training import Average, Loss, Optimizer
+from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
@@ -93,10 +93,6 @@ class Prediction:
     """a(t) of [MASK] queries."""
     gain: Float[np.ndarray, " point"]
     """g(t)."""
-    norms: dict[str, Float[np.ndarray, " point"]]
-    """Norms of W^V, W^K and W^Q."""
-    value: Float[np.ndarray, "point 6"]
-    logits: Float[np.ndarray, "point 6"]
 
     @property
     def take_off(self) -> float | None:
@@ -133,9 +129,7 @@ class Population:
     Where the exact moments are known (squared loss) the sample's gradient is freed of its error at uniform attention.
     """
 
-    def __init__(
-        self, data: Data, masking: Masking, loss: Loss, *, average: Average = "document", seed: int = 0
-    ) -> None:
+    def __init__(self, data: Data, masking: Masking, loss: Loss, *, seed: int = 0) -> None:
         model = TopicModel.from_settings(data)
         if model.equal_words is None or len(set(data.dirichlet)) > 1:
             raise InputError("The dynamics are predicted for equal, disjoint topics; leave topic_words out.")
@@ -144,12 +138,12 @@ class Population:
                 f"topics · words = {model.vocabulary - 1} is not allowed for a predicted take-off: give at most "
                 f"{MOST_WORDS}."
             )
-        self.data, self.masking, self.loss, self.average = data, masking, loss, average
+        self.data, self.masking, self.loss = data, masking, loss
         self.vocabulary = Vocabulary(model.topics, model.equal_words)
         draw = generator(seed, Purpose.THEORY)
         documents = sample_documents(model, DOCUMENTS[loss], generator=draw)
         self.documents = mask_documents(documents, masking, model.vocabulary, generator=draw)
-        self.rows = Rows.of(self.documents, self.vocabulary, average)
+        self.rows = Rows.of(self.documents, self.vocabulary)
 
     def gradient(
         self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
@@ -172,7 +166,7 @@ class Population:
         if self.loss != "squared":
             return None
         size, zero, basis = self.vocabulary, np.zeros(6), np.eye(6)
-        exact = moments(TopicModel.from_settings(self.data), self.masking, self.average)
+        exact = moments(TopicModel.from_settings(self.data), self.masking)
         nothing = self.rows.gradient(zero, zero, "squared")
         columns, of_value, of_gram = np.zeros((3, 6, 6))
         for place, unit in enumerate(basis):
@@ -181,7 +175,7 @@ class Population:
             columns[:, place] = whole.value - nothing.value - size.means(2 * size.matrix(unit) @ exact.second)
             of_gram[:, place], of_value[:, place] = scatter.logits, whole.logits
         of_value -= of_gram @ np.array([size.gram(unit) for unit in basis]).T
-        known = logit_gradient(self.data, self.masking, self.average)
+        known = logit_gradient(self.data, self.masking)
         return (
             nothing.value + size.means(2 * exact.cross),
             columns,
@@ -199,7 +193,7 @@ class Population:
     @cached_property
     def exact(self) -> ClassMoments:
         """S and R on the modes."""
-        return class_moments(self.data, self.masking, self.average)
+        return class_moments(self.data, self.masking)
 
     def gain(self, state: Reduced) -> float:
         """g, with what W^V's scatter costs."""
@@ -233,16 +227,10 @@ class Population:
 
 
 def predict(
-    data: Data,
-    masking: Masking,
-    stepping: Stepping,
-    *,
-    average: Average = "document",
-    steps: float = MOST_STEPS,
-    seed: int = 0,
+    data: Data, masking: Masking, stepping: Stepping, *, steps: float = MOST_STEPS, seed: int = 0
 ) -> Prediction:
     """Follow the reduced model until attention takes off, or for so many steps."""
-    population = Population(data, masking, stepping.loss, average=average, seed=seed)
+    population = Population(data, masking, stepping.loss, seed=seed)
     size = population.vocabulary
     width = stepping.width or size.count + 1
     rate = stepping.rate / (1 - stepping.momentum) if stepping.optimizer == "momentum" else stepping.rate
@@ -255,44 +243,23 @@ def predict(
         rate, optimiser = 1.0, adam(stepping, population)
     else:
         optimiser = sgd(rate, stepping, population)
-    times = rate * np.geomspace(1.0, steps, 2000)
-    path = flow(
+    times, states = flow(
         population.gradient,
         size,
         stepping.loss,
         start,
-        times,
+        rate * np.geomspace(1.0, steps, 2000),
         width=width,
         enough=far,
         optimiser=optimiser,
         squares=stepping.optimizer == "adam",
         tolerance=1e-3,
     )
-    chosen = np.unique(np.linspace(0, len(path.times) - 1, POINTS).astype(int))
-    states = [path.states[point] for point in chosen]
-    draw = np.random.default_rng(seed)
-    logits = draw_logits(states, size, width, generator=draw)
-    words, mask = population.distances(logits)
-    return Prediction(
-        steps=path.times[chosen] / rate,
-        words=words,
-        mask=mask,
-        gain=np.array([population.gain(state) for state in states]),
-        norms=_norms(states, size),
-        value=path.value[chosen],
-        logits=path.logits[chosen],
-    )
-
-
-def _norms(states: list[Reduced], size: Vocabulary) -> dict[str, Float[np.ndarray, " point"]]:
-    """‖W^V‖, ‖W^K‖ and ‖W^Q‖: square roots of traces of their products."""
-    value = [size.modes(state.value) for state in states]
-    squares = {
-        "value": [each.transposed @ each + state.noise for each, state in zip(value, states, strict=True)],
-        "key": [state.key for state in states],
-        "query": [state.query for state in states],
-    }
-    return {name: np.sqrt([size.trace(each) for each in every]) for name, every in squares.items()}
+    chosen = np.unique(np.linspace(0, len(times) - 1, POINTS).astype(int))
+    states = [states[point] for point in chosen]
+    words, mask = population.distances(draw_logits(states, size, width, generator=np.random.default_rng(seed)))
+    gain = np.array([population.gain(state) for state in states])
+    return Prediction(steps=times[chosen] / rate, words=words, mask=mask, gain=gain)
 
 
 def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
