@@ -311,7 +311,7 @@ def flow(
     enough: Callable[[Reduced], float] | None = None,
     squares: bool = False,
     tolerance: float = 1e-5,
-) -> tuple[Float[np.ndarray, " time"], list[Reduced]]:
+) -> tuple[Float[np.ndarray, " reached"], list[Reduced]]:
     """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
     ``gradient_at`` is the gradient of ``Rows``, or of something that knows it better.
