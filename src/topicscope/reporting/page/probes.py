@@ -20,8 +20,7 @@ from topicscope.reporting.figures.probe import (
     ratio_axis,
     topic_name,
 )
-from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Store, images_of
+from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
 
 ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
@@ -366,7 +365,7 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
     return figures
 
 
-def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
+def probe_section(folder: Path, number: int, found: Found) -> Row | None:
     """The probe in a folder; None, with a note, if it has no rows yet."""
     rows = found.read(read_probe_rows, folder / "probe.json")
     if not rows:
@@ -390,7 +389,7 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row 
         "figures": probe_figures(rows, maps, anchor),
         # Of the maps of heads; the last is shown first.
         "thresholds": head_thresholds(rows),
-        "images": images_of(drawn, anchor, store, found),
+        "images": found.images(drawn, anchor),
     }
 
 
