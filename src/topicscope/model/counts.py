@@ -208,12 +208,7 @@ def slot_batches(
 
 
 def _slot_counts(
-    member: MaskedDocuments,
-    steps: int,
-    vocabulary: int,
-    masked_keys: MaskedKeys,
-    average: Average,
-    dtype: torch.dtype,
+    member: MaskedDocuments, steps: int, vocabulary: int, masked_keys: MaskedKeys, average: Average, dtype: torch.dtype
 ) -> _Entries:
     documents = len(member) // steps
     codes = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths) + member.tokens

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topicscope.model.transformer import ATTENTION, Blocks, Layer, linear, sinusoids, target_weights
+from topicscope.model.transformer import ATTENTION, Blocks, Layer, sinusoids, target_weights
 from topicscope.model.weights import Sizes, Weights, shapes
 from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.settings.training import Average
@@ -132,7 +132,7 @@ def encoder_weights(
     return weights
 
 
-class Encoder(Blocks):
+class Encoder(Blocks, nn.Module):
     """BERT, with each of its parts switchable; rows are positions."""
 
     def __init__(self, settings: EncoderSettings, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
@@ -171,7 +171,7 @@ class Encoder(Blocks):
         width = self.settings.width // self.settings.heads
         for layer in self._layers():
             query, key, value = (
-                linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
+                self._linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
                 for name in ("query", "key", "value")
             )
             found.append((query @ key.mT / width**0.5).softmax(dim=-1))
@@ -198,7 +198,7 @@ class Encoder(Blocks):
     ) -> Float[Tensor, "position width"]:
         """Attention within each passage, heads side by side; passages of equal length at once."""
         heads, sizes = self.settings.heads, [passages * length for passages, length in groups]
-        projected = [torch.split(linear(state, name, layer), sizes) for name in ("query", "key", "value")]
+        projected = [torch.split(self._linear(state, name, layer), sizes) for name in ("query", "key", "value")]
         mixed = []
         for (passages, length), *parts in zip(groups, *projected, strict=True):
             query, key, value = (part.view(passages, length, heads, -1).transpose(1, 2) for part in parts)

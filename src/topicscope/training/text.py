@@ -266,11 +266,7 @@ class TextEngine(Engine):
         specials, training = self.text.specials, self.training
         parts = max(training.accumulate, -(-len(passages) * training.accumulate // training.batch))
         batches = pack_parts(
-            passages,
-            min(parts, len(passages)),
-            before=specials.before,
-            after=specials.after,
-            average=training.average,
+            passages, min(parts, len(passages)), before=specials.before, after=specials.after, average=training.average
         )
         return [batch.to(self.device) for batch in batches]
 
