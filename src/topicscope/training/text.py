@@ -18,8 +18,7 @@ from torch import Tensor
 
 from topicscope.errors import InputError
 from topicscope.files import Row
-from topicscope.model.bert import bert_config, require_bert, to_bert
-from topicscope.model.encoder import Encoder, PackedBatch, encoder_weights, pack_parts
+from topicscope.model.encoder import Encoder, PackedBatch, bert_config, encoder_weights, pack_parts, to_bert
 from topicscope.model.transformer import ATTENTION
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
@@ -273,7 +272,6 @@ class TextEngine(Engine):
 
 def export(encoder: Encoder, specials: Specials, tokenizer_folder: Path, folder: Path, *, longest: int) -> None:
     """Write settings, weights (safetensors) and tokenizer; whole or not at all."""
-    require_bert(encoder.settings)
     try:
         from transformers import BertConfig, BertForMaskedLM
         from transformers.utils import logging

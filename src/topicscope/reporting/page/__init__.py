@@ -37,7 +37,7 @@ from topicscope.reporting.page.texts import text_section
 from topicscope.reporting.playground import playground
 from topicscope.reporting.policy import content_policy
 from topicscope.reporting.symbols import typeset
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from topicscope.reporting.policy import content_policy
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 FOLDER = Path(__file__).parent
 ASSETS = FOLDER / "assets"
