@@ -43,7 +43,7 @@ from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
-from topicscope.training.schedule import measured_steps, spaced_steps
+from topicscope.training.schedule import steps_measured
 
 logger = logging.getLogger(__name__)
 
@@ -90,22 +90,16 @@ def read_specials(folder: Path, name: str) -> Specials:
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    wanted = {"mask": MASK, "cls": BEFORE, "sep": AFTER, "pad": PADDING}
-    for kind, example in wanted.items():
+    kinds = {"mask": "mask", "before": "cls", "after": "sep", "padding": "pad"}
+    for kind, example in zip(kinds.values(), (MASK, BEFORE, AFTER, PADDING), strict=True):
         if getattr(tokenizer, f"{kind}_token_id") is None:
             raise InputError(
                 f'data.tokenizer = "{name}" has no {kind} token: give a tokenizer that has one (such as {example}), '
                 "or leave it out to train one."
             )
     words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-    return Specials(
-        before=tokenizer.cls_token_id,
-        after=tokenizer.sep_token_id,
-        mask=tokenizer.mask_token_id,
-        padding=tokenizer.pad_token_id,
-        words=words,
-        vocabulary=len(tokenizer),
-    )
+    numbers = {place: getattr(tokenizer, f"{kind}_token_id") for place, kind in kinds.items()}
+    return Specials(**numbers, words=words, vocabulary=len(tokenizer))
 
 
 def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report | None) -> None:
@@ -212,11 +206,7 @@ class TextEngine(Engine):
         self._parameters = dict(self.encoder.named_parameters())
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
-        self._measured = (
-            spaced_steps((*earlier, self.training.steps), self.training.measures, measured_steps)
-            if measure
-            else frozenset()
-        )
+        self._measured = steps_measured(self.training, earlier)
         self._gradients: Gradients = {}
         self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 
