@@ -21,15 +21,15 @@ four weights (``joint_optimum``). docs/theory-dynamics.md has the derivation.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import minimize as scipy_minimize
 
-from topicscope.errors import InputError, check_at_least
+from topicscope.errors import InputError, check_at_least, check_one_of
 from topicscope.measure.attention import ImpliedWeights
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
@@ -37,6 +37,7 @@ from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import Vocabulary
+from topicscope.theory.finite_documents import class_moments, class_optimum
 from topicscope.theory.theorem2 import ClassMatrix
 
 # Documents that an expectation is taken over.
@@ -45,8 +46,8 @@ DOCUMENTS = 10_000
 FARTHEST = 12.0
 # A 95 % interval of a normal estimate, in standard errors.
 INTERVAL = 1.96
-# Where the search begins, as (α, β): uniform attention, that of topics, that of the same word, both.
-STARTS = ((1.0, 1.0), (6.0, 6.0), (0.5, 30.0), (6.0, 60.0))
+# Where the search begins, as (α, β): attention to topics, and to the same word.
+STARTS = ((6.0, 6.0), (0.5, 30.0))
 
 Four = Float[np.ndarray, " 4"]
 PerRow = Float[np.ndarray, " row"]
@@ -227,7 +228,7 @@ class ClassCounts:
 
     def _losses(self, value: Four, shares: _Shares) -> PerRow:
         """Each row's part of the loss, without the 1 that the targets themselves cost."""
-        mask_column, same_word, same_topic, different = value
+        mask_column, _, _, different = value
         seen, (square, linear) = 1 - shares.mask, self._coefficients(value)
         quadratic = (
             square[0] * shares.mask**2
@@ -318,33 +319,28 @@ def sampled_counts(
         raise InputError(
             "Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out."
         )
-    size = Vocabulary(model.topics, model.equal_words)
     drawn = sample_documents(model, documents, shuffled=False, generator=generator)
-    return ClassCounts.of(mask_documents(drawn, masking, model.vocabulary, generator=generator), size, average)
+    masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
+    return ClassCounts.of(masked, Vocabulary(model.topics, model.equal_words), average)
 
 
-def implied_by(
-    weights: Weights, data: Data, masking: Masking, documents: int = 500, *, generator: np.random.Generator
-) -> ImpliedWeights:
+def implied_by(weights: Weights, documents: MaskedDocuments, vocabulary: Vocabulary) -> ImpliedWeights:
     """(α̂, β̂) that average attention implies (``measure/attention.py``) where attention has these weights.
 
     They are not α and β: averages are over pairs, and a query that holds a random word of a topic that is not in the
     document spreads its attention over words of other topics alone, so that these get more on average.
     """
-    model = TopicModel.from_settings(data)
-    assert model.equal_words is not None
-    drawn = sample_documents(model, documents, shuffled=False, generator=generator)
-    masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
-    counts = np.zeros((documents, model.vocabulary))
-    np.add.at(counts, (masked.document, masked.tokens), 1.0)
+    counts = np.zeros((len(documents), vocabulary.count + 1))
+    np.add.at(counts, (documents.document, documents.tokens), 1.0)
     words = counts[:, 1:]
-    topic = np.repeat(words.reshape(documents, model.topics, -1).sum(axis=2), model.equal_words, axis=1) - words
+    by_topic = words.reshape(len(words), vocabulary.topics, vocabulary.words).sum(axis=2)
+    topic = np.repeat(by_topic, vocabulary.words, axis=1) - words
     other = words.sum(axis=1, keepdims=True) - topic - words
     z = weights.word_on_mask * counts[:, :1] + weights.beta * words + weights.alpha * topic + other
     # Pairs of different positions: how many of each class, and what a query gives to one key.
     pairs = (words * np.maximum(words - 1, 0), words * topic, words * other)
     same_word, same_topic, different = (
-        float((some * weight / z).sum() / some.sum())
+        float((some[some > 0] * weight / z[some > 0]).sum() / some.sum())
         for some, weight in zip(pairs, (weights.beta, weights.alpha, 1.0), strict=True)
     )
     return ImpliedWeights(alpha=same_topic / different, beta=same_word / different)
@@ -384,8 +380,9 @@ class Optimum:
     def block_share(self) -> Estimate:
         """The same-topic contrast of W^V over its same-word one: 1 for blocks, 0 for a diagonal."""
         return self.estimate(
-            lambda weights, value: (value.same_topic - value.different_topic)
-            / (value.same_word - value.different_topic)
+            lambda weights, value: (
+                (value.same_topic - value.different_topic) / (value.same_word - value.different_topic)
+            )
         )
 
     def estimate(self, number: Callable[[Weights, ClassMatrix], float]) -> Estimate:
@@ -475,3 +472,82 @@ def _covariance(
     bend = np.array([(slopes(here + nudge) - slopes(here - nudge)).sum(axis=1) / 2e-5 for nudge in nudges])
     inverse = np.linalg.pinv(scatters.T @ (bend + bend.T) @ scatters / 2, rcond=1e-12)
     return np.asarray(scatters @ inverse @ (each @ each.T) @ inverse @ scatters.T)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The joint optimum of one setting, beside the optimum under uniform attention."""
+
+    varied: str
+    """What of the setting is varied: "keep", "words", "per_document", "length" or "dirichlet"."""
+    at: float
+    block_share: Estimate
+    """The same-topic contrast of W^V over its same-word one at the joint optimum: 1 for blocks, 0 for a diagonal."""
+    block_share_uniform: float
+    """The same where attention is uniform, exactly."""
+    alpha: float
+    beta: float
+    weighted_average: float
+    attention_gain: float
+    """What the joint optimum's loss is below that of the best W^V under uniform attention, on the sampled documents."""
+
+
+# Each of the setting's numbers, with the paper's among them; the others stay as they are.
+AXES: dict[str, tuple[float, ...]] = {
+    "keep": (0.0, 0.001, 0.01, 0.1, 0.3),
+    "words": (2, 5, 10, 20, 40),
+    "per_document": (1, 2, 4, 7),
+    "length": (15, 40, 125, 275, 1_000),
+    "dirichlet": (0.03, 0.1, 0.5, 1.0),
+}
+
+
+def phase_diagram(
+    data: Data | None = None,
+    masking: Masking = Masking(),
+    axes: dict[str, tuple[float, ...]] | None = None,
+    *,
+    documents: int = 2_000,
+    seed: int = 0,
+) -> tuple[Phase, ...]:
+    """Block against diagonal: the joint optimum along each axis (``AXES``) through a setting, the paper's if not given.
+
+    "keep" is p_c, "words" v, "length" N (every document has it), "dirichlet" LDA's parameter; "per_document", τ, is for
+    documents of τ topics whatever the setting's sampler.
+    """
+    data, found = data or Data(), []
+    for name, values in (AXES if axes is None else axes).items():
+        for at in values:
+            setting, mask = _varied(data, masking, name, at)
+            counts = sampled_counts(setting, mask, documents, generator=np.random.default_rng(seed))
+            best, uniform = joint_optimum(counts), class_optimum(class_moments(setting, mask))
+            found.append(
+                Phase(
+                    varied=name,
+                    at=float(at),
+                    block_share=best.block_share,
+                    block_share_uniform=_block_share(uniform),
+                    alpha=best.weights.alpha,
+                    beta=best.weights.beta,
+                    weighted_average=best.weights.weighted_average(counts.vocabulary.words),
+                    attention_gain=best.loss_uniform - best.loss,
+                )
+            )
+    return tuple(found)
+
+
+def _varied(data: Data, masking: Masking, name: str, at: float) -> tuple[Data, Masking]:
+    if name == "keep":
+        return data, replace(masking, keep=at)
+    changes: dict[str, dict[str, Any]] = {
+        "words": {"words": int(at)},
+        "per_document": {"sampler": "topics", "per_document": int(at)},
+        "length": {"length": (int(at), int(at))},
+        "dirichlet": {"sampler": "dirichlet", "dirichlet": (at,)},
+    }
+    check_one_of("varied", name, ("keep", *changes))
+    return replace(data, **changes[name]), masking
+
+
+def _block_share(value: ClassMatrix) -> float:
+    return (value.same_topic - value.different_topic) / (value.same_word - value.different_topic)
