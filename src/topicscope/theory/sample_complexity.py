@@ -8,8 +8,8 @@ independent of x̃ it would be
     = E\tfrac{1}{|M|} + \Big(1 - E\tfrac{1}{|M|}\Big)\frac{E\sum\theta_t^2}{v} - \langle W, R\rangle.
 
 (S⁻¹)_jj is the mean of 1/λ over S's modes, each as often as its dimension; nearly all of it is the same-word mode's, of
-dimension T(v − 1) and the smallest λ. Residuals do depend on the document: words of its topics are missed more, and they
-are the words that it has. So entries within topics scatter several times more than that, and all others less.
+dimension T(v − 1) and the smallest λ. Residuals do depend on the document: words of its topics are missed more, and
+they are the words that it has. So entries within topics scatter several times more than that, and all others less.
 """
 
 from dataclasses import dataclass
