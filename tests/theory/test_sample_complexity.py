@@ -49,7 +49,7 @@ def test_single_entries_scatter_as_predicted() -> None:
     weights = np.array([9, 18, 54]) / 81
     assert found.closed_form == pytest.approx(weights @ np.array(seen), rel=0.25)
     # The topic mode alone would have it far smaller.
-    assert residual(DATA, MASKING) / 9 / class_moments(DATA, MASKING).second.between * 2 / 9 < 0.5 * found.closed_form
+    assert residual(DATA, MASKING) / 9 / class_moments(DATA, MASKING).second.topic * 2 / 9 < 0.5 * found.closed_form
 
 
 def test_the_documents_needed_leave_the_error_asked_for() -> None:

@@ -48,10 +48,10 @@ def residual(data: Data, masking: Masking) -> float:
     between = within + data.words * (best.same_topic - best.different_topic)
     mask, mean = np.sqrt(n) * best.mask_column, between + n * best.different_topic
     explained = (
-        data.topics * (data.words - 1) * within * exact.cross.within
-        + (data.topics - 1) * between * exact.cross.between
-        + mask * exact.cross.plane[0]
-        + mean * exact.cross.plane[1]
+        data.topics * (data.words - 1) * within * exact.cross.same_word
+        + (data.topics - 1) * between * exact.cross.topic
+        + mask * exact.cross.plane[1, 0]
+        + mean * exact.cross.plane[1, 1]
     )
     alone = _mean_inverse_masked(data.length, masking.mask)
     squares = float(np.trace(topic_moments(TopicModel.from_settings(data))[1])) / data.words
@@ -77,9 +77,9 @@ def entry_variance(
     """The variance of an entry between words, times the number of documents; that by class from a sample."""
     exact, size = class_moments(data, masking), Vocabulary(data.topics, data.words)
     spectrum = (
-        (data.topics - 1) / exact.second.between
-        + data.topics * (data.words - 1) / exact.second.within
-        + float(np.linalg.inv(exact.plane)[1, 1])
+        (data.topics - 1) / exact.second.topic
+        + data.topics * (data.words - 1) / exact.second.same_word
+        + float(np.linalg.inv(exact.second.plane)[1, 1])
     )
     model = TopicModel.from_settings(data)
     drawn = sample_documents(model, documents, shuffled=False, generator=generator)
@@ -89,10 +89,10 @@ def entry_variance(
     # S⁻¹x̃ word by word: within its topic, between topics, and on the plane of [MASK] and the mean word.
     topic = np.repeat(x[:, 1:].reshape(len(x), data.topics, -1).mean(axis=2), data.words, axis=1)
     mean = x[:, 1:].mean(axis=1, keepdims=True)
-    plane = np.column_stack([x[:, 0], np.sqrt(size.count) * mean[:, 0]]) @ np.linalg.inv(exact.plane)
+    plane = np.column_stack([x[:, 0], np.sqrt(size.count) * mean[:, 0]]) @ np.linalg.inv(exact.second.plane)
     lifted = (
-        (x[:, 1:] - topic) / exact.second.within
-        + (topic - mean) / exact.second.between
+        (x[:, 1:] - topic) / exact.second.same_word
+        + (topic - mean) / exact.second.topic
         + plane[:, 1:] / np.sqrt(size.count)
     )
     squares = np.zeros((size.count + 1, size.count + 1))
