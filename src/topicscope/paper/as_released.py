@@ -10,7 +10,7 @@ that changes says what explains the picture. docs/choices.md lists the differenc
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from topicscope.paper import figure1, figure2, figure10
 from topicscope.paper.claim import (
     Claim,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -45,9 +46,6 @@ from topicscope.paper.table3 import implied
 from topicscope.settings import Data, Masking, Model, Part
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.topics import TopicModel
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
 # Gradient steps of the released demo: 20 epochs of 10,000 documents in batches of 40.
@@ -483,7 +481,7 @@ def attention_gradient(value: Float[np.ndarray, "token token"], queries: int = 5
     return float(np.linalg.norm(logits))
 
 
-def _draw(trained: Results, pairs: dict[str, tuple[Experiment, Experiment]]) -> "Drawn":
+def _draw(trained: Results, pairs: dict[str, tuple[Experiment, Experiment]]) -> Drawn:
     from topicscope.reporting.figures.training import heat_maps
 
     panels = {}

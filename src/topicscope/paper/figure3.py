@@ -2,12 +2,22 @@
 
 from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from topicscope.paper.claim import Before, Claim, Drawing, Measurement, Preset, Results, above, exact, interval_given
+from topicscope.paper.claim import (
+    Before,
+    Claim,
+    Drawing,
+    Drawn,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    exact,
+    interval_given,
+)
 from topicscope.paper.probe_experiment import (
     FRACTIONS,
     Probed,
@@ -18,9 +28,6 @@ from topicscope.paper.probe_experiment import (
     why_unavailable,
 )
 from topicscope.probing.settings import PAPER_WORDS
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -118,7 +125,7 @@ def _unpaired(found: Probed) -> Measurement:
     return interval_given(value, low, high)
 
 
-def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Drawn":
+def _draw_words(needs: tuple[Probing, ...], results: Results) -> Drawn:
     from topicscope.reporting.figures.probe import word_maps
 
     words = results[needs[0].name].words

@@ -9,7 +9,6 @@ paper's own picture are drawn beside it, with the parts of W^K that grow: the on
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -30,6 +29,7 @@ from topicscope.paper.claim import (
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -44,9 +44,6 @@ from topicscope.paper.experiment import Experiment, Trained
 from topicscope.paper.setups import BIASED, FEW_SEEDS, FRAMES, LOSS_WORDS, ONE_HOT, OPTIMIZER_WORDS, settings
 from topicscope.settings import Part
 from topicscope.settings.training import Loss, Optimizer
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 # As many as in the paper's figure; the witness has more, so that its stage 2 is seen.
 STEPS = 1_000
@@ -478,7 +475,7 @@ def _share(two: Bool[np.ndarray, "cell seed"], told: Bool[np.ndarray, "cell seed
         return (two & told).sum(axis=0) / told.sum(axis=0)
 
 
-def _draw_norms(trained: Results) -> "Drawn":
+def _draw_norms(trained: Results) -> Drawn:
     from topicscope.reporting.figures.training import ROTATION_NAME, norm_trajectories
 
     columns = {}
@@ -508,7 +505,7 @@ def _draw_norms(trained: Results) -> "Drawn":
     return norm_trajectories(columns, title="Figure 4: norms, attention and gain; one faint line per run")
 
 
-def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> "Drawn":
+def _draw_map(trained: Results, chosen: tuple[Cell, ...]) -> Drawn:
     from topicscope.reporting.figures.training import stage_map
 
     panels: dict[str, dict[tuple[str, str], tuple[float, float, float]]] = {}

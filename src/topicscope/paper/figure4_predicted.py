@@ -6,19 +6,28 @@ is fitted. Its predictions stand beside what the runs of the map show.
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.paper.claim import Claim, Diagnosis, Drawing, Measurement, Need, Preset, Results, Seeds, above, exact
+from topicscope.paper.claim import (
+    Claim,
+    Diagnosis,
+    Drawing,
+    Drawn,
+    Measurement,
+    Need,
+    Preset,
+    Results,
+    Seeds,
+    above,
+    exact,
+)
 from topicscope.paper.figure4 import MAP_SEEDS, Cell, cells, stages_of
 from topicscope.paper.setups import LDA, LOSS_WORDS, MASKING
 from topicscope.theory.take_off import Stepping, predict
 from topicscope.training.runs import made_with
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 # A prediction is near if it is within this share of what is measured: SGD's and momentum's, and Adam's.
 NEAR = {"sgd": 0.15, "momentum": 0.15, "adam": 0.3}
@@ -138,7 +147,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     chosen = cells(preset)
     work = Predictions(chosen)
 
-    def draw(results: Results) -> "Drawn":
+    def draw(results: Results) -> Drawn:
         return _draw(_compare(results, work, chosen), chosen)
 
     return (Drawing(name="figure4-predicted", needs=_needs(work), draw=draw),)
@@ -185,7 +194,7 @@ def _far(compared: _Compared, chosen: tuple[Cell, ...]) -> dict[str, Any]:
     return found
 
 
-def _draw(compared: _Compared, chosen: tuple[Cell, ...]) -> "Drawn":
+def _draw(compared: _Compared, chosen: tuple[Cell, ...]) -> Drawn:
     from topicscope.reporting.figures.training import predicted_against_measured
 
     groups = [f"{LOSS_WORDS[cell.loss]}, {cell.optimizer}" for cell in chosen]

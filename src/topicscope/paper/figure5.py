@@ -13,7 +13,6 @@ in the end. A run without structure in the end has no such step, and then nothin
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -35,6 +34,7 @@ from topicscope.paper.claim import (
     Detail,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -56,10 +56,6 @@ from topicscope.paper.text_experiment import (
 )
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 from topicscope.settings.training import Optimizer
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
-
 
 # Its stage 1 is "roughly steps 0-100", its stage 2 "roughly steps 100-400".
 PAPER_STEPS = 400
@@ -402,7 +398,7 @@ def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
     return found.mean(axis=1)
 
 
-def _draw(runs: dict[Cell, TextRuns]) -> "Drawn":
+def _draw(runs: dict[Cell, TextRuns]) -> Drawn:
     from topicscope.reporting.figures.training import layer_trajectories
 
     curves = {
@@ -530,7 +526,7 @@ def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
     }
 
 
-def _draw_emergence(runs: TextRuns) -> "Drawn":
+def _draw_emergence(runs: TextRuns) -> Drawn:
     from topicscope.reporting.figures.training import structure_over_steps
 
     return structure_over_steps(

@@ -6,13 +6,13 @@ words, or are hidden as keys, as in the released code.
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.paper import figure10, table3
-from topicscope.paper.claim import Claim, Drawing, Kind, Preset, Results, above, claim_on, near
+from topicscope.paper.claim import Claim, Drawing, Drawn, Kind, Preset, Results, above, claim_on, near
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
 from topicscope.paper.figure2 import centred_contrast
@@ -31,9 +31,6 @@ from topicscope.paper.table3 import attention_claims, same_topic_ratio, topic_av
 from topicscope.settings import Data, Masking, Model
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 # As many as Figure 10's runs on the paper's documents, which they are compared with.
 STEPS = figure10.STEPS
@@ -197,7 +194,7 @@ def _tail(loss: Loss) -> str:
     return "" if loss == "squared" else "/cross-entropy"
 
 
-def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":
+def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> Drawn:
     from topicscope.reporting.figures.training import seed_points
 
     runs = {f"{words} ({_short(experiment)})": trained[experiment.name] for words, experiment in chosen.values()}
@@ -216,7 +213,7 @@ def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn
     )
 
 
-def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":
+def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> Drawn:
     from topicscope.reporting.figures.training import heat_maps
 
     panels = {words: trained[experiment.name].embedding_products[0] for words, experiment in chosen.values()}
@@ -290,7 +287,7 @@ def mask_drawings(preset: Preset) -> tuple[Drawing, ...]:
     return (Drawing(name="masking", needs=tuple(chosen.values()), draw=lambda trained: _draw_masks(trained, chosen)),)
 
 
-def _draw_masks(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
+def _draw_masks(trained: Results, chosen: dict[str, Experiment]) -> Drawn:
     from topicscope.reporting.figures.training import attention_bars
 
     rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}

@@ -5,7 +5,6 @@ LDA documents τ has no meaning, and only the order of the averages is claimed.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from topicscope.paper.claim import (
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -45,9 +45,6 @@ from topicscope.paper.theorem3 import SMALL, landscape, optimum
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.theory.landscape import minimise
 from topicscope.theory.theorem3 import theorem3
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
@@ -291,7 +288,7 @@ def _weighted_average(trained: Trained, optimal: float) -> Measurement:
     )
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> Drawn:
     from topicscope.reporting.figures.training import attention_bars
 
     rows = {}

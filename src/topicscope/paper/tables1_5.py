@@ -11,7 +11,6 @@ of similarity, whose ratio is not defined where different topics have a cosine o
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -25,6 +24,7 @@ from topicscope.paper.claim import (
     Detail,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -56,9 +56,6 @@ from topicscope.paper.probe_experiment import (
 )
 from topicscope.records import SIGNIFICANT
 from topicscope.text.tokenizers import UNTRAINED
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 MEASURES = ("cosine", "dot", "attention")
 # Table 1: same- over different-topic averages by model, one row per threshold: cosine, dot product, attention.
@@ -438,7 +435,7 @@ def _extreme_ratio(need: Probing, results: Results) -> Measurement:
     )
 
 
-def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> "Drawn":
+def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> Drawn:
     from topicscope.reporting.figures.probe import RatioRow, ratio_table
 
     def row(need: Probing, fraction: float) -> RatioRow:
@@ -458,7 +455,7 @@ def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) 
     )
 
 
-def _draw_heads(needs: tuple[Probing, ...], results: Results) -> "Drawn":
+def _draw_heads(needs: tuple[Probing, ...], results: Results) -> Drawn:
     from topicscope.reporting.figures.probe import head_maps
 
     panels = {need.model: _heads(results[need.name]) for need in needs}

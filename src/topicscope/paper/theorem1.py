@@ -7,7 +7,6 @@ beside it (``ours``). Then in training, against the best W^E⊤W^E for the exper
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +18,7 @@ from topicscope.paper.claim import (
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -67,9 +67,6 @@ from topicscope.theory.theorem1 import (
     theorem1_bias,
     theorem1_embedding,
 )
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 STEPS = SETTLED
 # How near the difference of block sums must be to c₃, as a share of it.
@@ -384,7 +381,7 @@ def _trained_excess(trained: Trained) -> Measurement:
     )
 
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
+def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> Drawn:
     from topicscope.reporting.figures.training import heat_maps
 
     panels = {

@@ -8,7 +8,6 @@ through two stages (§8.1).
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +18,7 @@ from topicscope.paper.claim import (
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -29,7 +29,7 @@ from topicscope.paper.claim import (
     share_above,
 )
 from topicscope.paper.experiment import Experiment, Trained, held_out_documents, start_weights
-from topicscope.paper.figure2 import centred_contrast, uniformity
+from topicscope.paper.figure2 import block_measures, centred_contrast
 from topicscope.paper.figure4 import LOSSES, MORE_SCALES, SCALES, Cell
 from topicscope.paper.setups import (
     EMBEDDING_ALONE,
@@ -54,9 +54,6 @@ from topicscope.settings.training import Loss, Optimizer, Schedule
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import gradient_ratio, key_gradient
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
 # Below it single precision leaves nothing of W^K's gradient, which goes as the square of the scale.
@@ -164,7 +161,7 @@ def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experimen
     )
 
 
-def _draw_parts(trained: Results, models: Mapping[Loss, Mapping[str, Experiment]]) -> "Drawn":
+def _draw_parts(trained: Results, models: Mapping[Loss, Mapping[str, Experiment]]) -> Drawn:
     from topicscope.reporting.figures.training import loss_levels
 
     panels = {}
@@ -253,7 +250,7 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
 
 def _uniformity_lost(joint: Trained, staged: Trained) -> Measurement:
     """How uniform the blocks of joint training are beside those of a schedule, seed by seed."""
-    first, second = (uniformity(each) for each in (joint, staged))
+    first, second = (block_measures(each)["uniform"] for each in (joint, staged))
     ratios = [one / other for one, other in zip(first.values, second.values, strict=False)]
     return over_seeds(ratios, joint=first.value, staged=second.value)
 
@@ -269,7 +266,7 @@ def schedule_drawings(preset: Preset) -> tuple[Drawing, ...]:
     )
 
 
-def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
+def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> Drawn:
     from topicscope.reporting.figures.training import heat_maps
 
     panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
@@ -277,7 +274,7 @@ def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> "Draw
     return heat_maps(panels, words=10, columns=3, same_scale=[tuple(panels)], title=title)
 
 
-def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
+def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) -> Drawn:
     from topicscope.reporting.figures.training import loss_levels
 
     losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}
@@ -405,7 +402,7 @@ def gradient_bags(chosen: Settings) -> Bags:
     return Bags.of(held_out_documents(chosen, model).span(0, experiments.GRADIENT_DOCUMENTS), model.vocabulary)
 
 
-def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> "Drawn":
+def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> Drawn:
     from topicscope.reporting.figures.training import gradient_ratios
 
     measured, formula = {}, {}
