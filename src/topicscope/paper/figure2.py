@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -225,6 +226,18 @@ def block_measures(trained: Trained) -> dict[str, Measurement]:
             patterns=patterns(trained.value_products, topics),
         ),
     }
+
+
+def value_claim(experiment: Experiment, name: str, setting: str, **claim: Any) -> Claim:
+    """W^V tells topics apart, in a setting that begins the sentence."""
+    return claim_on(
+        experiment,
+        centred_contrast,
+        id=f"{name}/value",
+        statement=f"{setting} W^V is on average larger within topics than between them.",
+        rule=above(0.0),
+        **claim,
+    )
 
 
 def centred_contrast(trained: Trained) -> Measurement:

@@ -411,7 +411,7 @@ def _emergence_claims(preset: Preset) -> tuple[Claim, ...]:
             unit="steps",
             rule=above(0.0),
             needs=experiments,
-            measure=lambda results, measure=measure: measure(_together(results, experiments)),
+            measure=lambda results, measure=measure: measure(_together(results, experiments)),  # type: ignore[misc]
             figure="emergence" if experiments else "",
             kind="ours",
             unavailable="" if experiments else TOO_SHORT,
