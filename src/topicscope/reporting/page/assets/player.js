@@ -122,7 +122,8 @@ function nearest(values, wanted) {
 
 class Player {
   constructor(spec) {
-    Object.assign(this, { spec, root: $(spec.id), run: null, beside: null, seed: 0, layer: -1, frame: 0, timer: null, wanted: null, alone: false });
+    Object.assign(this, { spec, root: $(spec.id), run: null, beside: null, seed: 0, layer: -1, frame: 0, timer: null, alone: false });
+    this.ask = oncePerFrame((place) => this.moveTo(place));
     PLAYERS[spec.id] = this;
     const choose = (name, act) => this.part(name).addEventListener("change", () => act(Number(this.part(name).value)));
     if (spec.choose) {
@@ -207,16 +208,6 @@ class Player {
     this.updateCurves();
   }
 
-  // Many slider events per painted frame are one move.
-  ask(place) {
-    if (this.wanted === null) requestAnimationFrame(() => {
-      const last = this.wanted;
-      this.wanted = null;
-      this.moveTo(last);
-    });
-    this.wanted = place;
-  }
-
   play() {
     const going = this.timer !== null, last = this.frames - 1;
     clearInterval(this.timer);
@@ -279,32 +270,18 @@ class Player {
   mapPanels() {
     if (!this.has("maps")) return;
     this.part("maps").replaceChildren(...this.matrices.map(([place, matrix]) => {
-      const group = document.createElement("div"), kinds = this.kinds(matrix);
-      group.className = kinds.length > 1 ? "with-theory" : "without-theory";
-      const grid = document.createElement("div");
-      grid.className = "grid";
-      for (const kind of kinds) {
+      const kinds = this.kinds(matrix), panels = kinds.map((kind) => {
         const panel = $("panel").content.firstElementChild.cloneNode(true);
         panel.id = `${this.spec.id}-map-${place}-${kind}`;
         panel.querySelector(".save").setAttribute("aria-label", `Save ${matrix.label}, ${kind}`);
         wireSave(panel);
-        grid.append(panel);
-      }
-      group.append(grid, this.spec.maps === "first" ? "" : this.averagesPlace(matrix, place));
-      return group;
+        return panel;
+      });
+      const table = make("table", { class: "averages", id: `${this.spec.id}-averages-${place}` });
+      const averages = make("div", { class: "sideways", tabindex: 0, role: "region", "aria-label": `Averages of ${matrix.label}` }, table);
+      return make("div", { class: kinds.length > 1 ? "with-theory" : "without-theory" },
+        make("div", { class: "grid" }, ...panels), this.spec.maps === "first" ? "" : averages);
     }));
-  }
-
-  averagesPlace(matrix, place) {
-    const table = document.createElement("table"), holder = document.createElement("div");
-    table.className = "averages";
-    table.id = `${this.spec.id}-averages-${place}`;
-    holder.className = "sideways";
-    holder.tabIndex = 0;
-    holder.setAttribute("role", "region");
-    holder.setAttribute("aria-label", `Averages of ${matrix.label}`);
-    holder.append(table);
-    return holder;
   }
 
   trained(matrix) {
@@ -349,16 +326,8 @@ class Player {
       matrix.theoryClasses ??= classAverages(theory, this.run.boundaries);
       lines.push(["theory", ...matrix.theoryClasses.map(short)]);
     }
-    table.replaceChildren(...lines.map((cells, line) => {
-      const found = document.createElement("tr");
-      found.append(...cells.map((text, column) => {
-        const cell = document.createElement(line === 0 || column === 0 ? "th" : "td");
-        if (cell.tagName === "TH") cell.scope = line === 0 ? "col" : "row";
-        cell.textContent = text;
-        return cell;
-      }));
-      return found;
-    }));
+    const tag = (line, column) => (line === 0 ? ["th", { scope: "col" }] : column === 0 ? ["th", { scope: "row" }] : ["td", {}]);
+    table.replaceChildren(...lines.map((cells, line) => make("tr", {}, ...cells.map((text, column) => make(...tag(line, column), text)))));
   }
 
   // Lines of all seeds, the chosen one in bold; then that of the run beside it, dashed. `meta` is a line's name in a table.
@@ -470,8 +439,7 @@ function markStep(panel, step) {
   if (!full || !full.xaxis || !SPECS.has(panel)) return;
   let line = panel.querySelector(".now");
   if (!line) {
-    line = document.createElement("div");
-    line.className = "now";
+    line = make("div", { class: "now" });
     panel.append(line);
     plot.on("plotly_afterplot", () => markStep(panel, SPECS.get(panel).step));
   }
