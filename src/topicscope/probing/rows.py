@@ -390,7 +390,7 @@ def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) ->
     return SeedDraws.draw(len(places), settings.replicates, generator=draw)
 
 
-def top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
+def top_co_occurring(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
     """A row of Table 2 for each variant."""
     stored = load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
