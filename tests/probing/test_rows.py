@@ -23,8 +23,8 @@ from topicscope.probing.rows import (
 )
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
-from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
+from topicscope.probing.statistics.pairs import count_pairs
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS

@@ -40,10 +40,9 @@ from topicscope.probing.rows import (
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
-from topicscope.probing.statistics.cooccurrence import count_pairs, top_pairs
 from topicscope.probing.statistics.hidden import SUMMED
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
-from topicscope.probing.statistics.pairs import PairTable
+from topicscope.probing.statistics.pairs import PairTable, count_pairs, top_pairs
 from topicscope.probing.statistics.similarity import prepared
 from topicscope.probing.topics import (
     FittedTopics,

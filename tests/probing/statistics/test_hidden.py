@@ -18,9 +18,9 @@ from topicscope.probing.passes import Plan, attention_sums, layer_means
 from topicscope.probing.rows import attention_summary
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
-from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.hidden import KINDS, HiddenAccumulator, HiddenSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
+from topicscope.probing.statistics.pairs import count_pairs
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS

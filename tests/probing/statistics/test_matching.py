@@ -12,7 +12,6 @@ from topicscope.probing.statistics.attention import (
     PassagePairs,
     ShardSums,
 )
-from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.matching import (
     Matched,
@@ -31,6 +30,7 @@ from topicscope.probing.statistics.matching import (
     quarter_doubling_bins,
     with_topics,
 )
+from topicscope.probing.statistics.pairs import count_pairs
 from topicscope.probing.statistics.permutation import frequency_strata, permutation_p, stratified_orders
 from topicscope.probing.statistics.resampling import Contrast, contrast
 

@@ -10,7 +10,7 @@ over and none is sampled. Words, not places, count once each, as they do in the 
 and tests are those of the embeddings. Pairs within passages are summed apart, by article, as attention is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -194,32 +194,6 @@ class HiddenAccumulator:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class HiddenNumbers:
-    """Of one labelling, all layers and kinds: contrasts, and what two models are compared by."""
-
-    contrasts: list[list[Contrast]]
-    """By layer and kind; p of each is its own."""
-
-    p_all_layers: Float[np.ndarray, "layer kind"]
-    """Of each kind, corrected for all layers (maximum statistic)."""
-
-    same: Float[np.ndarray, "layer kind replicate"]
-    different: Float[np.ndarray, "layer kind replicate"]
-    permuted: Float[np.ndarray, "layer kind permutation"]
-    """Same-topic averages under permuted topics; the observed one is ``same[..., 0]``."""
-
-    auc: Float[np.ndarray, "layer kind replicate"]
-    words: int
-    """How many words are in two passages or more."""
-
-    def comparable(self, layer: int, kind: int) -> Comparable:
-        """For a comparison with another model."""
-        at = layer, kind
-        permuted = np.append(self.same[at][0], self.permuted[at])
-        return Comparable(self.same[at], self.different[at], self.auc[at], permuted)
-
-
 class HiddenMeasure:
     """The numbers of one labelling, layer after layer: a layer's matrices are let go of before the next."""
 
@@ -268,29 +242,27 @@ class HiddenMeasure:
         )
         self._permuted.append(permuted / max(len(first), 1))
 
-    def result(self) -> HiddenNumbers:
-        """After the last layer."""
+    def by_layer(self) -> Iterator[list[tuple[Contrast, float, Comparable]]]:
+        """After the last layer: of each layer and kind, the contrast, p corrected for all layers, and its arrays.
+
+        p of the contrast is its own; the other is by the maximum statistic over the layers of one kind. Two models are
+        compared by the arrays.
+        """
         same, auc, permuted = np.stack(self._same), np.stack(self._auc), np.stack(self._permuted)
         different = np.stack(self._different).reshape(same.shape)
-        layers, kinds = same.shape[:2]
-        single = np.full((layers, kinds), np.nan)
-        for layer, kind in np.ndindex(layers, kinds):
-            single[layer, kind] = permutation_p(float(same[layer, kind, 0]), permuted[layer, kind])
-        together = np.stack(
-            [
-                maximum_p(same[:, kind, :1], np.moveaxis(permuted[:, kind], 0, -1)[..., None])[:, 0]
-                for kind in range(kinds)
-            ],
-            axis=1,
-        )
-        contrasts = [
-            [
-                contrast(same[layer, kind], different[layer, kind], auc=auc[layer, kind], p=float(single[layer, kind]))
-                for kind in range(kinds)
-            ]
-            for layer in range(layers)
+        together = [
+            maximum_p(same[:, kind, :1], np.moveaxis(permuted[:, kind], 0, -1)[..., None])[:, 0]
+            for kind in range(len(KINDS))
         ]
-        return HiddenNumbers(contrasts, together, same, different, permuted, auc, len(self.words))
+        for layer in range(len(same)):
+            found = []
+            for kind, corrected in enumerate(together):
+                observed, drawn = same[layer, kind, 0], permuted[layer, kind]
+                sides = same[layer, kind], different[layer, kind]
+                compared = contrast(*sides, auc=auc[layer, kind], p=permutation_p(float(observed), drawn))
+                arrays = Comparable(*sides, auc[layer, kind], np.append(observed, drawn))
+                found.append((compared, float(corrected[layer]), arrays))
+            yield found
 
 
 def _different_replicates(
