@@ -265,10 +265,8 @@ def attention_sums(
             accumulator.add(pairs, articles[place])
             if states and hidden[place]:
                 vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
-                found, similar = states.add(vectors, np.where(np.arange(length) < first, -1, words))
-                one, other = np.triu_indices(len(found), k=1)
-                values = np.moveaxis(similar[:, :, one, other], -1, 0)
-                accumulator.add_within(words[found[one]], words[found[other]], values, articles[place])
+                inside = states.add(vectors, np.where(np.arange(length) < first, -1, words))
+                accumulator.add_within(*inside, articles[place])
             if subject.causal:
                 # What measured queries give to none of the measured keys. Of a decoder that is its first token: a
                 # special one, or else the content token at position 0.

@@ -38,7 +38,6 @@ from topicscope.probing.statistics.labelling import (
     TopicDraws,
 )
 from topicscope.probing.statistics.matching import (
-    Balance,
     Matched,
     MatchedWords,
     matched_co_occurrence,
@@ -46,6 +45,7 @@ from topicscope.probing.statistics.matching import (
     matched_test,
     matched_without_topics,
     matched_word_co_occurrence,
+    over_seeds,
     with_topics,
 )
 from topicscope.probing.statistics.pairs import PairTable, compare_top_pairs
@@ -118,34 +118,26 @@ class EmbeddingTask:
             for name in ("same", "different", "auc")
         )
         tests = _tests(vectors, plan, first, self.measures.permutations)
-        contrasts = [
-            asdict(contrast(*sides, auc=area, p=each.p))
-            for *sides, area, each in zip(same, different, auc, tests, strict=True)
-        ]
-        arrays: dict[str, np.ndarray] = {}
-        for place, (variant, kind) in enumerate(MEASURED):
-            permuted = np.append(tests[place].observed, tests[place].permuted)
-            measured = Comparable(same[place], different[place], auc[place], permuted)
-            arrays |= measured.arrays(f"{kind} {variant.name}")
         by_topic: list[list[Row]] | list[None] = [None] * len(VARIANTS)
         if self.by_topic and first in plan.widest:
             similar = [(each @ each.T) for each in (_ready(vectors, labellings[0], one, "cosine") for one in VARIANTS)]
             by_topic = topic_contrasts(
                 similar, labellings[0].among_kept, *_topic_draws(plan, first, draws, self.measures)
             )
-        balance = asdict(Balance.mean([each.balance for each in of_seeds]))
-        found = []
-        for place in range(len(VARIANTS)):
+        balance = over_seeds([each.balance for each in of_seeds], "same", "different")
+        found, arrays = list[Row](), dict[str, np.ndarray]()
+        for place, variant in enumerate(VARIANTS):
+            row, ratios = Row(), Row()
+            for kind in KINDS:
+                at = MEASURED.index((variant, kind))
+                sides, test = (same[at], different[at]), tests[at]
+                row[kind] = asdict(contrast(*sides, auc=auc[at], p=test.p))
+                ratios[kind] = ratio_replicates(*sides).tolist()
+                compared = Comparable(*sides, auc[at], np.append(test.observed, test.permuted))
+                arrays |= compared.arrays(f"{kind} {variant.name}")
             matched = matched_similarity([each.matched[place] for each in of_seeds], labellings)
-            kinds = dict(zip(KINDS, contrasts[len(KINDS) * place :], strict=False))
-            sides = [(same[at], different[at]) for at in range(len(KINDS) * place, len(KINDS) * (place + 1))]
-            ratios = {kind: ratio_replicates(*each).tolist() for kind, each in zip(KINDS, sides, strict=True)}
-            numbers = {
-                "matched": asdict(matched) | {"co_occurrence": balance},
-                RATIOS: ratios,
-                BY_TOPIC: by_topic[place],
-            }
-            found.append(kinds | numbers)
+            row["matched"] = asdict(matched) | {"co_occurrence": balance}
+            found.append(row | {RATIOS: ratios, BY_TOPIC: by_topic[place]})
         return packed(found, arrays)
 
 
@@ -158,7 +150,8 @@ class _SeedNumbers(NamedTuple):
     matched: list[Matched]
     """Of each variant's cosines."""
 
-    balance: Balance
+    balance: Matched
+    """Of co-occurrence."""
 
 
 def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws: TopicDraws) -> _SeedNumbers:
@@ -364,8 +357,8 @@ def _matched(
     ]
     return {
         **asdict(compared),
-        "share": float(np.mean([each.share[0] for each in found])),
-        "co_occurrence": asdict(Balance.mean(balances)),
+        **over_seeds(found, "share"),
+        "co_occurrence": over_seeds(balances, "same", "different"),
     }
 
 

@@ -11,7 +11,7 @@ and tests are those of the embeddings. Pairs within passages are summed apart, b
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -69,11 +69,6 @@ class HiddenSums:
 
     centre: Float[np.ndarray, "layer width"]
     """What centred vectors are centred on, the same for all passages of a model."""
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Of the arrays."""
-        return [each.name for each in fields(cls)]
 
     @classmethod
     def added(cls, parts: Sequence["HiddenSums"]) -> "HiddenSums":
@@ -152,15 +147,14 @@ class HiddenAccumulator:
 
     def add(
         self, states: Sequence[Float[np.ndarray, "position width"]], words: Int[np.ndarray, " position"]
-    ) -> tuple[Int[np.ndarray, " place"], Float[np.ndarray, "layer kind place place"]]:
+    ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"], Float[np.ndarray, "pair layer kind"]]:
         """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out.
 
-        The positions whose words are summed, and the similarities of all pairs of them.
+        Of all pairs of positions whose words are summed: the words, and how similar the states are.
         """
         places = np.flatnonzero(words >= 0)
         places = places[self._number[words[places]] >= 0]
         vectors = vectors_by_kind(np.stack([layer[places] for layer in states]).astype(self.centre.dtype), self.centre)
-        similar = np.moveaxis(vectors @ vectors.swapaxes(-1, -2), 0, 1).astype(np.float64)
         present, which, times = np.unique(self._number[words[places]], return_inverse=True, return_counts=True)
         self._places[present] += times
         self._passages[present] += 1
@@ -170,14 +164,16 @@ class HiddenAccumulator:
         one, other = words[places[early]], words[places[late]]
         different = one != other
         codes = np.minimum(one, other).astype(np.int64) * self.vocabulary + np.maximum(one, other)
-        self._pairs.append((codes[different], similar[:, :, early[different], late[different]]))
-        return places, similar
+        products = vectors @ vectors.swapaxes(-1, -2)
+        similar = np.moveaxis(products[..., early, late].astype(np.float64), -1, 0).swapaxes(1, 2)
+        self._pairs.append((codes[different], similar[different]))
+        return one, other, similar
 
     def result(self) -> HiddenSums:
         """The sums so far."""
         there = self._places > 0
         codes = np.concatenate([each for each, _ in self._pairs])
-        values = np.concatenate([np.moveaxis(each, -1, 0) for _, each in self._pairs])
+        values = np.concatenate([each for _, each in self._pairs])
         pairs, row, counts = np.unique(codes, return_inverse=True, return_counts=True)
         order = np.argsort(row, kind="stable")
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
