@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.commands.options import POSITIONAL, parse
-from topicscope.commands.report import check_page
-from topicscope.commands.terminal import console, print_json
+from topicscope.commands.report import check_page, say_where
 from topicscope.errors import InputError
 from topicscope.settings import Settings
 from topicscope.settings.toml import load_settings
@@ -33,16 +32,14 @@ ROUNDING = 1e-6
 
 def playground(settings: Settings | Path | str | None = None, *, out: Path | str = FILE) -> Path:
     """Write a page that trains live and opens on these settings, or those of a TOML file."""
-    from topicscope.files import write_atomically
+    from topicscope.reporting.page import write_page
     from topicscope.reporting.playground import playground_html
 
     file = Path(out)
     check_page(file, FILE)
     if isinstance(settings, Path | str):
         settings = load_settings(Path(settings))
-    html = playground_html(None if settings is None else page_settings(settings))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, html)
+    write_page(playground_html(None if settings is None else page_settings(settings)), file)
     return file
 
 
@@ -184,8 +181,4 @@ def main(words: list[str]) -> None:
     if len(options.settings) > 1:
         raise InputError(f"{len(options.settings)} files are too many settings: give one TOML file.")
     file = playground(options.settings[0] if options.settings else None, out=options.out)
-    size = file.stat().st_size
-    if options.json:
-        print_json({"file": str(file), "bytes": size})
-    else:
-        console().print(f"{file}: {size / 1e3:.0f} kB; open it in any browser.")
+    say_where(file, as_json=options.json)

@@ -439,15 +439,15 @@ def _extreme_ratio(need: Probing, results: Results) -> Measurement:
 
 
 def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> "Drawn":
-    from topicscope.reporting.figures.probe import RatioRow, ratio_table
+    from topicscope.reporting.figures.probe import ratio_table
 
-    def row(need: Probing, fraction: float) -> RatioRow:
+    def row(need: Probing, fraction: float) -> Row:
         found = results[need.name].row(fraction, assignment)
-        return RatioRow(need.model, fraction, {name: found[name] for name in MEASURES})
+        return {"model": need.model, "fraction": fraction, **{name: found[name] for name in MEASURES}}
 
-    def printed(model: str, fraction: float) -> RatioRow:
+    def printed(model: str, fraction: float) -> Row:
         ratios = {name: {"ratio": table_1(model, fraction, name)} for name in MEASURES}
-        return RatioRow(f"{PAPER_MODELS[model]} (paper)", fraction, ratios)
+        return {"model": f"{PAPER_MODELS[model]} (paper)", "fraction": fraction, **ratios}
 
     named = {need.model for need in needs} & set(PAPER_MODELS) or {BERT}
     beside = [model for model in PAPER_MODELS if model in named and assignment == "one"]

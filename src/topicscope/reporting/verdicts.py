@@ -188,7 +188,7 @@ def what_does_not_hold(rows: Sequence[Row]) -> list[tuple[Row, str]]:
 def why(row: Row) -> str:
     """The diagnosis of a claim that does not hold."""
     known = row["diagnosis"]
-    parts = [f"{CAUSES[known['cause']].capitalize()}. {known['explanation']}"]
+    parts = [f"{CAUSES.get(known['cause'], known['cause']).capitalize()}. {known['explanation']}"]
     parts += [f"It holds {known['holds']}."] if known["holds"] else []
     parts += [f"See {', '.join(known['see'])}."] if known["see"] else []
     return " ".join(parts)

@@ -77,8 +77,15 @@ def by_setting(
             label = ", ".join(f"{_short(name)} {names[name][value]}" for name, value in fixed.items())
             # Words have no distance: nothing joins them, and curves stand side by side.
             shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
-            _curve(axes, [places[value] + shift for value in there], list(there.values()),
-                   colour=PALETTE[number], label=label or None, joined=joined)  # fmt: skip
+            highs = [interval.high - interval.value for interval in there.values()]
+            # A single seed has no interval.
+            halves = np.where(np.isfinite(highs), highs, np.nan) if np.isfinite(highs).any() else None
+            axes.errorbar(
+                [places[value] + shift for value in there],
+                [interval.value for interval in there.values()],
+                yerr=halves, fmt="o-" if joined else "o", color=PALETTE[number], label=label or None,
+                markersize=4, capsize=3, linewidth=1.2,
+            )  # fmt: skip
             means += [interval.value for interval in there.values()]
             table += [_row(measure, {setting: value, **fixed}, interval) for value, interval in there.items()]
         if _spans_decades(means):
@@ -86,8 +93,7 @@ def by_setting(
         axes.set_ylabel(measure.replace("_", " "))
         axes.grid(color="0.9", linewidth=0.5)
     if apart and len(combinations) > 1:
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     rest = "" if apart or not others else "; each seed averaged over the other settings"
     figure.suptitle(f"{_over(rows)}{rest}", fontsize=9)
     return Drawn(figure, table)
@@ -173,17 +179,6 @@ def _mean(rows: Sequence[Row], measure: str, where: Mapping[str, Any]) -> float:
     return float(np.mean(numbers)) if numbers else np.nan
 
 
-def _curve(
-    axes: Axes, places: Sequence[float], intervals: Sequence[Interval], *, colour: str, label: str | None, joined: bool
-) -> None:  # fmt: skip
-    # A single seed has no interval.
-    halves = [interval.high - interval.value if np.isfinite(interval.high) else np.nan for interval in intervals]
-    axes.errorbar(
-        places, [interval.value for interval in intervals], yerr=halves if np.isfinite(halves).any() else None,
-        fmt="o-" if joined else "o", color=colour, label=label, markersize=4, capsize=3, linewidth=1.2,
-    )  # fmt: skip
-
-
 def _panels(count: int) -> Figure:
     columns = min(count, 3) if count != 4 else 2
     rows = -(-count // columns)
@@ -230,17 +225,15 @@ def _label_cells(
     form = same_digits(table[np.isfinite(table)])
     size = min(8.0, 48.0 / table.shape[1])
     for (row, column), value in np.ndenumerate(table):
+        text, half = form.format(value), halves[row, column]
+        style: dict[str, Any] = {"ha": "center", "fontsize": size}
         if not np.isfinite(value):
-            axes.text(column, row, str(without[row, column]), ha="center", va="center", fontsize=size)
+            axes.text(column, row, str(without[row, column]), va="center", **style)
             continue
-        colour = "black" if norm(value) > 0.5 else "white"
-        half = halves[row, column]
-        place: dict[str, Any] = {"ha": "center", "color": colour}
-        if not np.isfinite(half):
-            axes.text(column, row, form.format(value), va="center", fontsize=size, **place)
-            continue
-        axes.text(column, row, form.format(value), va="bottom", fontsize=size, **place)
-        axes.text(column, row, f"± {form.format(half)}", va="top", fontsize=0.75 * size, **place)
+        style["color"] = "black" if norm(value) > 0.5 else "white"
+        axes.text(column, row, text, va="bottom" if np.isfinite(half) else "center", **style)
+        if np.isfinite(half):
+            axes.text(column, row, f"± {form.format(half)}", va="top", **style | {"fontsize": 0.75 * size})
 
 
 def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
