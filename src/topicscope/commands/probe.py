@@ -308,7 +308,6 @@ def probe(
         report=report,
     )
     with folder.opened(settings.table(corpus)):
-        (out / "compared").mkdir(exist_ok=True)
         finished: list[Finished] = []
         for each in measured:
             finished.append(each)
@@ -320,6 +319,7 @@ def probe(
                     place = named.index((one.model.name, one.model.revision))
                     one.rows[:] = [row | {"label": labels[place]} for row in one.rows]
             rows = [row for one in finished for row in one.rows]
+            (out / "compared").mkdir(exist_ok=True)
             write_atomically(folder.compared(each.model.title), each.comparable())
             # After every model: what is finished is kept if the next one fails.
             folder.write("probe.json", rows)
