@@ -35,7 +35,7 @@ from topicscope.reporting.page.sweeps import four_digits, sweep_section
 from topicscope.reporting.page.texts import text_section
 from topicscope.reporting.playground import content_policy, playground
 from topicscope.reporting.symbols import typeset
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
 
