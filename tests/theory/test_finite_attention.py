@@ -14,7 +14,7 @@ from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.classes import Vocabulary
+from topicscope.theory.classes import ClassMatrix, Vocabulary
 from topicscope.theory.finite_attention import (
     ClassCounts,
     Weights,
@@ -27,7 +27,7 @@ from topicscope.theory.finite_attention import (
 from topicscope.theory.finite_documents import class_loss, class_moments, class_optimum
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
 from topicscope.theory.reduced import Rows
-from topicscope.theory.theorem2 import ClassMatrix, theorem2_classes
+from topicscope.theory.theorem2 import theorem2_classes
 
 STRONG = Masking(mask=0.3, keep=0.3, random=0.2)
 VALUE = ClassMatrix(0.02, 0.4, 0.15, -0.03)
@@ -184,7 +184,8 @@ def test_no_class_parameters_have_a_lower_loss_than_the_joint_optimum() -> None:
 
     def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
         here = rows.gradient(point[:6], point[6:], "squared")
-        return here.loss, np.concatenate([here.value * size.sizes, here.logits * size.sizes])
+        loss = rows.loss(point[:6], point[6:], "squared")
+        return loss, np.concatenate([here.value * size.sizes, here.logits * size.sizes])
 
     w, value = best.weights, best.value
     start = [0.0, 0.0, value.mask_column, value.same_word, value.same_topic, value.different_topic]

@@ -36,9 +36,8 @@ from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.classes import Vocabulary
+from topicscope.theory.classes import ClassMatrix, Vocabulary
 from topicscope.theory.finite_documents import class_moments, class_optimum
-from topicscope.theory.theorem2 import ClassMatrix
 
 # Documents that an expectation is taken over.
 DOCUMENTS = 10_000

@@ -45,9 +45,7 @@ MOST_BYTES, MARGIN = 10_000_000, 800_000
 # The end of a page's title tells that it is ours; it is well within so many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 
-SCRIPTS = (
-    "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js", "player.js", "landscapes.js", "start.js",
-)  # fmt: skip
+SCRIPTS = ("core.js", "figures.js", "sweeps.js", "claims.js", "player.js", "landscapes.js", "start.js")
 
 
 @dataclass(frozen=True)

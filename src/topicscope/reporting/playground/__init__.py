@@ -20,7 +20,7 @@ from topicscope.scale import package_versions
 
 FOLDER = Path(__file__).parent
 ASSETS = FOLDER / "assets"
-SCRIPTS = ("settings.js", "scenes.js", "draw.js", "playground.js")
+SCRIPTS = ("settings.js", "draw.js", "playground.js")
 
 
 @dataclass(frozen=True)
