@@ -144,13 +144,24 @@ class _Said(TypedDict, total=False):
     reason: str
 
 
+class _Stages(TypedDict, total=False):
+    take_off: Number
+    steps: list[float]
+    norms: dict[str, list[Number]]
+    note: str
+
+
 class Reference(TypedDict, total=False):
-    """Losses to compare a run with, and what its matrices are compared with or why with nothing."""
+    """Losses to compare a run with, and what its matrices are compared with or why with nothing.
+
+    ``stages``: the step at which theory has attention take off, and the norms of its reduced model over steps.
+    """
 
     bayes_floor: Required[_Level]
     uniform_attention_optimum: _Level
     theorem_2: _Level
     matrices: dict[str, _Said]
+    stages: _Stages
 
 
 class _Member(TypedDict):

@@ -357,12 +357,13 @@ class Player {
   }
   get modes() { return Object.keys(this.run.norms).some((name) => name.startsWith("topics in")); }
 
-  // Where attention takes off, as measured and as predicted.
+  // Where attention takes off: as measured, with its name above, and as predicted, dashed, with its name below.
   takeOffLines() {
-    const lines = [];
-    const line = (step, text, dash, color) => lines.push({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { dash, color, width: 1.5 }, label: { text, textposition: "end", textangle: 0, xanchor: "left", yanchor: "top", padding: 4, font: { size: present() ? 18 : 11 } } });
-    if (this.takeOff !== null) line(this.takeOff, "stage 1 ends", "dash", undefined);
-    if (this.run.predicted.take_off) line(this.run.predicted.take_off, "predicted", "dot", COLOURS[5]);
+    const line = (step, text, place, style) => ({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { width: 1.5, ...style },
+      label: { text, textposition: place[0], textangle: 0, xanchor: step > this.run.done / 2 ? "right" : "left", yanchor: place[1], padding: 4, font: { size: present() ? 18 : 11 } } });
+    const { take_off: predicted } = this.run.predicted, lines = [];
+    if (this.takeOff !== null) lines.push(line(this.takeOff, "stage 1 ends", ["end", "top"], {}));
+    if (predicted && predicted <= this.run.done) lines.push(line(predicted, "predicted", ["start", "bottom"], { dash: "dash", color: COLOURS[5] }));
     return lines;
   }
 
@@ -401,8 +402,18 @@ class Player {
   // Theory's reduced model of the norms, thin, where the run's reference has it.
   reducedModel() {
     const { steps, norms } = this.run.predicted;
-    return Object.entries(norms || {}).map(([name, values]) => ({ type: "scatter", mode: "lines", name: marked(`‖${PART_NAMES[name] || name}‖, reduced model`), x: steps, y: values,
-      line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dashdot" } }));
+    return Object.entries(norms || {}).map(([name, values]) => {
+      const label = `‖${PART_NAMES[name] || name}‖, predicted`;
+      return { type: "scatter", mode: "lines", name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
+    });
+  }
+
+  // What the predicted lines are, in words.
+  get predictedWords() {
+    const { take_off: step, norms, note } = this.run.predicted, said = [];
+    if (norms) said.push("Thin dashed lines are theory's reduced model.");
+    if (step) said.push(`It predicts that attention takes off at step ${Math.round(step).toLocaleString("en")}.`);
+    return [...said, note || ""].join(" ").trim();
   }
 
   updateCurves() {
@@ -414,7 +425,7 @@ class Player {
     const { run, step } = this, at = nearest(numbers(run.steps), step), say = (name, text) => typeset(this.panel(name).querySelector(".said"), text);
     const now = numbers(run.steps)[at].toLocaleString("en");
     if (this.has("loss")) say("loss", `Step ${now}: loss ${shown(row(run.loss, this.seed)[at])}.`);
-    if (this.has("norms")) say("norms", `Step ${now}: ` + Object.entries(run.norms).filter(([name]) => PART_NAMES[name] && !name.endsWith("_bias")).map(([name, values]) => `‖${PART_NAMES[name]}‖ ${shown(row(values, this.seed)[at])}`).join(", ") + ".");
+    if (this.has("norms")) say("norms", `Step ${now}: ` + Object.entries(run.norms).filter(([name]) => PART_NAMES[name] && !name.endsWith("_bias")).map(([name, values]) => `‖${PART_NAMES[name]}‖ ${shown(row(values, this.seed)[at])}`).join(", ") + ". " + this.predictedWords);
     if (this.has("gain") && run.stages.gain) say("gain", `Step ${now}: W^V has ${percent(row(run.stages.gain, this.seed)[at])} of the gain; word queries are ${shown(row(run.stages.words, this.seed)[at])} from uniform.`
       + (this.takeOff === null ? " Attention does not take off." : ` Attention takes off at step ${this.takeOff.toLocaleString("en")}.`));
     if (!this.has("attention") || this.panel("attention").hidden) return;
