@@ -130,7 +130,6 @@ def test_predicted_stages_are_a_dashed_line_and_thin_norms_with_their_names(chro
         [["‖W^V‖, predicted", [0.1, 0.4, 0.9]]],
         "Thin dashed lines are theory's reduced model. It predicts that attention takes off at step 7. Of two modes.",
     ]
-    chromium.screenshot(Path("/tmp/page/predicted.png"))
     assert chromium.console_errors() == []
 
 

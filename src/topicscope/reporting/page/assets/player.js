@@ -25,16 +25,17 @@ function heatSpec(z, limit, title, text, boundaries, bare, scale = true) {
     { type: "line", x0: at, x1: at, y0: -0.5, y1: size - 0.5, line: { color: "#808080", width: 0.6 } },
     { type: "line", y0: at, y1: at, x0: -0.5, x1: size - 0.5, line: { color: "#808080", width: 0.6 } },
   ];
+  const below = { orientation: "h", thickness: 10, len: 0.8, y: 0, yref: "container", yanchor: "bottom" };
   return {
     title, text,
-    traces: [{ type: "heatmap", name: title, showscale: scale && !(bare && narrow()), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: { thickness: 12, len: 0.9 },
+    traces: [{ type: "heatmap", name: title, showscale: scale && !(bare && narrow()), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: bare ? below : { thickness: 12, len: 0.9 },
       hovertemplate: "token i = %{y}<br>token j = %{x}<br>%{z:.4g}<extra></extra>" }],
     layout: {
       shapes: boundaries.flatMap(line),
       xaxis: { title: { text: bare ? "" : "token j (0 is [MASK])" }, constrain: "domain", showgrid: false, zeroline: false },
       yaxis: { title: { text: bare ? "" : "token i" }, autorange: "reversed", scaleanchor: "x", constrain: "domain", showgrid: false, zeroline: false },
       margin: { l: 50, r: 5, t: 10, b: 45 },
-      ...(bare ? { margin: { l: 30, r: narrow() ? 0 : 74, t: 8, b: 25 } } : {}),
+      ...(bare ? { margin: { l: 35, r: 5, t: 8, b: 65 } } : {}),
     },
     narrow: bare ? { xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 0, r: 0, t: 0, b: 0 } } : {},
   };
@@ -98,6 +99,8 @@ const CLASS_NAMES = ["same word", "same topic", "different topic", "[MASK] colum
 const PART_NAMES = { embedding: "W^E", value: "W^V", key: "W^K", query: "W^Q", key_bias: "b^K", query_bias: "b^Q", value_bias: "b^V", prediction_bias: "b^pred" };
 // A part's bias, and what grows in it, have its colour and another dash.
 const PART_COLOURS = { embedding: 0, value: 1, key: 2, query: 3, prediction: 4, position: 5 };
+// Names of matrices where nothing can be typeset.
+const inWords = (text) => text.replace(/W\^([EVKQ])/g, (_, part) => ({ E: "embeddings", V: "values", K: "keys", Q: "queries" })[part]);
 const PLAYERS = {};
 // Milliseconds from frame to frame, and before a film that plays by itself begins again.
 const TICK = 220, REST = 2500;
@@ -128,8 +131,7 @@ class Player {
     const choose = (name, act) => this.part(name).addEventListener("change", () => act(Number(this.part(name).value)));
     if (spec.choose) {
       DATA.runs.forEach((run, place) => {
-        this.part("run").add(new Option(run.title, place));
-        this.part("beside").add(new Option(run.title, place));
+        for (const name of ["run", "beside"]) this.part(name).add(new Option(inWords(run.title), place));
       });
       this.part("beside").add(new Option("nothing", -1), 0);
       this.part("beside").value = -1;
@@ -164,7 +166,8 @@ class Player {
     Object.assign(this, { seed: 0, layer: -1 });
     this.frame = Math.max(this.frames - 1, 0);
     if (this.spec.at === "take-off" && this.takeOff !== null && this.frames) this.frame = nearest(numbers(run.frameSteps), this.takeOff);
-    this.part("play").hidden = this.part("frame").hidden = this.part("even").parentElement.hidden = this.frames < 2;
+    this.part("play").hidden = this.part("frame").hidden = this.frames < 2;
+    this.part("even").parentElement.hidden = this.frames < 2 || Boolean(this.spec.play);
     const layers = shape(run.attention)[2];
     this.part("seed").replaceChildren(...run.seeds.map((seed, each) => new Option(String(seed) + (each === 0 || !averages ? "" : " (averages)"), each)));
     this.part("seed").parentElement.hidden = run.seeds.length < 2 || !this.spec.choose;
@@ -180,8 +183,9 @@ class Player {
 
   // Attention that is frozen says nothing.
   get attends() {
-    const values = numbers(this.run.attention);
-    return values.some((value, at) => at >= 3 && Math.abs(value - values[at % 3]) > 1e-6);
+    const values = numbers(this.run.attention), [, snapshots, layers, width] = shape(this.run.attention);
+    const first = layers * width, seed = snapshots * first;
+    return values.some((value, at) => Math.abs(value - values[at - (at % seed) + (at % first)]) > 1e-6);
   }
 
   // The slider goes from snapshot to snapshot, or evenly through the steps to the snapshot next to each.
@@ -302,7 +306,7 @@ class Player {
         [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", reason].join(" ").trim(), !bare), ...file("trained") });
       if (several) {
         draw(this.panel(`map-${place}-theory`), { ...heat(theory, `${matrix.label}, theory`, matrix.what, !bare), ...file("theory") });
-        draw(this.panel(`map-${place}-difference`), { ...heat(subtract(trained, theory), `${matrix.label}, trained − theory`, "The same colours as the other two."), ...file("difference") });
+        draw(this.panel(`map-${place}-difference`), { ...heat(subtract(trained, theory), `${matrix.label}, trained − theory`, "One scale of colours for all three."), ...file("difference") });
       }
       this.averages(matrix, place);
     }
