@@ -69,6 +69,32 @@ double logarithm(double x) {
     return k * 0.693147180559945309417 + 2 * s * sum;
 }
 
+/* Gauss's elimination, the largest entry of a column first. */
+void solve(double *matrix, double *vector, int size) {
+    for (int c = 0; c < size; c++) {
+        int best = c;
+        for (int r = c + 1; r < size; r++)
+            if (__builtin_fabs(matrix[r * size + c]) > __builtin_fabs(matrix[best * size + c])) best = r;
+        for (int k = 0; k < size && best != c; k++) {
+            double kept = matrix[c * size + k];
+            matrix[c * size + k] = matrix[best * size + k];
+            matrix[best * size + k] = kept;
+        }
+        double kept = vector[c];
+        vector[c] = vector[best];
+        vector[best] = kept;
+        for (int r = c + 1; r < size; r++) {
+            double factor = matrix[r * size + c] / matrix[c * size + c];
+            for (int k = c; k < size && factor != 0; k++) matrix[r * size + k] -= factor * matrix[c * size + k];
+            vector[r] -= factor * vector[c];
+        }
+    }
+    for (int r = size - 1; r >= 0; r--) {
+        for (int k = r + 1; k < size; k++) vector[r] -= matrix[r * size + k] * vector[k];
+        vector[r] /= matrix[r * size + r];
+    }
+}
+
 /* The topic of each word. LDA's by Polya's urn (Blackwell and MacQueen): word i has a new topic with probability
    A / (A + i), A the Dirichlet's sum, and else that of a word before it, all equally likely. */
 static void draw_topics(Random *random, int length, short *topic) {

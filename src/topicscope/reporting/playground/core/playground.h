@@ -1,4 +1,4 @@
-/* What the three parts of the playground share: the setting, random numbers and a little mathematics.
+/* What the parts of the playground share: the setting, random numbers and a little mathematics.
 
    No library is linked, so that the same file runs in a browser, in a test and on its own. Token 0 is [MASK]; words are
    1 ... Tv, word i belongs to topic (i - 1) / v, counted from 0. */
@@ -46,6 +46,8 @@ double draw_normal(Random *random);
 double exponential(double x);
 double logarithm(double x);
 double square_root(double x);
+/* Solves matrix x = vector, both overwritten: x stands in the vector. */
+void solve(double *matrix, double *vector, int size);
 
 /* A masked document: what the model sees, what was there, and which positions are to be predicted. */
 typedef struct {
