@@ -73,4 +73,11 @@ ClassMatrix class_optimum(const Moments *moments, double ridge);
 ClassMatrix descend(const Moments *moments, double ridge, double rate, double steps);
 double class_loss(const ClassMatrix *matrix, const Moments *moments);
 
+/* Eigenvalues of a symmetric 2 x 2 matrix, the larger one first, and its eigenvector (the other is orthogonal to it). */
+void eigen(double a, double b, double d, double values[2], double vector[2]);
+
+/* For the prediction: the seed's start, and attention's distance from uniform when it has grown by these matrices. */
+void keep_start(double seed);
+double grown_distance(const double topic_mode[4], const double word_mode[4], const double plane_mode[16]);
+
 #endif
