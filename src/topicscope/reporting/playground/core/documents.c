@@ -52,8 +52,9 @@ double exponential(double x) {
     if (x < -700) return 0;
     if (x > 700) x = 700;
     double k = __builtin_floor(x * 1.4426950408889634 + 0.5);
-    double r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10, term = 1, sum = 1;
-    for (int i = 1; i <= 14; i++) sum += (term *= r / i);
+    double r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10, sum = 1;
+#pragma clang loop unroll(full)
+    for (int i = 14; i >= 1; i--) sum = 1 + sum * r * (1.0 / i);
     union { u64 bits; double value; } power = {(u64)(1023 + (int)k) << 52};
     return sum * power.value;
 }
