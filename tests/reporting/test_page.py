@@ -15,8 +15,8 @@ from support.page_material import NASTY, write_claims, write_everything, write_l
 from topicscope.errors import InputError
 from topicscope.reporting.page import page_html, write_report
 from topicscope.reporting.page.claims import section_of
-from topicscope.reporting.page.folders import Found, find
 from topicscope.reporting.page.probes import probe_figures
+from topicscope.reporting.page.store import Found, find
 
 
 @pytest.fixture(scope="module")

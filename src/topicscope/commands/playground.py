@@ -8,8 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.commands.options import POSITIONAL, parse
-from topicscope.commands.report import check_page
-from topicscope.commands.terminal import console, print_json
+from topicscope.commands.report import check_page, say_where
 from topicscope.errors import InputError
 from topicscope.settings import Settings
 from topicscope.settings.toml import load_settings
@@ -33,16 +32,14 @@ ROUNDING = 1e-6
 
 def playground(settings: Settings | Path | str | None = None, *, out: Path | str = FILE) -> Path:
     """Write a page that trains live and opens on these settings, or those of a TOML file."""
-    from topicscope.files import write_atomically
+    from topicscope.reporting.page import write_page
     from topicscope.reporting.playground import playground_html
 
     file = Path(out)
     check_page(file, FILE)
     if isinstance(settings, Path | str):
         settings = load_settings(Path(settings))
-    html = playground_html(None if settings is None else page_settings(settings))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, html)
+    write_page(playground_html(None if settings is None else page_settings(settings)), file)
     return file
 
 
@@ -61,16 +58,12 @@ def page_settings(settings: Settings) -> dict[str, Any]:
         "overlap": overlap,
         "shortest": data.length[0],
         "longest": data.length[1],
-        "mask": masking.mask,
-        "keep": masking.keep,
-        "random": masking.random,
+        **{name: getattr(masking, name) for name in ("mask", "keep", "random")},
         "masked_keys": model.masked_keys,
-        "loss": training.loss,
-        "optimizer": training.optimizer,
-        "learning_rate": training.learning_rate,
-        "adam_epsilon": training.adam_epsilon,
-        "batch": training.batch,
-        "l2": training.l2,
+        **{
+            name: getattr(training, name)
+            for name in ("loss", "optimizer", "learning_rate", "adam_epsilon", "batch", "l2")
+        },
         "scale": _scale(settings),
         "parts": _parts(settings),
     }
@@ -79,29 +72,25 @@ def page_settings(settings: Settings) -> dict[str, Any]:
 def _check_the_page_can(settings: Settings) -> None:
     from topicscope.model.one_hot import is_equation_7
 
-    data, training = settings.data, settings.training
+    data, model, training = settings.data, settings.model, settings.training
     shortest, longest = data.length
+    equation_7 = is_equation_7(model) and not model.dimension and not model.attention_dimension
+    fixed = training.momentum == 0.9 and training.adam_betas == (0.9, 0.999)
+    of_all = not training.l2 or set(model.trained_parts) <= set(training.l2_parts)
+    few = training.batch <= MOST_DOCUMENTS
+    own = training.average == "document"
     checks = {
-        "model: the playground trains eq. 7, one layer and head with one-hot embeddings and no biases": is_equation_7(
-            settings.model
-        )
-        and not settings.model.dimension
-        and not settings.model.attention_dimension,
+        "model: the playground trains eq. 7, one layer and head with one-hot embeddings and no biases": equation_7,
         f"data.length: documents of the playground have 2 to {LONGEST} words": 2 <= shortest <= longest <= LONGEST,
-        f"training.batch: the playground takes at most {MOST_DOCUMENTS} documents per step": training.batch
-        <= MOST_DOCUMENTS,
+        f"training.batch: the playground takes at most {MOST_DOCUMENTS} documents per step": few,
         "data.dirichlet: the playground has one number for all topics": len(set(data.dirichlet)) == 1,
-        "training.average: the playground takes each document's mean over its own masked positions": training.average
-        == "document",
+        "training.average: the playground takes each document's mean over its own masked positions": own,
         "training.squared: the playground's squared loss is a sum over the vocabulary": training.squared == "sum",
         "training.schedule: the playground trains all parts at once": training.schedule == "joint",
         "training.decay: the playground's learning rate is constant": training.decay == "constant",
         "training.optimizer: the playground has sgd, momentum and adam": training.optimizer != "adamw",
-        "training.momentum and adam_betas: the playground has 0.9, and 0.9 with 0.999": training.momentum == 0.9
-        and training.adam_betas == (0.9, 0.999),
-        "training.l2_parts: the playground takes L2 of all that is trained": frozenset(settings.model.trained_parts)
-        <= frozenset(training.l2_parts)
-        or not training.l2,
+        "training.momentum and adam_betas: the playground has 0.9, and 0.9 with 0.999": fixed,
+        "training.l2_parts: the playground takes L2 of all that is trained": of_all,
         "masking.fixed: the playground draws fresh masks": not settings.masking.fixed,
     }
     for sentence, met in checks.items():
@@ -136,17 +125,16 @@ def _topics(settings: Settings) -> tuple[int, int, float]:
 
 
 def _parts(settings: Settings) -> str:
-    model = settings.model
-    trained = tuple(model.part(name).train for name in ("value", "key", "query"))
-    starts = tuple(model.part(name).start for name in ("value", "key", "query"))
-    if model.uniform and trained[0] and starts[0] == "normal":
+    parts = [settings.model.part(name) for name in ("value", "key", "query")]
+    trained, starts = tuple(part.train for part in parts), [part.start for part in parts]
+    if settings.model.uniform and trained[0] and starts[0] == "normal":
         return "uniform"
     names: dict[tuple[tuple[bool, ...], str], str] = {
         ((True, True, True), "normal"): "all",
         ((True, False, False), "normal"): "value",
         ((False, True, True), "theorem"): "theorem",
     }
-    name = names.get((trained, starts[0])) if starts[1:] == ("normal", "normal") else None
+    name = names.get((trained, starts[0])) if starts[1:] == ["normal", "normal"] else None
     if name is None:
         raise InputError(
             "model.value, model.key, model.query: the playground trains all three from normal starts; W^V with key and "
@@ -184,8 +172,4 @@ def main(words: list[str]) -> None:
     if len(options.settings) > 1:
         raise InputError(f"{len(options.settings)} files are too many settings: give one TOML file.")
     file = playground(options.settings[0] if options.settings else None, out=options.out)
-    size = file.stat().st_size
-    if options.json:
-        print_json({"file": str(file), "bytes": size})
-    else:
-        console().print(f"{file}: {size / 1e3:.0f} kB; open it in any browser.")
+    say_where(file, as_json=options.json)

@@ -45,7 +45,8 @@ def report(folders: Sequence[Path | str] | Path | str, out: Path | str = FILE) -
     page = page_of(paths)
     for note in page.notes:
         logger.warning("%s", note)
-    return write_page(page, file)
+    write_page(page.html, file)
+    return file
 
 
 def check_page(file: Path, example: str) -> None:
@@ -102,9 +103,14 @@ def main(words: list[str]) -> None:
     """Parse, write, print where the page is."""
     options = parse(Options, words, command="report", description=DESCRIPTION)
     log_to_terminal(quiet=False)
-    file = call(report, options)
+    say_where(call(report, options), as_json=options.json)
+
+
+def say_where(file: Path, *, as_json: bool) -> None:
+    """Print where a page is, and how large."""
     size = file.stat().st_size
-    if options.json:
+    if as_json:
         print_json({"file": str(file), "bytes": size})
     else:
-        console().print(f"{file}: {size / 1e6:.1f} MB; open it in any browser.")
+        said = f"{size / 1e6:.1f} MB" if size >= 1e6 else f"{size / 1e3:.0f} kB"
+        console().print(f"{file}: {said}; open it in any browser.")

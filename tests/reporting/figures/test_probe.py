@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from matplotlib.lines import Line2D
 
+from topicscope.files import Row
 from topicscope.reporting.figures import save_figure
 from topicscope.reporting.figures.probe import (
-    RatioRow,
     head_maps,
     over_checkpoints,
     ratio_table,
@@ -22,18 +22,23 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
     return {"ratio": value, "low": low, "high": high}
 
 
-def row(model: str, fraction: float | None, cosine: float | None, attention: float) -> RatioRow:
+def probed(model: str, fraction: float | None, comparisons: Row) -> Row:
+    """What figures need of a row of probe.json."""
+    return {"model": model, "fraction": fraction, **comparisons}
+
+
+def row(model: str, fraction: float | None, cosine: float | None, attention: float) -> Row:
     near = None if cosine is None else cosine - 0.1
     ratios = {
         "cosine": ratio(cosine, near, near and near + 0.2),
         "dot": ratio(cosine, near, near and near + 0.2),
         "attention": ratio(attention, attention - 0.05, attention + 0.05),
     }
-    return RatioRow(model, fraction, ratios)
+    return probed(model, fraction, ratios)
 
 
 ROWS = (row("minilm", 0.0005, 4.9, 1.5), row("minilm", 0.001, 4.0, 1.4), row("random:minilm", 0.0005, None, 1.0))
-PAPER = (RatioRow("BERT (paper)", 0.0005, {name: ratio(1.3) for name in ("cosine", "dot", "attention")}),)
+PAPER = (probed("BERT (paper)", 0.0005, {name: ratio(1.3) for name in ("cosine", "dot", "attention")}),)
 
 
 def horizontal(line: Line2D) -> list[float]:
@@ -82,7 +87,7 @@ DIFFERENT = {**NO_RATIO, "difference": 0.112, "difference_low": 0.09, "differenc
 
 def test_where_there_is_no_ratio_table_1_shows_the_difference_and_says_what_its_sign_means() -> None:
     def drawn(cosine: dict[str, float | None]) -> tuple[str, list[str], str]:
-        row = RatioRow("tiny", None, {"cosine": cosine, "dot": ratio(1.3, 1.2, 1.4), "attention": ratio(1.3, 1.2, 1.4)})
+        row = probed("tiny", None, {"cosine": cosine, "dot": ratio(1.3, 1.2, 1.4), "attention": ratio(1.3, 1.2, 1.4)})
         figure = ratio_table([row], title="t").figure
         written = [text.get_text().strip() for text in figure.axes[0].texts]
         return ratio_text([row]), written, " ".join(text.get_text() for text in figure.legends[0].get_texts())
@@ -108,7 +113,7 @@ def test_what_is_written_beside_1_stays_within_its_panel() -> None:
     sides = []
     for other in (ratio(20.0, 19.0, 21.0), ratio(0.05, 0.04, 0.06), ratio(1.0, 0.9, 1.1)):
         rows = [
-            RatioRow("tiny", None, dict.fromkeys(("cosine", "dot", "attention"), each)) for each in (DIFFERENT, other)
+            probed("tiny", None, dict.fromkeys(("cosine", "dot", "attention"), each)) for each in (DIFFERENT, other)
         ]
         figure = ratio_table(rows, title="t").figure
         figure.draw_without_rendering()
@@ -122,9 +127,9 @@ def test_what_is_written_beside_1_stays_within_its_panel() -> None:
 
 
 def test_a_ratio_without_an_interval_is_a_hollow_dot_that_the_legend_explains() -> None:
-    bare = RatioRow("bare", None, {name: ratio(1.3) for name in ("cosine", "dot", "attention")})
+    bare = probed("bare", None, {name: ratio(1.3) for name in ("cosine", "dot", "attention")})
 
-    def drawn(*rows: RatioRow) -> tuple[list[bool], str]:
+    def drawn(*rows: Row) -> tuple[list[bool], str]:
         figure = ratio_table(rows, title="t").figure
         dots = [line.get_markerfacecolor() == "none" for line in figure.axes[0].lines if line.get_marker() == "o"]
         return dots, " ".join(text.get_text() for text in figure.legends[0].get_texts())

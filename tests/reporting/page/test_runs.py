@@ -10,9 +10,8 @@ from support.page_data import data_of
 from support.page_material import write_layers, write_runs
 from topicscope.measure.film import classes_of, film
 from topicscope.reporting.page import page_html
-from topicscope.reporting.page.folders import find
 from topicscope.reporting.page.runs import KEPT, evenly, run_sections, run_views
-from topicscope.reporting.page.store import Store
+from topicscope.reporting.page.store import Store, find
 from topicscope.training.runs import RunFolder
 
 

@@ -4,7 +4,7 @@ import io
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from matplotlib import rc_context
 from matplotlib.figure import Figure
@@ -29,6 +29,25 @@ class Drawn:
     figure: Figure
     table: list[Row]
     """One row per point, by the names of its columns; a row may lack some."""
+
+
+def panels(
+    title: str,
+    size: tuple[float, float],
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    lines: Literal["both", "x"] | None = "both",
+    letters: int = 12,
+    **more: Any,
+) -> tuple[Figure, Any]:
+    """An empty figure, and its panels by row and column; ``lines`` says along which axes they have any."""
+    figure = Figure(figsize=size, layout="constrained")
+    figure.suptitle(title, fontsize=letters)
+    axes = figure.subplots(rows, columns, squeeze=False, **more)
+    for panel in axes.flat if lines else ():
+        panel.grid(axis=lines, color="0.9", linewidth=0.5)
+    return figure, axes
 
 
 def save_figure(drawn: Drawn, stem: Path) -> list[Path]:

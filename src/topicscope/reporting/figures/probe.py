@@ -1,9 +1,9 @@
 """Figures of the probe, from numbers: Table 1's layout, the map of heads, similarity of words, checkpoints."""
 
+import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from topicscope.files import Row, write_atomically
 from topicscope.records import SIGNIFICANT
 from topicscope.reporting.answer import answering, is_encoded, model_label
-from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn, save_figure
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn, panels, save_figure
 from topicscope.reporting.rounding import comparison_text
 
 # Comparisons of a row of probe.json, and what a table calls them; figures have room for more.
@@ -45,16 +45,6 @@ MOST_SHOWN = 60
 COLUMNS = 4
 
 
-@dataclass(frozen=True)
-class RatioRow:
-    """A row of Table 1: a model, a threshold, and same- over different-topic averages by measure."""
-
-    model: str
-    fraction: float | None
-    ratios: Mapping[str, Mapping[str, Any]]
-    """By "cosine", "dot", "attention": comparisons as in probe.json; the paper's have a ratio alone."""
-
-
 def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints.
 
@@ -64,7 +54,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     written: list[Path] = []
     for assignment in dict.fromkeys(row["assignment"] for row in rows):
         for embedding in dict.fromkeys(row["embedding"] for row in rows):
-            table = [_ratios(row) for row in _chosen(rows, assignment, embedding)]
+            table = _chosen(rows, assignment, embedding)
             name = f"ratios-{assignment}-{embedding}"
             write_atomically(folder / f"{name}.txt", ratio_text(table) + "\n")
             title = f"Same- over different-topic averages, {TOPICS[assignment]}, embedding: {embedding}"
@@ -79,40 +69,34 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     assignment = rows[0]["assignment"]
     first = _chosen(rows, assignment, rows[0]["embedding"])
     for fraction in dict.fromkeys(row["fraction"] for row in first):
-        panels = {}
+        heads = {}
         for row in first:
             if row["fraction"] == fraction:
-                heads = row["attention_by_layer_head"]
-                ratio = np.array([_numbers(layer, "ratio") for layer in heads])
-                p = np.array([[1.0 if head["p"] is None else head["p"] for head in layer] for layer in heads])
+                ratio, p = (
+                    np.array([_numbers(layer, name) for layer in row["attention_by_layer_head"]])
+                    for name in ("ratio", "p")
+                )
                 with np.errstate(divide="ignore", invalid="ignore"):
-                    panels[model_label(row)] = (np.log2(ratio), p < SIGNIFICANT)
+                    heads[model_label(row)] = (np.log2(ratio), p < SIGNIFICANT)
         shown = "own topics" if fraction is None else f"threshold {fraction:g}"
         title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
-        written += save_figure(head_maps(panels, title=title), folder / f"heads-{_threshold(fraction)}")
+        written += save_figure(head_maps(heads, title=title), folder / f"heads-{threshold(fraction)}")
     # A figure for each list of words: tokenizers may keep different ones of the paper's nine.
     for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
         cosines = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
         figure = word_maps(cosines, words, title="Cosine similarity of word embeddings (Figure 3)")
         written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
-    models = [model for model, _ in dict.fromkeys((row["model"], row["revision"]) for row in rows)]
-    several = [model for model in dict.fromkeys(models) if models.count(model) > 1]
-    for number, model in enumerate(several):
+    revisions_of: dict[str, list[str]] = {}
+    for model, revision in dict.fromkeys((row["model"], row["revision"]) for row in rows):
+        revisions_of.setdefault(model, []).append(revision)
+    several = {model: revisions for model, revisions in revisions_of.items() if len(revisions) > 1}
+    for number, (model, revisions) in enumerate(several.items()):
         chosen = _chosen([row for row in rows if row["model"] == model], assignment, "matrix")
-        revisions = list(dict.fromkeys(row["revision"] for row in chosen))
-        fractions = dict.fromkeys(row["fraction"] for row in chosen)
-        lines = {
-            measure: {
-                _threshold(fraction): [
-                    row[measure]
-                    for revision in revisions
-                    for row in chosen
-                    if row["revision"] == revision and row["fraction"] == fraction
-                ]
-                for fraction in fractions
-            }
-            for measure in MEASURES
-        }
+        # In the order of the revisions, whatever that of the rows is.
+        chosen.sort(key=lambda row: revisions.index(row["revision"]))
+        lines: dict[str, dict[str, list[Row]]] = {measure: {} for measure in MEASURES}
+        for measure, row in itertools.product(MEASURES, chosen):
+            lines[measure].setdefault(threshold(row["fraction"]), []).append(row[measure])
         figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {model}")
         written += save_figure(figure, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
     return written
@@ -123,22 +107,17 @@ def _chosen(rows: Sequence[Row], assignment: str, embedding: str) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
-def _ratios(row: Row) -> RatioRow:
-    return RatioRow(model_label(row), row["fraction"], {name: row[name] for name in MEASURES})
-
-
-def ratio_text(rows: Sequence[RatioRow]) -> str:
-    """Table 1's layout as text: a line per row, columns aligned; then what its signs mean."""
+def ratio_text(rows: Sequence[Row]) -> str:
+    """Table 1's layout as text: a line per row of probe.json, columns aligned; then what its signs mean."""
     cells = [["model", "threshold", *(f"{name} (same/different)" for name in LABELS.values())]]
     for before, row in zip([None, *rows], rows, strict=False):
-        model = "" if before and before.model == row.model else row.model
-        cells.append([model, _threshold(row.fraction), *(_cell(row.ratios[name]) for name in MEASURES)])
-    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+        model = "" if before and model_label(before) == model_label(row) else model_label(row)
+        cells.append([model, threshold(row["fraction"]), *(_cell(row[name]) for name in MEASURES)])
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    cells.insert(1, ["-" * width for width in widths])
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     signs = [f"{sign}: {meaning}." for sign, meaning in SIGNS.items() if sign in "".join(lines)]
-    return "\n".join(
-        [lines[0], "  ".join("-" * width for width in widths), *lines[1:], *([""] if signs else []), *signs]
-    )
+    return "\n".join([*lines, *([""] if signs else []), *signs])
 
 
 def _cell(ratio: Mapping[str, Any]) -> str:
@@ -157,50 +136,52 @@ def is_difference(ratio: Mapping[str, Any]) -> bool:
     return ratio.get("ratio") is None and ratio.get("difference") is not None
 
 
-def _threshold(fraction: float | None) -> str:
-    return "own" if fraction is None else f"{fraction:g}"
+def threshold(fraction: float | None, own: str = "own") -> str:
+    """The ambiguity threshold; ``own`` where topics were given and not found."""
+    return own if fraction is None else f"{fraction:g}"
 
 
-def ratio_table(rows: Sequence[RatioRow], *, title: str, reference: Sequence[RatioRow] = ()) -> Drawn:
-    """Table 1 as a picture: a line per row, a panel per measure, ratios with 95 % intervals beside 1.
+def ratio_table(rows: Sequence[Row], *, title: str, reference: Sequence[Row] = ()) -> Drawn:
+    """Table 1 as a picture: a line per row of probe.json, a panel per measure, ratios with 95 % intervals beside 1.
 
-    ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds: other models on other text.
+    ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds: other models on other text. They
+    have a ratio alone.
     """
     every = [*((row, False) for row in rows), *((row, True) for row in reference)]
-    figure = Figure(figsize=(12.0, 0.3 * len(every) + 1.9), layout="constrained")
-    figure.suptitle(title, fontsize=10)
-    panels = figure.subplots(1, len(MEASURES), sharey=True, squeeze=False)[0]
-    for panel, (measure, name) in zip(panels, LABELS.items(), strict=True):
+    figure, [axes] = panels(title, (12.0, 0.3 * len(every) + 1.9), 1, len(MEASURES), lines="x", letters=10, sharey=True)
+    for panel, (measure, name) in zip(axes, LABELS.items(), strict=True):
         panel.axvline(1, color=GREY, linestyle="--", linewidth=1.0)
         panel.set_xscale("log")
-        _plain_ticks(panel, [row.ratios[measure] for row, _ in every])
+        ticks, ends = ratio_axis([row[measure].get(end) for row, _ in every for end in NUMBERS[:3]])
+        panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
+        panel.minorticks_off()
+        panel.set_xlim(*ends)
         for place, (row, printed) in enumerate(every):
-            _draw_ratio(panel, row.ratios[measure], place, printed)
+            _draw_ratio(panel, row[measure], place, printed)
         panel.set_xlabel(f"{name}: same / different topic")
-        panel.grid(axis="x", color="0.9", linewidth=0.5)
         if reference:
             panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    labels = [f"{row.model}  {'own topics' if row.fraction is None else f'{row.fraction:g}'}" for row, _ in every]
-    panels[0].set_yticks(range(len(every)), labels, fontsize=8)
-    panels[0].set_ylim(len(every) - 0.4, -0.6)
+    labels = [f"{model_label(row)}  {threshold(row['fraction'], 'own topics')}" for row, _ in every]
+    axes[0].set_yticks(range(len(every)), labels, fontsize=8)
+    axes[0].set_ylim(len(every) - 0.4, -0.6)
+    measured = [row[measure] for row in rows for measure in MEASURES]
     handles = [Line2D([], [], marker="o", color=BLUE, linestyle="-", label="measured here, 95 % interval")]
-    if any(not has_interval(each) for row in rows for each in row.ratios.values() if each["ratio"] is not None):
-        hollow = Line2D([], [], marker="o", color=BLUE, markerfacecolor="none", linestyle="none")
-        hollow.set_label("measured here, no interval: too few replicates have a pair")
-        handles.append(hollow)
-    if any(is_difference(each) for row in rows for each in row.ratios.values()):
+    hollow: dict[str, Any] = {"markerfacecolor": "none", "linestyle": "none"}
+    if any(each["ratio"] is not None and not has_interval(each) for each in measured):
+        label = "measured here, no interval: too few replicates have a pair"
+        handles.append(Line2D([], [], marker="o", color=BLUE, label=label, **hollow))
+    if any(map(is_difference, measured)):
         handles.append(Line2D([], [], linestyle="none", label="Δ: same − different topic, where there is no ratio"))
     if reference:
-        shape = {"marker": "D", "markerfacecolor": "none", "color": ORANGE, "linestyle": "none"}
-        handles.append(Line2D([], [], label="printed in the paper", **shape))  # type: ignore[arg-type]
+        handles.append(Line2D([], [], marker="D", color=ORANGE, label="printed in the paper", **hollow))
     figure.legend(handles=handles, loc="outside lower center", ncols=3, fontsize=8)
     table = [
         {
-            "model": row.model,
-            "threshold": _threshold(row.fraction),
+            "model": model_label(row),
+            "threshold": threshold(row["fraction"]),
             "measure": name,
             "source": "paper" if printed else "measured",
-            **{name: row.ratios[measure].get(name) for name in (*NUMBERS, "p")},
+            **{number: row[measure].get(number) for number in (*NUMBERS, "p")},
         }
         for measure, name in LABELS.items()
         for row, printed in every
@@ -228,13 +209,6 @@ def _write(panel: Axes, text: str, place: int) -> None:
     low, high = np.log(panel.get_xlim())
     side = "left" if -low < 0.55 * (high - low) else "right"
     panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
-
-
-def _plain_ticks(panel: Axes, ratios: Sequence[Mapping[str, Any]]) -> None:
-    ticks, ends = ratio_axis([each.get(end) for each in ratios for end in ("ratio", "low", "high")])
-    panel.set_xticks(ticks, [f"{step:g}" for step in ticks])
-    panel.minorticks_off()
-    panel.set_xlim(*ends)
 
 
 def ratio_axis(numbers: Sequence[float | None]) -> tuple[list[float], tuple[float, float]]:
@@ -268,52 +242,35 @@ def depth(models: Mapping[str, Row]) -> Drawn:
 
     models: rows of probe.json by the models' names. Layer 0 is the embedding layer's output.
     """
-    figure = Figure(figsize=(9.0, 3.6), layout="constrained")
-    states, attention = figure.subplots(1, 2)
-    states.axhline(0.5, color=GREY, linestyle="--", linewidth=1.0)
-    attention.axhline(1.0, color=GREY, linestyle="--", linewidth=1.0)
-    table = []
-    for place, (name, row) in enumerate(models.items()):
-        colour = f"C{place % 10}"
-        hidden = [each["centred_cosine"] for each in row["hidden_by_layer"]]
-        middle, low, high = (_numbers(hidden, each) for each in ("auc", "auc_low", "auc_high"))
-        layers = np.arange(len(hidden))
-        states.plot(layers, middle, "o-", color=colour, markersize=4, label=name)
-        states.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
-        table += [
-            {
-                "model": name,
-                "measure": "hidden states",
-                "layer": layer,
-                "auc": value,
-                **_ends(each, "auc_low", "auc_high"),
-            }
-            for layer, (value, each) in enumerate(zip(middle, hidden, strict=True))
-        ]
-        by_layer = row.get("attention_by_layer") or []
-        ratio, low, high = (_numbers(by_layer, each) for each in ("ratio", "low", "high"))
-        layers = 1 + np.arange(len(by_layer))
-        attention.plot(layers, ratio, "o-", color=colour, markersize=4)
-        attention.fill_between(layers, low, high, color=colour, alpha=0.2, linewidth=0)
-        table += [
-            {"model": name, "measure": "attention", "layer": layer + 1, "ratio": value, **_ends(each, "low", "high")}
-            for layer, (value, each) in enumerate(zip(ratio, by_layer, strict=True))
-        ]
-    states.set_ylabel("AUC, same against different topic")
-    states.set_title("hidden states, words of different passages", fontsize=9)
-    attention.set_ylabel("attention, same / different topic")
-    attention.set_title("attention, all heads of a layer", fontsize=9)
-    for panel in (states, attention):
+    figure, [axes] = panels(
+        "Where along the depth topics are, with 95 % intervals", (9.0, 3.6), 1, 2, lines=None, letters=10
+    )
+    # What a panel shows, its axis, the value without topics, the number and its ends, and its first layer.
+    kinds = (
+        ("hidden states", "words of different passages", "AUC, same against different topic", 0.5, "auc", "auc_", 0),
+        ("attention", "all heads of a layer", "attention, same / different topic", 1.0, "ratio", "", 1),
+    )
+    for panel, (measure, what, label, nothing, *_) in zip(axes, kinds, strict=True):
+        panel.axhline(nothing, color=GREY, linestyle="--", linewidth=1.0)
+        panel.set_ylabel(label)
+        panel.set_title(f"{measure}, {what}", fontsize=9)
         panel.set_xlabel("layer")
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.grid(color="0.92", linewidth=0.5)
-    figure.suptitle("Where along the depth topics are, with 95 % intervals", fontsize=10)
+    table = []
+    for place, (name, row) in enumerate(models.items()):
+        found = [each["centred_cosine"] for each in row["hidden_by_layer"]], row.get("attention_by_layer") or []
+        for panel, layers, (measure, *_, number, before, first) in zip(axes, found, kinds, strict=True):
+            middle, low, high = (_numbers(layers, each) for each in (number, f"{before}low", f"{before}high"))
+            at, colour = first + np.arange(len(layers)), f"C{place % 10}"
+            panel.plot(at, middle, "o-", color=colour, markersize=4, label=None if first else name)
+            panel.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+            table += [
+                {"model": name, "measure": measure, "layer": layer, number: value, "low": least, "high": most}
+                for layer, value, least, most in zip(at.tolist(), middle, low, high, strict=True)
+            ]
     figure.legend(loc="outside lower center", ncols=3, fontsize=8)
     return Drawn(figure, table)
-
-
-def _ends(comparison: Mapping[str, Any], *names: str) -> dict[str, Any]:
-    return dict(zip(("low", "high"), (comparison.get(name) for name in names), strict=True))
 
 
 def topic_ranking(topics: Sequence[Row], *, title: str) -> Drawn:
@@ -326,9 +283,8 @@ def topic_ranking(topics: Sequence[Row], *, title: str) -> Drawn:
     for place, each in enumerate(shown):
         found = each["cosine"]
         if found.get("difference_low") is not None:
-            panel.plot(
-                [found["difference_low"], found["difference_high"]], [place, place], "-", color=BLUE, linewidth=1.2
-            )
+            ends = [found["difference_low"], found["difference_high"]]
+            panel.plot(ends, [place, place], "-", color=BLUE, linewidth=1.2)
         face = BLUE if is_encoded(found) else "white"
         panel.plot([found.get("difference")], [place], "o", color=BLUE, markerfacecolor=face, markersize=4)
     panel.set_yticks(range(len(shown)), [topic_name(each) for each in shown], fontsize=7)
@@ -337,11 +293,8 @@ def topic_ranking(topics: Sequence[Row], *, title: str) -> Drawn:
     left = f" (the {len(shown)} at the ends of {len(ranked)})" if len(shown) < len(ranked) else ""
     panel.set_title(title + left, fontsize=10)
     table = [
-        {
-            "topic": each["topic"],
-            "words": " ".join(each["words"]),
-            **{name: each["cosine"].get(name) for name in (*NUMBERS, "p", "q")},
-        }
+        {"topic": each["topic"], "words": " ".join(each["words"])}
+        | {name: each["cosine"].get(name) for name in (*NUMBERS, "p", "q")}
         for each in ranked
     ]
     return Drawn(figure, table)
@@ -353,25 +306,21 @@ def topic_name(topic: Row) -> str:
 
 
 def head_maps(
-    panels: Mapping[str, tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]], *, title: str
+    models: Mapping[str, tuple[Float[np.ndarray, "layer head"], Bool[np.ndarray, "layer head"]]], *, title: str
 ) -> Drawn:
     """log₂ of same- over different-topic attention of every head, a panel per model; a dot where it is significant.
 
     Significant: p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
     """
-    limit, beyond = colour_limit([values for values, _ in panels.values()])
-    shapes = [values.shape for values, _ in panels.values()]
+    limit, beyond = colour_limit([values for values, _ in models.values()])
+    shapes = [values.shape for values, _ in models.values()]
     # At least as wide as what is written above a panel, at least as high as two layers.
-    wide = [
-        max(0.36 * max(heads for _, heads in shapes[place::COLUMNS]), 1.9) for place in range(min(len(shapes), COLUMNS))
-    ]
-    tall = [0.36 * max(2, *(each for each, _ in shapes[at : at + COLUMNS])) for at in range(0, len(shapes), COLUMNS)]
-    figure = Figure(
-        figsize=(sum(wide) + 0.5 * len(wide) + 1.6, sum(tall) + 1.1 * len(tall) + 0.9), layout="constrained"
-    )
-    figure.suptitle(title, fontsize=10)
-    axes = _grid(figure, len(panels), width_ratios=wide, height_ratios=tall)
-    for place, (panel, (name, (values, significant))) in enumerate(zip(axes, panels.items(), strict=True)):
+    columns, starts = range(min(len(shapes), COLUMNS)), range(0, len(shapes), COLUMNS)
+    wide = [max(0.36 * max(heads for _, heads in shapes[place::COLUMNS]), 1.9) for place in columns]
+    tall = [0.36 * max(2, *(layers for layers, _ in shapes[at : at + COLUMNS])) for at in starts]
+    size = (sum(wide) + 0.5 * len(wide) + 1.6, sum(tall) + 1.1 * len(tall) + 0.9)
+    figure, axes = _grid(title, size, len(models), width_ratios=wide, height_ratios=tall)
+    for place, (panel, (name, (values, significant))) in enumerate(zip(axes, models.items(), strict=True)):
         image = panel.imshow(values, cmap=DIVERGING, vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
         layer, head = np.nonzero(significant)
         panel.plot(head, layer, "o", color="black", markersize=3)
@@ -379,44 +328,30 @@ def head_maps(
         panel.set_xticks(heads, [str(at + 1) for at in heads])
         panel.set_yticks(layers, [str(at + 1) for at in layers])
         panel.set_xlabel("head")
-        panel.set_title(
-            f"{_folded(name, wide[place % COLUMNS])}\n{significant.sum()} of {values.size} heads with p < 0.05",
-            fontsize=9,
-        )
+        counted = f"{significant.sum()} of {values.size} heads with p < 0.05"
+        panel.set_title(f"{_folded(name, wide[place % COLUMNS])}\n{counted}", fontsize=9)
         if place % COLUMNS == 0:
             panel.set_ylabel("layer")
     ends = "both" if beyond else "neither"
-    figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall), extend=ends).set_label(
-        "log₂ (same / different topic)", fontsize=8
-    )
-    dot = Line2D(
-        [],
-        [],
-        marker="o",
-        color="black",
-        markersize=3,
-        linestyle="none",
-        label=f"p < {SIGNIFICANT}, for all heads of a model together",
-    )
+    bar = figure.colorbar(image, ax=axes, shrink=0.9, aspect=20 * len(tall), extend=ends)
+    bar.set_label("log₂ (same / different topic)", fontsize=8)
+    dot = Line2D([], [], marker="o", color="black", markersize=3, linestyle="none")
+    dot.set_label(f"p < {SIGNIFICANT}, for all heads of a model together")
     figure.legend(handles=[dot], loc="outside lower center", fontsize=8)
     table = [
-        {"model": name, "layer": layer + 1, "head": head + 1, "log2_ratio": float(value), "significant": found}
-        for name, (values, significant) in panels.items()
-        for ((layer, head), value), found in zip(
-            np.ndenumerate(values), np.where(significant, "yes", "no").ravel(), strict=True
-        )
+        {"model": name, "layer": layer + 1, "head": head + 1, "log2_ratio": float(value)}
+        | {"significant": "yes" if significant[layer, head] else "no"}
+        for name, (values, significant) in models.items()
+        for (layer, head), value in np.ndenumerate(values)
     ]
     return Drawn(figure, table)
 
 
-def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Drawn:
+def word_maps(models: Mapping[str, Float[np.ndarray, "word word"]], words: Sequence[str], *, title: str) -> Drawn:
     """Similarity of every two words, a panel per model, the numbers written into the cells (Figure 3)."""
-    side, columns = 0.42 * len(words) + 0.3, min(len(panels), COLUMNS)
-    rows = -(-len(panels) // COLUMNS)
-    figure = Figure(figsize=(side * columns + 2.0, (side + 0.9) * rows + 0.4), layout="constrained")
-    figure.suptitle(title, fontsize=10)
-    axes = _grid(figure, len(panels))
-    for place, (panel, (name, values)) in enumerate(zip(axes, panels.items(), strict=True)):
+    side, columns, rows = 0.42 * len(words) + 0.3, min(len(models), COLUMNS), -(-len(models) // COLUMNS)
+    figure, axes = _grid(title, (side * columns + 2.0, (side + 0.9) * rows + 0.4), len(models))
+    for place, (panel, (name, values)) in enumerate(zip(axes, models.items(), strict=True)):
         image = panel.imshow(values, cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
         for row, column in np.ndindex(*values.shape):
             shade = "white" if abs(values[row, column]) > 0.7 else "black"
@@ -430,20 +365,20 @@ def word_maps(panels: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=20 * rows).set_label("cosine similarity", fontsize=8)
     table = [
         {"model": name, "word": word, "other_word": other, "cosine": cosine}
-        for name, values in panels.items()
+        for name, values in models.items()
         for word, line in zip(words, values.tolist(), strict=True)
         for other, cosine in zip(words, line, strict=True)
     ]
     return Drawn(figure, table)
 
 
-def _grid(figure: Figure, count: int, **ratios: Sequence[float]) -> list[Axes]:
-    """Panels in rows."""
+def _grid(title: str, size: tuple[float, float], count: int, **ratios: Sequence[float]) -> tuple[Figure, list[Axes]]:
+    """An empty figure, and so many panels in rows."""
     rows, columns = -(-count // COLUMNS), min(count, COLUMNS)
-    axes = figure.subplots(rows, columns, squeeze=False, gridspec_kw=ratios).ravel().tolist()
-    for spare in axes[count:]:
+    figure, axes = panels(title, size, rows, columns, lines=None, letters=10, gridspec_kw=ratios)
+    for spare in axes.ravel()[count:]:
         spare.remove()
-    return axes[:count]
+    return figure, axes.ravel()[:count].tolist()
 
 
 def _folded(name: str, inches: float) -> str:
@@ -458,9 +393,7 @@ def over_checkpoints(
 
     A measure that lacks a ratio somewhere is drawn as the difference, on an axis of its own.
     """
-    figure = Figure(figsize=(4.4 * len(measures), 3.6), layout="constrained")
-    figure.suptitle(title, fontsize=10)
-    axes = figure.subplots(1, len(measures), squeeze=False)[0]
+    figure, [axes] = panels(title, (4.4 * len(measures), 3.6), 1, len(measures), letters=10)
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
     table: list[Row] = []
     for panel, (measure, lines) in zip(axes, measures.items(), strict=True):
@@ -483,17 +416,12 @@ def over_checkpoints(
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
         panel.set_title(LABELS.get(measure, measure), fontsize=9)
-        panel.grid(color="0.9", linewidth=0.5)
+        # No axis where there is nothing to measure on it.
         if all(each.get(name) is None for each in every for name in ("ratio", "difference")):
-            _nothing(panel)
+            panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
+            panel.set_yticks([])
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right center", fontsize=8, title="threshold")
     return Drawn(figure, table)
-
-
-def _nothing(panel: Axes) -> None:
-    """No axis where there is nothing to measure on it."""
-    panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
-    panel.set_yticks([])
 
 
 def _numbers(ratios: Sequence[Mapping[str, Any]], end: str) -> list[float]:

@@ -1,7 +1,6 @@
 """Figures of training: matrices over tokens, norms over steps, the map of stages, attention, losses, structure."""
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -9,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from topicscope.files import Row
-from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn, panels
 
 NORM_NAMES = {"key": "‖W^K‖", "query": "‖W^Q‖", "value": "‖W^V‖"}
 ROTATION_NAME = "rotation of W^V\nin 10 steps"
@@ -21,27 +20,12 @@ Trajectory = tuple[Int[np.ndarray, " row"], Mapping[str, Mapping[str, Float[np.n
 # Steps, then the values of each norm and of the rotation.
 LayerCurves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
 
-# Along which axes a panel has lines.
-Lines = Literal["both", "x"]
-
 # Label, steps, curves by name, and steps to mark on some of them.
 Panel = tuple[str, np.ndarray, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]
 
 
-def _panels(
-    title: str, size: tuple[float, float], rows: int = 1, columns: int = 1, *, lines: Lines = "both", **more: Any
-) -> tuple[Figure, Any]:
-    """An empty figure, and its panels by row and column."""
-    figure = Figure(figsize=size, layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(rows, columns, squeeze=False, **more)
-    for panel in axes.flat:
-        panel.grid(axis=lines, color="0.9", linewidth=0.5)
-    return figure, axes
-
-
 def heat_maps(
-    panels: dict[str, Float[np.ndarray, "row column"]],
+    matrices: dict[str, Float[np.ndarray, "row column"]],
     *,
     words: int,
     columns: int = 4,
@@ -52,14 +36,14 @@ def heat_maps(
 
     Panels named together in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
     """
-    rows = -(-len(panels) // columns)
+    rows = -(-len(matrices) // columns)
     figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
     figure.suptitle(title)
-    limits = {name: _limit(matrix) for name, matrix in panels.items()}
+    limits = {name: colour_limit(matrix) for name, matrix in matrices.items()}
     for group in same_scale:
         limits |= dict.fromkeys(group, max(limits[name] for name in group))
     table: list[Row] = []
-    for place, (name, matrix) in enumerate(panels.items(), start=1):
+    for place, (name, matrix) in enumerate(matrices.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
         image = axes.imshow(matrix, cmap=DIVERGING, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
         for boundary in np.arange(0.5, len(matrix) - 1, words):
@@ -80,9 +64,9 @@ def heat_maps(
     return Drawn(figure, table)
 
 
-def _limit(matrix: Float[np.ndarray, "row column"]) -> float:
-    """End of the colour scale: the largest entry, but at most three times the largest off the diagonal."""
-    off_diagonal = np.abs(matrix[~np.eye(len(matrix), dtype=bool)]).max()
+def colour_limit(matrix: Float[np.ndarray, "row column"]) -> float:
+    """End of a matrix's colour scale: the largest entry, but at most three times the largest off the diagonal."""
+    off_diagonal = np.abs(matrix[~np.eye(len(matrix), dtype=bool)]).max(initial=0.0)
     return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
 
 
@@ -94,7 +78,7 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
     """
     quantities = list(next(iter(settings.values()))[1])
     size = (4.2 * len(settings), 1.9 * len(quantities) + 0.6)
-    figure, axes = _panels(title, size, len(quantities), len(settings), sharex="col")
+    figure, axes = panels(title, size, len(quantities), len(settings), sharex="col")
     table: list[Row] = []
     for column, (name, (steps, rows, ends)) in enumerate(settings.items()):
         for row, (label, curves) in enumerate(rows.items()):
@@ -133,30 +117,26 @@ def _curves(steps: np.ndarray, values: Float[np.ndarray, "seed row"], *, run: st
     ]
 
 
-def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, float]]], *, title: str) -> Drawn:
+def stage_map(losses: Mapping[str, Mapping[tuple[str, str], tuple[float, float, float]]], *, title: str) -> Drawn:
     """Which settings have two stages: a panel per loss, rows optimiser and rate, columns the initial scale.
 
     Each cell has the share of runs with two stages (its colour), the step at which attention takes off, and the share
     of the gain under uniform attention that W^V has by then; NaN for all where attention does not take off.
     """
-    first = next(iter(panels.values()))
+    first = next(iter(losses.values()))
     rows, columns = (list(dict.fromkeys(place[axis] for place in first)) for axis in (0, 1))
-    width = max(4.5, 1.15 * len(columns) + 2.0)
-    figure = Figure(figsize=(width * len(panels), 0.62 * len(rows) + 1.9), layout="constrained")
-    figure.suptitle(title)
-    axes = figure.subplots(1, len(panels), squeeze=False)[0]
+    size = (max(4.5, 1.15 * len(columns) + 2.0) * len(losses), 0.62 * len(rows) + 1.9)
+    figure, [axes] = panels(title, size, 1, len(losses), lines=None)
     table: list[Row] = []
-    for panel, (name, cells) in zip(axes, panels.items(), strict=True):
+    for panel, (name, cells) in zip(axes, losses.items(), strict=True):
         shares = np.array([[cells[row, column][0] for column in columns] for row in rows])
         panel.set_facecolor("0.93")
         # Below the darkest blue, so that black text stays readable.
         panel.imshow(shares, cmap="Blues", vmin=0, vmax=1.6, aspect="auto")
         for (row, column), (share, when, gain) in cells.items():
             text = "does not\ntake off" if np.isnan(when) else f"step {when:.0f}\n{100 * gain:.0f} % gained"
-            weight = "bold" if share == 1 else "normal"
-            panel.text(
-                columns.index(column), rows.index(row), text, ha="center", va="center", fontsize=8, weight=weight
-            )
+            style = {"ha": "center", "va": "center", "fontsize": 8, "weight": "bold" if share == 1 else "normal"}
+            panel.text(columns.index(column), rows.index(row), text, **style)
             where = {"loss": name, "optimizer": row, "initial_scale": column}
             table.append({**where, "two_stage_runs": share, "take_off": when, "uniform_gain": gain})
         for edge in range(1, max(len(rows), len(columns))):
@@ -167,7 +147,7 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
         panel.set_xticks(range(len(columns)), columns)
         panel.set_yticks(range(len(rows)), rows)
         panel.set_xlabel("initial scale")
-        panel.set_title(f"{name}", fontsize=10)
+        panel.set_title(name, fontsize=10)
     figure.supxlabel(
         "in each cell: when attention takes off, and what W^V has by then of the gain under uniform attention;\n"
         "blue and bold: all runs are two-stage; grey: attention has not taken off when the run ends",
@@ -177,17 +157,16 @@ def stage_map(panels: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
 
 
 def predicted_against_measured(
-    panels: Mapping[str, Float[np.ndarray, "cell 2"]], groups: Sequence[str], names: Sequence[str], *, title: str
+    pairs: Mapping[str, Float[np.ndarray, "cell 2"]], groups: Sequence[str], names: Sequence[str], *, title: str
 ) -> Drawn:
     """Predicted (vertical) against measured (horizontal) numbers, a panel per number and a marker per group of cells.
 
     Beside the line of equality is a band of 15 %. Cells in which one of the two is NaN are in the table alone.
     """
-    figure = Figure(figsize=(5.2 * len(panels), 4.6), layout="constrained")
-    figure.suptitle(title)
+    figure, [axes] = panels(title, (5.2 * len(pairs), 4.6), 1, len(pairs), lines=None)
     table: list[Row] = []
     kinds = list(dict.fromkeys(groups))
-    for panel, (name, numbers) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    for panel, (name, numbers) in zip(axes, pairs.items(), strict=True):
         both = np.isfinite(numbers).all(axis=1)
         for number, kind in enumerate(kinds):
             here = both & np.array([group == kind for group in groups])
@@ -198,15 +177,13 @@ def predicted_against_measured(
             panel.plot(ends, ends, color=GREY, linewidth=1.0)
             panel.fill_between(ends, ends / 1.15, ends * 1.15, color=GREY, alpha=0.15, linewidth=0)
             if ends[0] > 0 and ends[1] > 10 * ends[0]:
-                panel.set_xscale("log")
-                panel.set_yscale("log")
-        panel.set_xlabel(f"measured {name}")
-        panel.set_ylabel(f"predicted {name}")
+                panel.set(xscale="log", yscale="log")
+        panel.set(xlabel=f"measured {name}", ylabel=f"predicted {name}")
         table += [
             {"number": name, "setting": cell, "predicted": float(row[0]), "measured": float(row[1])}
             for cell, row in zip(names, numbers, strict=True)
         ]
-    figure.axes[0].legend(fontsize=8)
+    axes[0].legend(fontsize=8)
     return Drawn(figure, table)
 
 
@@ -215,7 +192,7 @@ def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, unifo
 
     ``uniform`` is what uniform attention gives to any pair.
     """
-    figure, [[panel]] = _panels(title, (9.0, 0.62 * len(rows) + 1.6), lines="x")
+    figure, [[panel]] = panels(title, (9.0, 0.62 * len(rows) + 1.6), lines="x")
     colours = {"same word": GREEN, "same topic, other word": BLUE, "different topic": ORANGE}
     table: list[Row] = []
     for place, (name, values) in enumerate(rows.items()):
@@ -241,13 +218,13 @@ def _runs(values: Float[np.ndarray, " seed"], **names: object) -> list[Row]:
     return [{**names, "run": run, "value": value} for run, value in enumerate(values.tolist(), start=1)]
 
 
-def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str) -> Drawn:
+def seed_points(numbers: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str) -> Drawn:
     """Numbers of several settings, a dot per run, with the threshold that a claim puts on them; a panel per number."""
-    names = list(next(iter(panels.values()))[0])
-    size = (5.0 * len(panels), 0.32 * len(names) + 1.6)
-    figure, [axes] = _panels(title, size, 1, len(panels), sharey=True)
+    names = list(next(iter(numbers.values()))[0])
+    size = (5.0 * len(numbers), 0.32 * len(names) + 1.6)
+    figure, [axes] = panels(title, size, 1, len(numbers), sharey=True)
     table: list[Row] = []
-    for panel, (label, (values, threshold)) in zip(axes, panels.items(), strict=True):
+    for panel, (label, (values, threshold)) in zip(axes, numbers.items(), strict=True):
         panel.axvline(threshold, color=ORANGE, linestyle="--", linewidth=1.2)
         for place, name in enumerate(names):
             panel.plot(values[name], np.full(len(values[name]), place), "o", color=BLUE, alpha=0.5, markersize=4)
@@ -259,13 +236,13 @@ def seed_points(panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed
 
 
 def loss_levels(
-    panels: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], Mapping[str, float]]], *, title: str
+    losses: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], Mapping[str, float]]], *, title: str
 ) -> Drawn:
     """Held-out losses of several models, a dot per run, between levels that are no model's; a panel per loss."""
-    most = max(len(models) for models, _ in panels.values())
-    figure, [axes] = _panels(title, (5.6 * len(panels), 0.42 * most + 2.0), 1, len(panels))
+    most = max(len(models) for models, _ in losses.values())
+    figure, [axes] = panels(title, (5.6 * len(losses), 0.42 * most + 2.0), 1, len(losses))
     table: list[Row] = []
-    for panel, (label, (models, levels)) in zip(axes, panels.items(), strict=True):
+    for panel, (label, (models, levels)) in zip(axes, losses.items(), strict=True):
         for (name, level), style in zip(levels.items(), ("--", ":"), strict=True):
             panel.axvline(level, color=ORANGE, linestyle=style, linewidth=1.4, label=name)
         for place, (name, values) in enumerate(models.items()):
@@ -275,8 +252,7 @@ def loss_levels(
         panel.set_yticks(range(len(models)), list(models), fontsize=8)
         panel.set_ylim(len(models) - 0.5, -0.5)
         panel.set_xlabel(label)
-    handles, names = axes[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return Drawn(figure, table)
 
 
@@ -287,8 +263,7 @@ def gradient_ratios(
     title: str,
 ) -> Drawn:
     """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, a dot per run, the formula as a line."""
-    figure, [[panel]] = _panels(title, (5.5, 4.2))
-    figure.suptitle(title, fontsize=10)
+    figure, [[panel]] = panels(title, (5.5, 4.2), letters=10)
     table: list[Row] = []
     for (name, points), colour, marker in zip(measured.items(), (BLUE, ORANGE), "os", strict=True):
         panel.plot(*formula[name], color=colour, linewidth=1.2, label=f"{name}: formula")
@@ -301,10 +276,7 @@ def gradient_ratios(
             {"loss": name, "initial_scale": scale, "run": "formula", "value": ratio}
             for scale, ratio in zip(*(array.tolist() for array in formula[name]), strict=True)
         ]
-    panel.set_xscale("log")
-    panel.set_yscale("log")
-    panel.set_xlabel("initial scale s")
-    panel.set_ylabel("‖∇W^V‖ / ‖∇W^K‖ at the start")
+    panel.set(xscale="log", yscale="log", xlabel="initial scale s", ylabel="‖∇W^V‖ / ‖∇W^K‖ at the start")
     panel.legend(fontsize=8)
     return Drawn(figure, table)
 
@@ -319,9 +291,8 @@ def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Dr
     if "attention" in first:
         parts["attention"] = "a: attention,\nfrom uniform"
     layers = first["key"].shape[2]
-    figure, axes = _panels(
-        title, (3.2 * layers + 0.6, 2.35 * len(parts)), len(parts), layers, sharex=True, sharey="row"
-    )
+    size = (3.2 * layers + 0.6, 2.35 * len(parts))
+    figure, axes = panels(title, size, len(parts), layers, sharex=True, sharey="row")
     table: list[Row] = []
     for (name, (steps, values)), colour in zip(settings.items(), PALETTE, strict=False):
         for row, (part, label) in enumerate(parts.items()):
@@ -332,14 +303,11 @@ def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Dr
                 if row == layer == 0:
                     lines[0].set_label(name)
     for row, label in enumerate(parts.values()):
-        axes[row, 0].set_ylabel(label)
-        for panel in axes[row]:
-            panel.set_yscale("log")
+        axes[row, 0].set(ylabel=label, yscale="log")
     for layer in range(layers):
         axes[0, layer].set_title(f"layer {layer + 1}", fontsize=10)
         axes[-1, layer].set_xlabel("step")
-    handles, names = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=2, fontsize=8)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return Drawn(figure, table)
 
 
@@ -359,8 +327,7 @@ def structure_over_steps(
 
     A dot per run shows where a structure reaches half of its final log-ratio.
     """
-    figure, axes = _panels(title, (7.0, 9.6), 4, 1, sharex=True)
-    panels = axes[:, 0]
+    figure, axes = panels(title, (7.0, 9.6), 4, sharex=True)
     layers = {f"layer {layer + 1}": layer for layer in range(by_layer.shape[2])}
     layer_marks = {name: layer_half_ways[:, layer] for name, layer in layers.items()}
     layer_ratios = {name: by_layer[:, :, layer] for name, layer in layers.items()}
@@ -371,7 +338,7 @@ def structure_over_steps(
         ("attention's log-ratio\nby layer", measured, layer_ratios, layer_marks),
     )
     table: list[Row] = []
-    for panel, (label, at, curves, marks) in zip(panels, groups, strict=True):
+    for panel, (label, at, curves, marks) in zip(axes[:, 0], groups, strict=True):
         for (name, values), colour in zip(curves.items(), PALETTE, strict=False):
             mean, names = values.mean(axis=0), {"quantity": label, "of": name}
             panel.plot(at, values.T, color=colour, linewidth=0.6, alpha=0.4)
@@ -388,7 +355,7 @@ def structure_over_steps(
         panel.set_ylabel(label)
         if len(curves) > 1:
             panel.legend(fontsize=8, ncols=2)
-    for panel in panels[2:]:
-        panel.axhline(0.0, color="0.45", linestyle="--", linewidth=0.8)
-    panels[-1].set_xlabel("step")
+    for panel in axes[2:, 0]:
+        panel.axhline(0.0, color=GREY, linestyle="--", linewidth=0.8)
+    axes[-1, 0].set_xlabel("step")
     return Drawn(figure, table)

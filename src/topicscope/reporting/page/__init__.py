@@ -17,12 +17,11 @@ from topicscope.files import Row, write_atomically
 from topicscope.measure.film import RunView
 from topicscope.reporting.page.article import PAPER, article, example_document, findings, opening, yours
 from topicscope.reporting.page.claims import claims_section
-from topicscope.reporting.page.folders import Found, find
-from topicscope.reporting.page.landscapes import landscape_sections
 from topicscope.reporting.page.probes import probe_section
 from topicscope.reporting.page.runs import (
     FRAME_BYTES,
     film_caption,
+    landscape_sections,
     outcome,
     players_of,
     run_sections,
@@ -31,28 +30,22 @@ from topicscope.reporting.page.runs import (
     title_of_run,
     two_stage_run,
 )
-from topicscope.reporting.page.store import Store, packed, script_json
+from topicscope.reporting.page.store import Found, find, packed, script_json
 from topicscope.reporting.page.sweeps import four_digits, sweep_section
 from topicscope.reporting.page.texts import text_section
-from topicscope.reporting.playground import playground
-from topicscope.reporting.policy import content_policy
+from topicscope.reporting.playground import content_policy, playground
 from topicscope.reporting.symbols import typeset
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
-
 
 # A page is at most 10 MB. So many are kept for its text and for what an estimate may be wrong by.
 MOST_BYTES, MARGIN = 10_000_000, 800_000
 
-
 # The end of a page's title tells that it is ours; it is well within so many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 
-
-SCRIPTS = (
-    "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js", "player.js", "landscapes.js", "start.js",
-)  # fmt: skip
+SCRIPTS = ("core.js", "figures.js", "sweeps.js", "claims.js", "player.js", "landscapes.js", "start.js")
 
 
 @dataclass(frozen=True)
@@ -64,15 +57,15 @@ class Page:
 
 
 def write_report(folders: Sequence[Path], file: Path) -> Path:
-    """Write the page of these folders; each is recognised by the files in it."""
-    return write_page(page_of(folders), file)
-
-
-def write_page(page: Page, file: Path) -> Path:
-    """Write a page, whole or not at all."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(file, page.html)
+    """Write the page of these folders, whole or not at all; each is recognised by the files in it."""
+    write_page(page_of(folders).html, file)
     return file
+
+
+def write_page(html: str, file: Path) -> None:
+    """Write a page, and the folders that it is to be in."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, html)
 
 
 def is_page(file: Path) -> bool:
@@ -93,10 +86,11 @@ def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
 
 
 def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
-    store, found = Store(points=points), find([Path(folder) for folder in folders])
+    found = find([Path(folder) for folder in folders])
+    found.store.points = points
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
-    contents = _contents(store, found)
+    contents = _contents(found)
     # Beside what was trained on documents of a topic model; a page of probes or of text has another subject.
     try_it = playground() if contents["claims"] or contents["runs"] or contents["landscapes"] else None
     contents["links"] = _links(contents, try_it=try_it is not None)
@@ -111,7 +105,7 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
         ],
         "images": {image["anchor"]: {name: image[name] for name in ("drawing", "numbers")} for image in drawn},
         "sweeps": [section["columns"] for section in contents["sweeps"]],
-        "arrays": store.index,
+        "arrays": found.store.index,
     }
     script = "\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS)
     style = (ASSETS / "page.css").read_text(encoding="utf-8")
@@ -136,7 +130,7 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
         style=style + (try_it.style if try_it else ""),
         script=script,
         data=script_json(data),
-        arrays=store.packed(),
+        arrays=found.store.packed(),
         library=_library(),
     )
     return Page(html, tuple(found.notes))
@@ -147,22 +141,19 @@ def _library() -> str:
     return packed(get_plotlyjs().encode())
 
 
-def _contents(store: Store, found: Found) -> dict[str, Any]:
+def _contents(found: Found) -> dict[str, Any]:
     """Everything on the page, by kind: what the template needs of each section."""
-    claims = [claims_section(folder, number, store, found) for number, folder in enumerate(found.claims)]
-    views = run_views(found.runs, found)
-    texts = [text_section(folder, number, found) for number, folder in enumerate(found.texts)]
-    probes = [probe_section(folder, number, store, found) for number, folder in enumerate(found.probes)]
-    sweeps = [sweep_section(folder, number, store, found) for number, folder in enumerate(found.sweeps)]
-    landscapes = landscape_sections(found.landscapes, store, found)
+    makers = {"claims": claims_section, "texts": text_section, "probes": probe_section, "sweeps": sweep_section}
+    contents: dict[str, Any] = {}
+    for kind, make in makers.items():
+        made = [make(folder, number, found) for number, folder in enumerate(getattr(found, kind))]
+        contents[kind] = [section for section in made if section]
+    views, landscapes = run_views(found.runs, found), landscape_sections(found)
     # Matrices over training take what room the rest leaves.
-    room = MOST_BYTES - MARGIN - len(_library()) - store.estimate()
+    room = MOST_BYTES - MARGIN - len(_library()) - found.store.estimate()
     first = [view.name for view in (theory_run(views), two_stage_run(views)) if view]
-    runs = run_sections(views, store, min(FRAME_BYTES, 3 * room // 4), first=first)
-    found_or_not = {"claims": claims, "texts": texts, "probes": probes, "sweeps": sweeps}
-    contents: dict[str, Any] = {
-        kind: [section for section in each if section] for kind, each in found_or_not.items()
-    } | {"runs": runs, "landscapes": landscapes}
+    runs = run_sections(views, found.store, min(FRAME_BYTES, 3 * room // 4), first=first)
+    contents |= {"runs": runs, "landscapes": landscapes}
     rows = contents["claims"][0]["rows"] if contents["claims"] else []
     figures = {each["name"]: each for section in contents["claims"][:1] for each in section["figures"] if each["image"]}
     places = {run["name"]: place for place, run in enumerate(runs)}
@@ -202,13 +193,10 @@ def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, Any]
     links += [(section["anchor"], section["title"].partition(":")[0]) for section in contents["article"]]
     links += [("findings", "Findings")] if contents["findings"] else []
     links += [("yours", "Now yours")] if contents["article"] else []
-    kinds = {"probes": "Probe", "sweeps": "Sweep", "texts": "Training on text"}
-    for kind, name in kinds.items():
-        many = contents[kind]
-        links += [
-            (each["anchor"], name if len(many) == 1 else f"{name}: {'/'.join(Path(each['folder']).parts[-2:])}")
-            for each in many
-        ]
+    for kind, name in {"probes": "Probe", "sweeps": "Sweep", "texts": "Training on text"}.items():
+        for each in contents[kind]:
+            which = "" if len(contents[kind]) == 1 else f": {'/'.join(Path(each['folder']).parts[-2:])}"
+            links.append((each["anchor"], name + which))
     if contents["landscapes"] and not contents["landscape_in_article"]:
         links.append(("landscapes", "Landscape"))
     links += [("training", "All runs")] if "runs" in players else []

@@ -7,11 +7,9 @@ from pathlib import Path
 from topicscope.files import Row
 from topicscope.records import read_claims, read_progress, read_reproduce_settings
 from topicscope.reporting.page.article import title_of
-from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Store, image_of
+from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import claim_interval, claim_number
-
-VERDICTS = ("holds", "fails", "undecided", "not run")
+from topicscope.reporting.verdicts import why
 
 KINDS = {
     "paper": "the paper's claims",
@@ -20,14 +18,7 @@ KINDS = {
     "check": "checks, which cannot fail if the program is right",
 }
 
-# Why a claim does not hold, and by how much a threshold is moved.
-CAUSES = {
-    "error": "An error in the paper",
-    "wording": "A matter of wording",
-    "settings": "A matter of settings",
-    "power": "Too few runs to tell",
-    "unknown": "Not explained",
-}
+# By how much a threshold is moved.
 FACTORS = {"third": "a third of the threshold", "triple": "three times the threshold"}
 
 # A sign beside the word, so that colour says nothing alone.
@@ -37,37 +28,26 @@ PAPER = "https://ar5iv.labs.arxiv.org/html/2303.04245"
 
 # Where the paper states each source, when its own name does not say.
 SECTIONS = {
-    "Lemma 1": "A.1",
-    "Theorem 1": "4",
-    "Theorem 2": "5.2",
-    "Theorem 3": "5.3",
-    "Assumption 2": "5.3",
-    "Remark 1": "3.2",
-    "Remark 2": "4",
-    "Remark 3": "4",
-    "Remark 4": "5.3",
-    "Remark 5": "5.3",
-    "Remark 6": "5.3",
-    "Remark 7": "5.3",
-    "Remark 8": "A.1",
-    "Figure 1": "6.1",
-    "Figure 2": "6.1",
-    "Figure 3": "6.2",
-    "Figure 4": "8.1",
-    "Figure 5": "8.1",
-    "Figure 6": "D.5",
-    "Figure 7": "D.5",
-    "Figure 8": "D.5",
-    "Figure 9": "D.5",
-    "Figure 10": "E.1",
-    "Table 1": "6.2",
-    "Table 2": "6.2",
-    "Table 3": "E.2",
-    "Table 5": "E.3",
+    source: section
+    for section, sources in {
+        "3.2": ("Remark 1",),
+        "4": ("Theorem 1", "Remark 2", "Remark 3"),
+        "5.2": ("Theorem 2",),
+        "5.3": ("Theorem 3", "Assumption 2", "Remark 4", "Remark 5", "Remark 6", "Remark 7"),
+        "6.1": ("Figure 1", "Figure 2"),
+        "6.2": ("Figure 3", "Table 1", "Table 2"),
+        "8.1": ("Figure 4", "Figure 5"),
+        "A.1": ("Lemma 1", "Remark 8"),
+        "D.5": ("Figure 6", "Figure 7", "Figure 8", "Figure 9"),
+        "E.1": ("Figure 10",),
+        "E.2": ("Table 3",),
+        "E.3": ("Table 5",),
+    }.items()
+    for source in sources
 }
 
 
-def claims_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
+def claims_section(folder: Path, number: int, found: Found) -> Row | None:
     """The claims of a folder, with drawings and the claims that each shows; None, with a note, if there are none."""
     content = found.read(read_claims, folder / "claims.json")
     if not content:
@@ -85,7 +65,7 @@ def claims_section(folder: Path, number: int, store: Store, found: Found) -> Row
     figures: list[Row] = []
     for name in dict.fromkeys(row["figure"] for row in rows if row["figure"]):
         anchor = f"figure-{number}-{len(figures)}"
-        image = image_of(folder / "figures" / f"{name}.svg", anchor, store, found)
+        image = found.image(folder / "figures" / f"{name}.svg", anchor)
         shown = [row for row in rows if row["figure"] == name]
         title = title_of(name, shown)
         figures.append({"anchor": anchor, "name": name, "title": title, "image": image, "claims": shown})
@@ -93,22 +73,19 @@ def claims_section(folder: Path, number: int, store: Store, found: Found) -> Row
         "folder": str(folder),
         "ran": ", ".join(f"{name} {value}" for name, value in settings.items() if value not in (None, [], "")),
         "rows": rows,
-        "counts": [(verdict, sum(row["verdict"] == verdict for row in rows)) for verdict in VERDICTS],
+        "counts": _counts(rows),
         "kinds": [
-            (
-                kind,
-                words,
-                [
-                    (verdict, sum((row["kind"], row["verdict"]) == (kind, verdict) for row in rows))
-                    for verdict in VERDICTS
-                ],
-            )
+            (kind, words, _counts(some))
             for kind, words in KINDS.items()
-            if any(row["kind"] == kind for row in rows)
+            if (some := [row for row in rows if row["kind"] == kind])
         ],
         "sources": list(dict.fromkeys(row["source"] for row in rows)),
         "figures": figures,
     }
+
+
+def _counts(rows: list[Row]) -> list[tuple[str, int]]:
+    return [(verdict, sum(row["verdict"] == verdict for row in rows)) for verdict in SIGNS]
 
 
 def section_of(source: str) -> tuple[str, str]:
@@ -125,14 +102,16 @@ def _row(row: Row, folder: Path, settings: Row) -> Row:
     """A claim in words; ``order`` is the measured number, to sort by."""
     section, link = section_of(row["source"])
     nothing: Row = {"unit": "", "rule": "", "seeds": 0, "figure": ""}
+    before, asked = row.get("verdict_before"), row.get("asked_before") or "not recorded"
+    moved = (row.get("sensitivity") or {}).items()
     return {
         **nothing,
         **row,
         # Folders of version 0.1 say whether a claim is ours, and no more.
         "kind": row.get("kind") or ("ours" if row.get("ours") else "paper"),
-        "before": _before(row),
-        "diagnosis": _diagnosis(row),
-        "sensitivity": _sensitivity(row),
+        "before": f"{before}, by what an earlier version asked for: {asked}" if before else "",
+        "diagnosis": why(row) if row.get("diagnosis") else "",
+        "sensitivity": ", ".join(f"{verdict} with {FACTORS.get(name, name)}" for name, verdict in moved),
         "section": section,
         "link": link,
         "expected": claim_number(row["expected"]),
@@ -146,28 +125,6 @@ def _row(row: Row, folder: Path, settings: Row) -> Row:
         "order": row["measured"],
         "numbers": row.get("details") or {},
     }
-
-
-def _before(row: Row) -> str:
-    if not row.get("verdict_before"):
-        return ""
-    return f"{row['verdict_before']}, by what an earlier version asked for: {row.get('asked_before') or 'not recorded'}"
-
-
-def _diagnosis(row: Row) -> str:
-    found = row.get("diagnosis")
-    if not found:
-        return ""
-    holds = f" It holds {found['holds']}." if found["holds"] else ""
-    see = f" See {', '.join(found['see'])}." if found["see"] else ""
-    return f"{CAUSES.get(found['cause'], found['cause'])}. {found['explanation']}{holds}{see}"
-
-
-def _sensitivity(row: Row) -> str:
-    found = row.get("sensitivity")
-    if not found:
-        return ""
-    return ", ".join(f"{verdict} with {FACTORS.get(name, name)}" for name, verdict in found.items())
 
 
 def _command(identifier: str, folder: Path, settings: Row) -> str:

@@ -14,17 +14,16 @@ from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, r
 from topicscope.reporting.answer import answering, answers, is_encoded, model_label
 from topicscope.reporting.figures.probe import (
     MEASURES,
+    TOPICS,
     colour_limit,
     has_interval,
     is_difference,
     ratio_axis,
+    threshold,
     topic_name,
 )
-from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Store, images_of
+from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
-
-ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
 
 # Blue, white and red of ColorBrewer, as in the pictures.
 BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
@@ -40,6 +39,9 @@ MOST_TOPICS = 300
 # Words that a note lists.
 LISTED = 20
 
+# A comparison's ratio and the ends of its interval.
+INTERVAL = ("ratio", "low", "high")
+
 # Columns of the table that stand in it as they are in probe.json.
 PLAIN = ("assignment", "embedding", "words", "topics")
 
@@ -53,7 +55,7 @@ def plotted(text: object) -> str:
 
 def threshold_name(row: Row) -> str:
     """The ambiguity threshold, where topics were found and not given."""
-    return "own topics" if row.get("fraction") is None else f"{row['fraction']:g}"
+    return threshold(row.get("fraction"), "own topics")
 
 
 def number(value: Any) -> float:
@@ -66,35 +68,48 @@ def number(value: Any) -> float:
 
 def ratio_figures(rows: Sequence[Row]) -> list[Figure]:
     """Those of vectors as they are; centred ones, which seldom have a ratio, are in the table."""
-    plain = [row for row in rows if not row.get("centred")]
-    figures = []
+    groups: dict[tuple[str, str], dict[str, Row]] = {}
     for name, label in MEASURES.items():
-        known = [row for row in plain if isinstance(row.get(name), dict)]
-        # Attention does not depend on which embedding is looked at.
-        if name == "attention":
-            groups = {label: list({_point_name(row): row for row in known}.values())}
-        else:
-            embeddings = dict.fromkeys(str(row.get("embedding")) for row in known)
-            groups = {
-                f"{label}, embedding {each}": [row for row in known if str(row.get("embedding")) == each]
-                for each in embeddings
-            }
-        figures += [_ratio_figure(points, name, title) for title, points in groups.items() if points]
-    return figures
+        for row in rows:
+            if not row.get("centred") and isinstance(row.get(name), dict):
+                # Attention does not depend on which embedding is looked at.
+                title = label if name == "attention" else f"{label}, embedding {row.get('embedding')}"
+                point = ", ".join([model_label(row), threshold_name(row), str(row.get("assignment"))])
+                groups.setdefault((name, title), {})[point] = row[name]
+    return [_ratio_figure(points, title) for (_, title), points in groups.items()]
 
 
-def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
-    names = [plotted(_point_name(row)) for row in points]
-    measures = [row[name] for row in points]
-    ticks, ends = ratio_axis([each.get(end) for each in measures for end in ("ratio", "low", "high")])
+def _ratio_figure(points: Mapping[str, Row], title: str) -> Figure:
+    names, measures = [plotted(name) for name in points], list(points.values())
+    ticks, ends = ratio_axis([each.get(end) for each in measures for end in INTERVAL])
     bare = any(_drawn(each) and not has_interval(each) for each in measures)
     left = {"showarrow": False, "font": {"size": 11}, "xref": "paper", "x": 0, "xanchor": "left", "yref": "y"}
+    missing = [(name, each) for name, each in zip(names, measures, strict=True) if not _drawn(each)]
+    # The middle of the axis's wider side of 1, where the line at 1 is not in the way.
+    beside_1 = math.sqrt(ends[1] if ends[1] * ends[0] >= 0.98 else ends[0])
+    traces = [
+        {
+            **{"type": "scatter", "mode": "markers", "name": title},
+            "x": [each.get("ratio") for each in measures],
+            "y": names,
+            "marker": {"size": 9, "symbol": ["circle" if has_interval(each) else "circle-open" for each in measures]},
+            "error_x": error_bars([[each.get(end) for end in INTERVAL] for each in measures]),
+        },
+        # What is written where a logarithmic axis has no place for a ratio.
+        {
+            **{"type": "scatter", "mode": "text", "textposition": "bottom center", "cliponaxis": False},
+            "x": [beside_1] * len(missing),
+            "y": [name for name, _ in missing],
+            "text": [_written(each) for _, each in missing],
+            **{"textfont": {"size": 11}, "hoverinfo": "skip"},
+        },
+    ]
     return {
         "title": f"{title}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure."
         + (" Open: no whole interval." if bare else "")
         + (" Δ: same − different topic, where there is no ratio." if any(map(is_difference, measures)) else ""),
-        "traces": [_markers(names, measures, title), _words(names, measures, _beside_1(*ends))],
+        "traces": traces,
         "layout": {
             "xaxis": {
                 "title": {"text": "ratio (logarithmic)"},
@@ -103,13 +118,7 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
                 "tickvals": ticks,
                 "ticktext": [f"{tick:g}" for tick in ticks],
             },
-            "yaxis": {
-                "autorange": "reversed",
-                "automargin": True,
-                "tickfont": {"size": 11},
-                "categoryorder": "array",
-                "categoryarray": names,
-            },
+            "yaxis": _axis_of_names(names, 11),
             "height": 120 + 24 * len(points),
             "shapes": [
                 {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": {"dash": "dash"}},
@@ -125,37 +134,16 @@ def _ratio_figure(points: Sequence[Row], name: str, title: str) -> Figure:
     }
 
 
-def _markers(names: Sequence[str], measures: Sequence[Row], title: str) -> dict[str, Any]:
-    ratio = [each.get("ratio") for each in measures]
-    above, below = (
-        [abs(each[end] - each["ratio"]) if has_interval(each) else None for each in measures] for end in ("high", "low")
-    )
-    symbols = ["circle" if has_interval(each) else "circle-open" for each in measures]
-    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
-    marker = {"size": 9, "symbol": symbols}
-    shape = {"type": "scatter", "mode": "markers", "name": title}
-    return {**shape, "x": ratio, "y": list(names), "marker": marker, "error_x": error}
+def error_bars(intervals: Sequence[Sequence[float | None]], **more: Any) -> dict[str, Any]:
+    """Bars about numbers, each with the ends of its interval; none where one of the three is not known."""
+    whole = [each if None not in each else None for each in intervals]
+    below, above = ([abs(each[end] - each[0]) if each else None for each in whole] for end in (1, 2))  # type: ignore[operator]
+    return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **more}
 
 
-def _words(names: Sequence[str], measures: Sequence[Row], place: float) -> dict[str, Any]:
-    """What is written where a logarithmic axis has no place for a ratio."""
-    missing = [(name, each) for name, each in zip(names, measures, strict=True) if not _drawn(each)]
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "x": [place] * len(missing),
-        "y": [name for name, _ in missing],
-        "text": [_written(each) for _, each in missing],
-        "textposition": "bottom center",
-        "cliponaxis": False,
-        "textfont": {"size": 11},
-        "hoverinfo": "skip",
-    }
-
-
-def _beside_1(low: float, high: float) -> float:
-    """The middle of a logarithmic axis's wider side of 1, where the line at 1 is not in the way."""
-    return math.sqrt(high if high * low >= 0.98 else low)
+def _axis_of_names(names: Sequence[str], size: int) -> dict[str, Any]:
+    order = {"autorange": "reversed", "categoryorder": "array", "categoryarray": names}
+    return {**order, "automargin": True, "tickfont": {"size": size}}
 
 
 def _written(measure: Row) -> str:
@@ -166,10 +154,6 @@ def _written(measure: Row) -> str:
 
 def _drawn(measure: Row) -> bool:
     return measure.get("ratio") is not None and measure["ratio"] > 0
-
-
-def _point_name(row: Row) -> str:
-    return ", ".join([model_label(row), threshold_name(row), str(row.get("assignment"))])
 
 
 # Maps of heads: attention to the same topic over other topics, on one scale for all models.
@@ -184,25 +168,25 @@ def head_figures(rows: Sequence[Row]) -> list[Figure]:
     """
     known = [row for row in rows if any(row.get("attention_by_layer_head") or ())]
     # Attention does not depend on the embedding; a model's row is the first of its threshold.
-    first = {
-        (threshold_name(row), model_label(row)): row
-        for row in reversed(known)
-        if row.get("assignment") == known[0].get("assignment")
-    }
-    thresholds = head_thresholds(rows)
-    limits = {each: _limit([row for (name, _), row in first.items() if name == each]) for each in thresholds}
+    first: dict[str, dict[str, Row]] = {}
+    for row in known:
+        if row.get("assignment") == known[0].get("assignment"):
+            first.setdefault(model_label(row), {}).setdefault(threshold_name(row), row)
+    limits = {}
+    for each in head_thresholds(rows):
+        maps = [log_ratio(_grid(mine[each], "ratio")) for mine in first.values() if each in mine]
+        limits[each] = max(colour_limit(maps)[0], LEAST_LIMIT)
     figures = []
-    for model in dict.fromkeys(model_label(row) for row in known):
-        views = {each: _view(model, first[each, model], limits[each]) for each in thresholds if (each, model) in first}
-        if views:
-            start = views[max(views, key=thresholds.index)]
-            title = f"{model}: attention to the same topic over other topics, by layer and head"
-            heads, layers = (len(start["traces"][0][axis]) for axis in "xy")
-            layout = {
-                "xaxis": {"title": {"text": "head"}, "dtick": max(1, heads // 12)},
-                "yaxis": {"title": {"text": "layer"}, "dtick": max(1, layers // 12), "autorange": "reversed"},
-            }
-            figures.append({"title": title, **start, "layout": layout, "views": views})
+    for model, mine in first.items():
+        views = {each: _view(model, mine[each], limit) for each, limit in limits.items() if each in mine}
+        *_, start = views.values()
+        heads, layers = (len(start["traces"][0][axis]) for axis in "xy")
+        layout = {
+            "xaxis": {"title": {"text": "head"}, "dtick": max(1, heads // 12)},
+            "yaxis": {"title": {"text": "layer"}, "dtick": max(1, layers // 12), "autorange": "reversed"},
+        }
+        title = f"{model}: attention to the same topic over other topics, by layer and head"
+        figures.append({"title": title, **start, "layout": layout, "views": views})
     return figures
 
 
@@ -222,16 +206,16 @@ def log_ratio(ratio: Grid) -> Grid:
     return np.log2(np.where(ratio > 0, ratio, np.nan))
 
 
-def _limit(rows: Sequence[Row]) -> float:
-    return max(colour_limit([log_ratio(_grid(row, "ratio")) for row in rows])[0], LEAST_LIMIT)
-
-
 def _view(model: str, row: Row, limit: float) -> dict[str, Any]:
-    ratio, p = _grid(row, "ratio"), _grid(row, "p")
+    ratio, low, high, p = (_grid(row, name) for name in (*INTERVAL, "p"))
     layers, heads = ratio.shape
     hover = [
-        [_head_text(layer, head, cell) for head, cell in enumerate(cells)]
-        for layer, cells in enumerate(row["attention_by_layer_head"])
+        [
+            f"layer {layer + 1}, head {head + 1}<br>ratio {ratio[layer, head]:.4g} "
+            f"[{low[layer, head]:.4g}, {high[layer, head]:.4g}]<br>p = {p[layer, head]:.3g}"
+            for head in range(heads)
+        ]
+        for layer in range(layers)
     ]
     trace = {
         "type": "heatmap",
@@ -255,7 +239,7 @@ def _said(row: Row, ratio: Grid, p: Grid) -> str:
     if not np.isfinite(ratio).any():
         return "No head has a ratio."
     shown = "Own topics" if row.get("fraction") is None else f"Threshold {threshold_name(row)}"
-    assignment = ASSIGNMENTS.get(str(row.get("assignment")), str(row.get("assignment")))
+    assignment = TOPICS.get(str(row.get("assignment")), str(row.get("assignment")))
     missing = int(np.isnan(log_ratio(ratio)).sum())
     return (
         f"{shown}, {assignment}. White: 1, no topic structure; colours are the same for all models. "
@@ -263,14 +247,6 @@ def _said(row: Row, ratio: Grid, p: Grid) -> str:
         + (f", not defined or not above 0 in {missing} heads (blank). " if missing else ". ")
         + f"* p < {SIGNIFICANT}, for all heads of the model together: "
         f"{int((p < SIGNIFICANT).sum())} of {ratio.size} heads."
-    )
-
-
-def _head_text(layer: int, head: int, cell: dict[str, Any]) -> str:
-    numbers = {name: number(cell.get(name)) for name in ("ratio", "low", "high", "p")}
-    return (
-        f"layer {layer + 1}, head {head + 1}<br>ratio {numbers['ratio']:.4g} "
-        f"[{numbers['low']:.4g}, {numbers['high']:.4g}]<br>p = {numbers['p']:.3g}"
     )
 
 
@@ -296,23 +272,10 @@ def _depth(rows: Sequence[Row]) -> list[Figure]:
     for row in answering(rows):
         layers = [each["centred_cosine"] for each in row.get("hidden_by_layer") or ()]
         if layers:
-            middle, low, high = ([each.get(name) for each in layers] for name in ("auc", "auc_low", "auc_high"))
-            above, below = (
-                [None if None in (one, two) else abs(one - two) for one, two in zip(middle, end, strict=True)]
-                for end in (high, low)
-            )
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": plotted(model_label(row)),
-                    "x": list(range(len(layers))),
-                    "y": middle,
-                    "error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below},
-                }
-            )
-    if not traces:
-        return []
+            numbers = [[each.get(name) for name in ("auc", "auc_low", "auc_high")] for each in layers]
+            line = {"type": "scatter", "mode": "lines+markers", "name": plotted(model_label(row))}
+            places, middle = list(range(len(layers))), [each[0] for each in numbers]
+            traces.append({**line, "x": places, "y": middle, "error_y": error_bars(numbers)})
     layout = {
         "xaxis": {"title": {"text": "layer (0: the embedding layer's output)"}},
         "yaxis": {"title": {"text": "AUC, same against different topic"}},
@@ -320,11 +283,12 @@ def _depth(rows: Sequence[Row]) -> list[Figure]:
         "showlegend": True,
         "height": 380,
     }
-    said = "The chance that two words of one topic have more similar hidden states than two words of different topics"
-    text = f"{said}; centred cosines, words of different passages, 95 % intervals. Dashed: chance."
-    return [
-        {"title": "Hidden states: where along the depth topics are", "text": text, "traces": traces, "layout": layout}
-    ]
+    text = (
+        "The chance that two words of one topic have more similar hidden states than two words of different topics; "
+        "centred cosines, words of different passages, 95 % intervals. Dashed: chance."
+    )
+    title = "Hidden states: where along the depth topics are"
+    return [{"title": title, "text": text, "traces": traces, "layout": layout}] if traces else []
 
 
 def _topic_rankings(rows: Sequence[Row]) -> list[Figure]:
@@ -335,34 +299,23 @@ def _topic_rankings(rows: Sequence[Row]) -> list[Figure]:
         if not topics:
             continue
         names = [plotted(topic_name(each)) for each in topics]
-        ends = [
-            [abs(number(each["cosine"].get(end)) - number(each["cosine"].get("difference"))) for each in topics]
-            for end in ("difference_high", "difference_low")
-        ]
-        above, below = ([None if np.isnan(each) else each for each in end] for end in ends)
-        symbols = ["circle" if is_encoded(each["cosine"]) else "circle-open" for each in topics]
+        ends = ("difference", "difference_low", "difference_high")
+        numbers = [[each["cosine"].get(name) for name in ends] for each in topics]
+        encoded = [is_encoded(each["cosine"]) for each in topics]
         trace = {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "topics",
-            "x": [each["cosine"].get("difference") for each in topics],
+            **{"type": "scatter", "mode": "markers", "name": "topics"},
+            "x": [each[0] for each in numbers],
             "y": names,
-            "marker": {"size": 7, "symbol": symbols},
-            "error_x": {"type": "data", "symmetric": False, "array": above, "arrayminus": below},
+            "marker": {"size": 7, "symbol": ["circle" if each else "circle-open" for each in encoded]},
+            "error_x": error_bars(numbers),
             "hovertext": [plotted(", ".join(each["words"])) for each in topics],
         }
         layout = {
             "xaxis": {"title": {"text": "cosine with the topic's own words, less that with other words"}},
-            "yaxis": {
-                "autorange": "reversed",
-                "automargin": True,
-                "tickfont": {"size": 9},
-                "categoryorder": "array",
-                "categoryarray": names,
-            },
+            "yaxis": _axis_of_names(names, 9),
             "height": 140 + 13 * len(topics),
         }
-        text = f"{sum(is_encoded(each['cosine']) for each in topics)} of {len(topics)} topics are encoded (filled)."
+        text = f"{sum(encoded)} of {len(topics)} topics are encoded (filled)."
         title = f"{model_label(row)}: which topics are encoded in the embeddings"
         figures.append({"title": title, "text": text, "traces": [trace], "layout": layout})
     return figures
@@ -389,43 +342,30 @@ def _checkpoints(rows: Sequence[Row]) -> list[Figure]:
         revisions = list(dict.fromkeys(str(row.get("revision")) for row in mine))
         if len(revisions) < 2:
             continue
-        first = mine[0]
-        alike = [
-            row
-            for row in mine
-            if all(row.get(name) == first.get(name) for name in ("fraction", "assignment", "embedding"))
-        ]
+        shown = {name: mine[0].get(name) for name in ("fraction", "assignment", "embedding")}
+        alike = [row for row in mine if all(row.get(name) == value for name, value in shown.items())]
         traces = [
             {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": label,
+                **{"type": "scatter", "mode": "lines+markers", "name": label},
                 "x": [plotted(row.get("revision")) for row in alike],
                 "y": [(row.get(name) or {}).get("ratio") for row in alike],
             }
             for name, label in MEASURES.items()
         ]
         missing = [str(trace["name"]) for trace in traces if all(value is None for value in trace["y"])]
-        said = f" Not defined: {', '.join(missing)}." if missing else ""
-        shown = f"Threshold {first.get('fraction')}, {first.get('assignment')}, {first.get('embedding')}."
-        figures.append(
-            {
-                "title": f"{model}: topic structure over checkpoints",
-                "text": shown + said,
-                "traces": traces,
-                "layout": {
-                    "xaxis": {"title": {"text": "revision"}, "type": "category"},
-                    "yaxis": {"title": {"text": "same / different"}},
-                    "showlegend": True,
-                    "margin": {"b": 110},
-                    "height": 380,
-                },
-            }
-        )
+        text = f"Threshold {', '.join(map(str, shown.values()))}."
+        text += f" Not defined: {', '.join(missing)}." if missing else ""
+        axes = {
+            "xaxis": {"title": {"text": "revision"}, "type": "category"},
+            "yaxis": {"title": {"text": "same / different"}},
+        }
+        layout = {**axes, "showlegend": True, "margin": {"b": 110}, "height": 380}
+        title = f"{model}: topic structure over checkpoints"
+        figures.append({"title": title, "text": text, "traces": traces, "layout": layout})
     return figures
 
 
-def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
+def probe_section(folder: Path, number: int, found: Found) -> Row | None:
     """The probe in a folder; None, with a note, if it has no rows yet."""
     rows = found.read(read_probe_rows, folder / "probe.json")
     if not rows:
@@ -449,19 +389,18 @@ def probe_section(folder: Path, number: int, store: Store, found: Found) -> Row 
         "figures": probe_figures(rows, maps, anchor),
         # Of the maps of heads; the last is shown first.
         "thresholds": head_thresholds(rows),
-        "images": images_of(drawn, anchor, store, found),
+        "images": found.images(drawn, anchor),
     }
 
 
 def table_row(row: Row) -> dict[str, str]:
     """A row of probe.json in words."""
-    ratios = {label: ratio_text(row.get(name)) for name, label in MEASURES.items()}
     return {
         **{name: str(row.get(name, "")) for name in PLAIN},
         "model": model_label(row),
         "fraction": threshold_name(row),
         "centred": "yes" if row.get("centred") else "no",
-        **ratios,
+        **{label: ratio_text(row.get(name)) for name, label in MEASURES.items()},
     }
 
 
@@ -496,30 +435,25 @@ def probe_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
 
     rows: of probe.json, which say what each model was measured on.
     """
+    several = len(corpora) > 1
     return [
-        (f"{_models(about, rows)}: " if len(corpora) > 1 else "") + sentence
-        for about in corpora
-        for sentence in _sentences(about)
+        (f"{_models(about, rows)}: " if several else "") + sentence for about in corpora for sentence in _notes(about)
     ]
 
 
-def _sentences(about: Row) -> list[str]:
+def _notes(about: Row) -> list[str]:
     size = f"{about['articles']:,} articles, {about['passages']:,} passages; measured on {about['measured']:,}"
     found = [f"{about['source']}: {size}.", *about["problems"]]
     if left_out := about["words_left_out"]:
-        found.append(
-            f'own topics: the tokenizer of "{about["tokenizer_name"]}" splits these words, which are left out: '
-            f"{_listed(left_out)}."
-        )
+        splits = f'the tokenizer of "{about["tokenizer_name"]}" splits these words, which are left out'
+        found.append(f"own topics: {splits}: {_listed(left_out)}.")
     if absent := about["words_without_attention"]:
-        found.append(
-            f"own topics: {len(absent):,} of {about['words']:,} words are in no passage that is measured, and have no "
-            f"attention: {_listed(absent)}."
-        )
-    known = {name: value for name, value in (about["topic_quality"] or {}).items() if value is not None}
-    if known:
-        found.append("topics: " + ", ".join(f"{name} {value:.3f}" for name, value in known.items()) + ".")
-    return found
+        count = f"{len(absent):,} of {about['words']:,} words"
+        unseen = f"{count} are in no passage that is measured, and have no attention"
+        found.append(f"own topics: {unseen}: {_listed(absent)}.")
+    quality = (about["topic_quality"] or {}).items()
+    known = [f"{name} {value:.3f}" for name, value in quality if value is not None]
+    return [*found, f"topics: {', '.join(known)}."] if known else found
 
 
 def _listed(words: Sequence[str]) -> str:

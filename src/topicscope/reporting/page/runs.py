@@ -1,4 +1,4 @@
-"""Training runs: settings with their seeds, curves over steps, and matrices at as many steps as there is room for."""
+"""What the page's script plays: training runs with their curves and matrices, and landscapes of the loss."""
 
 import json
 import re
@@ -13,9 +13,16 @@ from markupsafe import Markup
 from topicscope.files import Row, read_tensors
 from topicscope.measure.film import Matrix, RunView, from_film, run_view, together
 from topicscope.measure.stages import LEAST_GAIN, stages
-from topicscope.records import read_film, read_metrics, read_reference, read_run_settings, read_snapshots
-from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Store
+from topicscope.records import (
+    read_film,
+    read_landscape,
+    read_landscapes,
+    read_metrics,
+    read_reference,
+    read_run_settings,
+    read_snapshots,
+)
+from topicscope.reporting.page.store import Found, Store
 from topicscope.reporting.symbols import typeset
 
 KEPT = "trained.safetensors"
@@ -25,8 +32,8 @@ FRAME_BYTES = 2_400_000
 
 FEWEST_FRAMES = 2
 
-# Points of a curve: more than a panel has pixels are not seen.
-CURVE_POINTS = 150
+# Points of a curve, and of an axis of a landscape: more than a panel has pixels are not seen.
+CURVE_POINTS, GRID_POINTS = 150, 61
 
 LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
 OPTIMIZERS = {"sgd": "SGD", "momentum": "SGD with momentum", "adam": "Adam", "adamw": "AdamW"}
@@ -208,11 +215,10 @@ def film_caption(view: RunView | None) -> Markup:
     """What the film at the head of an article shows."""
     if view is None:
         return Markup("")
-    matrix = next(iter(view.matrices), None)
-    shown = f"{matrix.label} over {view.done:,} steps of training" if matrix else "Training"
-    return typeset(
-        f"{shown} ({described(view.settings)}). Red is positive, blue negative. {matrix.what if matrix else ''}"
-    )
+    shown, what = "Training", ""
+    if view.matrices:
+        shown, what = f"{view.matrices[0].label} over {view.done:,} steps of training", view.matrices[0].what
+    return typeset(f"{shown} ({described(view.settings)}). Red is positive, blue negative. {what}")
 
 
 def outcome(view: RunView) -> str:
@@ -220,10 +226,7 @@ def outcome(view: RunView) -> str:
     if not len(view.steps):
         return "The run has logged nothing yet."
     last = view.loss[:, -1].mean()
-    levels = [(label, view.levels.get(name)) for name, label in LEVELS.items()]
-    beside = [
-        f"{label} {level['loss']:.4g}" for label, level in levels if isinstance(level, dict) and level.get("loss")
-    ]
+    beside = [f"{label} {loss:.4g}" for label, loss in _levels(view).items() if loss]
     said = f"After {view.done:,} of {view.total:,} steps the loss of the batch is {last:.4g}"
     said += f" ({', '.join(beside)})." if beside else "."
     found = [each for each in take_offs(view) if each["step"] is not None]
@@ -233,6 +236,16 @@ def outcome(view: RunView) -> str:
             "what it can gain under uniform attention."
         )
     return said
+
+
+def _levels(view: RunView) -> dict[str, float]:
+    """Losses to compare with, by what a reader calls them."""
+    known = {label: view.levels.get(name) for name, label in LEVELS.items()}
+    return {
+        label: level["loss"]
+        for label, level in known.items()
+        if isinstance(level, dict) and level.get("loss") is not None
+    }
 
 
 def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
@@ -262,10 +275,8 @@ def take_offs(view: RunView) -> list[Row]:
     """Of each seed: when attention takes off, and what share W^V then has of the gain under uniform attention."""
     if not {"words", "mask", "gain"} <= view.stages.keys():
         return []
-    found = [
-        stages(view.steps, *(view.stages[name][seed] for name in ("words", "mask", "gain")))
-        for seed in range(len(view.seeds))
-    ]
+    curves = zip(*(view.stages[name] for name in ("words", "mask", "gain")), strict=True)
+    found = [stages(view.steps, *each) for each in curves]
     return [
         {"step": each.take_off, "gain": None if np.isnan(each.gain) else each.gain, "mask": each.mask_take_off}
         for each in found
@@ -276,7 +287,6 @@ def _section(view: RunView, store: Store, most: int) -> Row:
     rows = evenly(len(view.steps), CURVE_POINTS)
     frames = where_things_happen(view, most)
     known = np.isfinite(view.held_out).any(axis=0)
-    levels = {label: view.levels.get(name) for name, label in LEVELS.items()}
     # Where one topic's words end and the next one's begin; none if topics are not next to each other.
     changes = np.flatnonzero(np.diff(view.word_topics))
     adjacent = len(changes) <= len(np.unique(view.word_topics))
@@ -293,27 +303,18 @@ def _section(view: RunView, store: Store, most: int) -> Row:
         "norms": {name: store.numbers(each[:, rows]) for name, each in view.norms.items() if np.ptp(each) > 0},
         "stages": {name: store.numbers(each[:, rows]) for name, each in view.stages.items()},
         "takeOffs": take_offs(view),
-        "predicted": _predicted(view),
+        # What theory says of the stages: the step of take-off, and a reduced model.
+        "predicted": predicted if isinstance(predicted := view.levels.get("stages"), dict) else {},
         "frameSteps": store.numbers(view.frame_steps[frames]),
         "matrices": [_matrix(matrix, frames, store, keep=most >= FEWEST_FRAMES) for matrix in view.matrices],
         # Small enough to be kept at every snapshot.
         "attentionSteps": store.numbers(view.frame_steps),
         "attention": store.numbers(view.attention),
         "boundaries": [float(place) + 0.5 for place in changes] if adjacent else [],
-        "levels": [
-            {"label": label, "loss": level["loss"]}
-            for label, level in levels.items()
-            if isinstance(level, dict) and level.get("loss") is not None
-        ],
+        "levels": [{"label": label, "loss": loss} for label, loss in _levels(view).items()],
         "done": view.done,
         "total": view.total,
     }
-
-
-def _predicted(view: RunView) -> Row:
-    """What theory says of the stages, if the run's reference has it: the step of take-off, and a reduced model."""
-    found = view.levels.get("stages")
-    return found if isinstance(found, dict) else {}
 
 
 def _matrix(matrix: Matrix, frames: Int[np.ndarray, " kept"], store: Store, *, keep: bool) -> dict[str, Any]:
@@ -335,3 +336,34 @@ def _limit(matrix: Matrix) -> float:
     shown = [matrix.frames[-1], *([] if matrix.theory is None else [matrix.theory])]
     off = ~np.eye(shown[0].shape[-1], dtype=bool)
     return max(float(min(np.abs(each).max(), 3 * np.abs(each[off]).max(initial=0.0))) for each in shown) or 1.0
+
+
+# Landscapes: the loss over (α, β) at each T and τ that was computed.
+
+
+def landscape_sections(found: Found) -> list[Row]:
+    """One entry per landscape, for whichever T, τ and W^V there are."""
+    sections = []
+    for folder in found.landscapes:
+        # Many small ones in one file, as ``reproduce`` writes them, or one of ``landscape``.
+        if (folder / "landscapes.npz").exists() and (many := found.read(read_landscapes, folder)):
+            sections += list(zip(many[0], many[1]["weights"], many[1]["loss"], strict=True))
+        if (folder / "landscape.npz").exists() and (one := found.read(read_landscape, folder)):
+            about, arrays = one
+            kept = evenly(len(arrays["alpha"]), GRID_POINTS)
+            said = {
+                "value": about["value"],
+                **{name: about["setting"][name] for name in ("topics", "per_document", "words")},
+                **{name: about["optimum"][name] for name in ("alpha", "beta", "loss", "attained")},
+                "uniform": about["optimum"]["loss_uniform"],
+                **{name: about["theorem3"].get(name) for name in ("low", "high", "limit")},
+                "figures": [],
+            }
+            sections.append((said, arrays["alpha"][kept], arrays["loss"][np.ix_(kept, kept)]))
+    unique: dict[Any, Row] = {}
+    for about, weights, loss in sections:
+        # By its name in the script; a row of the grid per β, as a plot has it.
+        shown = {"perDocument" if name == "per_document" else name: value for name, value in about.items()}
+        shown |= {"weights": found.store.numbers(weights), "grid": found.store.halves(loss.T)}
+        unique[shown["value"], shown["topics"], shown["perDocument"], shown["words"]] = shown
+    return [unique[key] for key in sorted(unique)]

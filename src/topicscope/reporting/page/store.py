@@ -1,21 +1,46 @@
-"""Arrays and drawings of a page: packed into few bits, gzipped together, and unpacked in the browser."""
+"""What a page is made of: folders, told by the files in them, and arrays and drawings, packed for the browser.
+
+Everything on the page is read from disk. ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a
+corpus), ``landscape.npz`` or ``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or
+``sweep.toml`` beside ``work``, → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts.
+What cannot be read is left out, and named on the page.
+"""
 
 import base64
+import contextlib
 import gzip
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Integer
 from pyarrow import csv
 
-from topicscope.files import Row
-from topicscope.reporting.page.folders import Found
+from topicscope.errors import InputError, UnreadableError
+from topicscope.files import Row, read_toml
+from topicscope.settings.toml import names_a_corpus
+
+T = TypeVar("T")
+
+# How deep run folders may lie inside a folder that is given: results/runs/figure4/squared/adam-0.003/scale-0.001.
+DEPTH = 6
+
+# A file, and what the folder that holds it is.
+MARKS = {
+    "claims.json": "claims",
+    "trained.safetensors": "runs",
+    "settings.toml": "runs",
+    "landscape.npz": "landscapes",
+    "landscapes.npz": "landscapes",
+    "probe.json": "probes",
+    "sweep.csv": "sweeps",
+}
+KINDS = ("claims", "runs", "texts", "landscapes", "probes", "sweeps")
 
 # Least loss of space for the time; the page is written once and sent often.
 COMPRESSION = 9
@@ -111,74 +136,126 @@ def script_json(value: Any) -> str:
     return text
 
 
-# Drawings of a folder that the page shows as they are, with the numbers that they show.
+@dataclass
+class Found:
+    """Folders by what they hold, what there is to say of the others, and what the page keeps of them."""
+
+    claims: list[Path] = field(default_factory=list)
+    runs: list[Path] = field(default_factory=list)
+    texts: list[Path] = field(default_factory=list)
+    landscapes: list[Path] = field(default_factory=list)
+    probes: list[Path] = field(default_factory=list)
+    sweeps: list[Path] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+    """Folders that were looked at: one that is given twice, or lies in another, is shown once."""
+    store: Store = field(default_factory=Store)
+
+    def __len__(self) -> int:
+        return sum(len(getattr(self, kind)) for kind in KINDS)
+
+    def read(self, reader: Callable[[Path], T], path: Path) -> T | None:
+        """What a reader of ``records`` finds; None if there is nothing, with a note if it cannot be read."""
+        if not path.exists():
+            return None
+        try:
+            return reader(path)
+        except UnreadableError as error:
+            self.notes.append(f"{error} It is left out.")
+            return None
+
+    def images(self, paths: Sequence[Path], anchor: str) -> list[Row]:
+        """Those of several drawings that can be shown."""
+        images = [self.image(path, f"{anchor}-image-{place}") for place, path in enumerate(paths)]
+        return [image for image in images if image]
+
+    def image(self, path: Path, anchor: str) -> Row | None:
+        """An SVG file, under the name that links lead to; None, with a note, if it is not there or too large.
+
+        ``numbers`` is its table, for the script, if that was written beside it, and ``rounded`` whether the page has
+        fewer digits of it.
+        """
+        if not path.exists() or path.stat().st_size > LARGEST:
+            self.notes.append(f"{path} is {'too large for the page' if path.exists() else 'not drawn yet'}.")
+            return None
+        numbers = path.with_suffix(".csv")
+        points = self._table(numbers) if self.store.points and numbers.exists() else None
+        content = path.read_bytes()
+        # Its size in pixels, of which a point has four thirds, so that the page can keep a place of that shape.
+        box = re.search(rb'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', content[:2000])
+        width, height = (round(float(side) * 4 / 3) for side in box.groups()) if box else (640, 480)
+        return {
+            "anchor": anchor,
+            "name": path.stem,
+            "drawing": self.store.text(content),
+            "width": width,
+            "height": height,
+            "numbers": points,
+            "rounded": points is not None and points["digits"] < EXACT_DIGITS,
+        }
+
+    def _table(self, path: Path) -> Row | None:
+        """A drawing's table, by column: numbers as an array; words, many of them alike, as a list and places in it."""
+        try:
+            texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
+            options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)
+            table = csv.read_csv(path, convert_options=options).combine_chunks()
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            self.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); its numbers are left out.")
+            return None
+        if not 0 < len(table) <= MOST_ROWS:
+            self.notes.append(f"{path} has {len(table):,} points, which the page leaves out.")
+            return None
+        exact = len(table) <= MOST_EXACT
+        columns: list[Row] = []
+        for name in table.column_names:
+            cells = table[name].combine_chunks()
+            try:
+                numbers = cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
+                columns.append({"numbers": self.store.rounded(numbers, exact=exact)})
+            except pa.ArrowInvalid:
+                words = cells.fill_null("").dictionary_encode()
+                places = self.store.rounded(words.indices.to_numpy())
+                columns.append({"words": words.dictionary.to_pylist(), "numbers": places})
+        digits = EXACT_DIGITS if exact else DIGITS
+        return {"names": table.column_names, "columns": columns, "rows": len(table), "digits": digits}
 
 
-def image_of(path: Path, anchor: str, store: Store, found: Found) -> Row | None:
-    """An SVG file, under the name that links lead to; None, with a note, if it is not there or too large.
-
-    ``numbers`` is its table, for the script, if that was written beside it, and ``rounded`` whether the page has fewer
-    digits of it.
-    """
-    if not path.exists():
-        found.notes.append(f"{path} is not drawn yet.")
-        return None
-    if path.stat().st_size > LARGEST:
-        found.notes.append(f"{path} is too large for the page.")
-        return None
-    numbers = path.with_suffix(".csv")
-    points = _numbers(numbers, store, found) if store.points and numbers.exists() else None
-    content = path.read_bytes()
-    width, height = _size(content)
-    return {
-        "anchor": anchor,
-        "name": path.stem,
-        "drawing": store.text(content),
-        "width": width,
-        "height": height,
-        "numbers": points,
-        "rounded": points is not None and points["digits"] < EXACT_DIGITS,
-    }
+def find(folders: list[Path]) -> Found:
+    """Look through the folders given, and into those inside them."""
+    found = Found()
+    for folder in folders:
+        if not folder.exists():
+            raise InputError(
+                f"{folder} does not exist: give a folder that reproduce, train, landscape, probe or sweep wrote."
+            )
+        if not folder.is_dir():
+            raise InputError(f"{folder} is a file: give the folder that it is in.")
+        if folder.resolve() in found.seen:
+            continue
+        before = len(found)
+        _look(folder, found, DEPTH)
+        if len(found) == before:
+            state = "is empty" if not any(folder.iterdir()) else "holds nothing that a page can show"
+            found.notes.append(f"{folder} {state}.")
+    return found
 
 
-def _size(svg: bytes) -> tuple[int, int]:
-    """Width and height in pixels, so that the page can keep a place of that shape."""
-    box = re.search(rb'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', svg[:2000])
-    # A point is four thirds of a pixel.
-    return (round(float(box[1]) * 4 / 3), round(float(box[2]) * 4 / 3)) if box else (640, 480)
-
-
-def images_of(paths: Sequence[Path], anchor: str, store: Store, found: Found) -> list[Row]:
-    """Those of several drawings that can be shown."""
-    images = [image_of(path, f"{anchor}-image-{place}", store, found) for place, path in enumerate(paths)]
-    return [image for image in images if image]
-
-
-def _numbers(path: Path, store: Store, found: Found) -> dict[str, Any] | None:
-    """A drawing's table, by column: numbers as an array; words, many of them alike, as a list and places in it."""
-    try:
-        texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
-        options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)
-        table = csv.read_csv(path, convert_options=options).combine_chunks()
-    except (OSError, ValueError, pa.ArrowInvalid) as error:
-        found.notes.append(f"{path} cannot be read ({str(error).splitlines()[0]}); its numbers are left out.")
-        return None
-    if not 0 < len(table) <= MOST_ROWS:
-        found.notes.append(f"{path} has {len(table):,} points, which the page leaves out.")
-        return None
-    exact = len(table) <= MOST_EXACT
-    columns = [_column(table[name].combine_chunks(), store, exact) for name in table.column_names]
-    return {
-        "names": table.column_names,
-        "columns": columns,
-        "rows": len(table),
-        "digits": EXACT_DIGITS if exact else DIGITS,
-    }
-
-
-def _column(cells: pa.StringArray, store: Store, exact: bool) -> dict[str, Any]:
-    try:
-        return {"numbers": store.rounded(cells.cast(pa.float64()).to_numpy(zero_copy_only=False), exact=exact)}
-    except pa.ArrowInvalid:
-        words = cells.fill_null("").dictionary_encode()
-        return {"words": words.dictionary.to_pylist(), "numbers": store.rounded(words.indices.to_numpy())}
+def _look(folder: Path, found: Found, depth: int) -> None:
+    if folder.resolve() in found.seen:
+        return
+    found.seen.add(folder.resolve())
+    names = {path.name for path in folder.iterdir()}
+    on_text = False
+    with contextlib.suppress(UnreadableError):
+        on_text = names_a_corpus(read_toml(folder / "settings.toml", ""))
+    for kind in dict.fromkeys(kind for mark, kind in MARKS.items() if mark in names):
+        getattr(found, "texts" if kind == "runs" and on_text else kind).append(folder)
+    # One that is not finished has no table yet.
+    if {"sweep.toml", "work"} <= names and "sweep.csv" not in names:
+        found.sweeps.append(folder)
+    # A sweep shows its table; its hundreds of runs would fill the page.
+    if depth and folder not in found.sweeps:
+        for inner in sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")):
+            if inner.name not in ("work", "figures"):
+                _look(inner, found, depth - 1)

@@ -3,13 +3,11 @@
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 from topicscope.errors import InputError
 from topicscope.files import Row, read_toml
 from topicscope.records import read_sweep_rows
-from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.store import Store, images_of
+from topicscope.reporting.page.store import Found
 from topicscope.scale import read_result
 from topicscope.settings.sweep import Sweep, load_sweep
 from topicscope.settings.toml import flat
@@ -44,23 +42,19 @@ def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
     content = read_result(path)
     try:
         rows: list[Row] = json.loads(content)["rows"] if content is not None else []
-        settings = [flat(read_toml(folder / row["run"] / "settings.toml", "")) for row in rows]
-        return [
-            {name: _cell(value) for name, value in ({name: its[name] for name in sweep.vary} | row).items()}
-            for its, row in zip(settings, rows, strict=True)
-        ]
+        found = []
+        for row in rows:
+            settings = flat(read_toml(folder / row["run"] / "settings.toml", ""))
+            values = {name: settings[name] for name in sweep.vary} | row
+            # As the table of a whole sweep has them.
+            texts = {name: json.dumps(value) if isinstance(value, list) else value for name, value in values.items()}
+            found.append({name: "" if text is None else str(text) for name, text in texts.items()})
+        return found
     except (InputError, ValueError, KeyError, TypeError):
         return []
 
 
-def _cell(value: Any) -> str:
-    """As the table has it."""
-    if value is None:
-        return ""
-    return json.dumps(value) if isinstance(value, list) else str(value)
-
-
-def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Row | None:
+def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
     """The sweep in a folder; None, with a note, if no run is finished."""
     rows = sweep_rows(folder, found)
     if not rows:
@@ -78,7 +72,7 @@ def sweep_section(folder: Path, number: int, store: Store, found: Found) -> Row 
         "said": f"{len(rows)} runs in {folder}.",
         # Whether the runs themselves are there, for a page of their own.
         "has_runs": (folder / "runs").is_dir(),
-        "images": images_of(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor, store, found),
+        "images": found.images(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor),
         # For the script: numbers by column, to be drawn against each other; columns of words; which are settings.
         "columns": {
             "anchor": anchor,

@@ -7,9 +7,9 @@ from typing import Any
 
 from topicscope.files import Row
 from topicscope.records import read_metrics, read_passages_about, read_run_settings
-from topicscope.reporting.page.folders import Found
-from topicscope.reporting.page.probes import Figure
+from topicscope.reporting.page.probes import Figure, error_bars
 from topicscope.reporting.page.runs import CURVE_POINTS, evenly
+from topicscope.reporting.page.store import Found
 from topicscope.text.formats import corpus_notes
 
 # Curves of so few points have them marked.
@@ -55,14 +55,12 @@ def text_section(folder: Path, number: int, found: Found) -> Row | None:
         # All over the same steps, whenever they were measured.
         figure["layout"]["xaxis"]["range"] = [end * max(rows[-1]["step"], 1) for end in (-0.03, 1.03)]
         figures[place] = {"id": f"{anchor}-figure-{place}", **figure}
-    path = folder / "passages" / "passages.json"
-    about = found.read(read_passages_about, path)
+    path, notes = folder / "passages" / "passages.json", []
     try:
-        # What could not be read of the corpus.
-        notes = corpus_notes(about) if about else []
+        if about := found.read(read_passages_about, path):
+            notes = corpus_notes(about)
     except (KeyError, TypeError):
         found.notes.append(f"{path} is not one of this version's; what it says of the corpus is left out.")
-        notes = []
     model, training = settings["model"], settings["training"]
     try:
         described = (
@@ -84,27 +82,19 @@ def _loss(rows: Sequence[Row]) -> Figure:
 
 
 def _layers(rows: Sequence[Row]) -> list[Figure]:
-    """A curve per layer of the norms of W^K, W^Q and W^V, of their gradients' norms, and of the rotation of W^V."""
+    """A curve per layer of the norms of W^K, W^Q and W^V, of the rotation of W^V, and of the gradients' norms."""
 
     def norms(name: str, part: str) -> list[Curve]:
         return by_layer(rows, lambda row: (row.get(name) or {}).get(part))
 
+    turned = by_layer(rows, lambda row: row.get("rotation"))
+    text, label = "Cosine distance between W^V and itself 10 steps before.", "Frobenius norm (logarithmic)"
     figures = [
-        *(panel(f"Norm of {label} by layer", "Frobenius norm", norms("norm", part)) for part, label in PARTS.items()),
-        panel(
-            "Rotation of W^V by layer",
-            "(1 − cosine) / 2",
-            by_layer(rows, lambda row: row.get("rotation")),
-            text="Cosine distance between W^V and itself 10 steps before.",
-        ),
+        *(panel(f"Norm of {each} by layer", "Frobenius norm", norms("norm", part)) for part, each in PARTS.items()),
+        panel("Rotation of W^V by layer", "(1 − cosine) / 2", turned, text=text),
         *(
-            panel(
-                f"Norm of the gradient of {label} by layer",
-                "Frobenius norm (logarithmic)",
-                norms("gradient_norm", part),
-                logarithmic=True,
-            )
-            for part, label in PARTS.items()
+            panel(f"Norm of the gradient of {each} by layer", label, norms("gradient_norm", part), logarithmic=True)
+            for part, each in PARTS.items()
         ),
     ]
     return [figure for figure in figures if figure["traces"]]
@@ -135,26 +125,21 @@ def structure_figures(rows: Sequence[Row]) -> list[Figure]:
 
 
 def _layer_structure(measured: Sequence[Row], mean: Curve | None) -> list[Figure]:
-    known = [row for row in measured if row["topics"].get("attention_by_layer")]
-    layers = min((len(row["topics"]["attention_by_layer"]) for row in known), default=0)
+    known = [
+        [{"step": row["step"], **each} for each in row["topics"]["attention_by_layer"]]
+        for row in measured
+        if row["topics"].get("attention_by_layer")
+    ]
     lines = [
-        interval_curve(f"layer {layer + 1}", known, _of_layer(layer), drawn=False) | {"line": dash_of(layer)}
-        for layer in range(layers)
+        interval_curve(f"layer {layer}", rows, log_ratio, drawn=False) | {"line": dash_of(layer)}
+        for layer, rows in enumerate(zip(*known, strict=False), start=1)
     ]
     if not mean or not any(map(_has_points, lines)):
         return []
     # After the layers, which have the colours of the other panels, and in none of them.
-    soft = {"color": "#808080", "width": 4}
+    lines.append(mean | {"name": "mean", "line": {"color": "#808080", "width": 4}})
     text = "The mean with 95 % intervals; those of the layers are in the CSV."
-    return [
-        panel(
-            "Topic structure in attention, by layer", RATIO, [*lines, mean | {"name": "mean", "line": soft}], text=text
-        )
-    ]
-
-
-def _of_layer(layer: int) -> Callable[[Row], Interval]:
-    return lambda row: log_ratio(row["topics"]["attention_by_layer"][layer])
+    return [panel("Topic structure in attention, by layer", RATIO, lines, text=text)]
 
 
 def log_ratio(contrast: dict[str, Any]) -> Interval:
@@ -188,30 +173,23 @@ def curve(name: str, rows: Sequence[Row], pick: Callable[[Row], float | None]) -
 
 def interval_curve(name: str, rows: Sequence[Row], pick: Callable[[Row], Interval], *, drawn: bool = True) -> Curve:
     """A number with the ends of its interval; where these are not ``drawn``, they are in the table alone."""
-    found = curve(name, rows, lambda row: pick(row)[0]) | {"mode": "lines+markers"}
     kept = [pick(rows[place]) for place in evenly(len(rows), CURVE_POINTS)]
-    below, above = (
-        [abs(each[end] - each[0]) if None not in each else None for each in kept]  # type: ignore[operator]
-        for end in (1, 2)
-    )
-    error = {"type": "data", "symmetric": False, "array": above, "arrayminus": below, "thickness": 1, "width": 3}
-    return found | {"error_y": error | {"visible": drawn}}
+    bars = error_bars(kept, thickness=1, width=3, visible=drawn)
+    return curve(name, rows, lambda row: pick(row)[0]) | {"mode": "lines+markers", "error_y": bars}
 
 
 def by_layer(rows: Sequence[Row], pick: Callable[[Row], Sequence[float | None] | None]) -> list[Curve]:
     """A curve per layer, from rows that have a number for each."""
-    known = [(row, values) for row in rows if (values := pick(row))]
-    layers = min((len(values) for _, values in known), default=0)
+    known = [[{"step": row["step"], "value": value} for value in values] for row in rows if (values := pick(row))]
     return [
-        curve(f"layer {layer + 1}", points, lambda point: point["value"]) | {"line": dash_of(layer)}
-        for layer in range(layers)
-        for points in [[{"step": row["step"], "value": values[layer]} for row, values in known]]
+        curve(f"layer {layer}", points, lambda point: point["value"]) | {"line": dash_of(layer)}
+        for layer, points in enumerate(zip(*known, strict=False), start=1)
     ]
 
 
 def dash_of(layer: int) -> dict[str, str]:
-    """How a layer's line is drawn."""
-    return {"dash": DASHES[layer // PALETTE % len(DASHES)]}
+    """How a layer's line is drawn, counted from 1."""
+    return {"dash": DASHES[(layer - 1) // PALETTE % len(DASHES)]}
 
 
 def panel(title: str, label: str, traces: Sequence[Curve], *, text: str = "", logarithmic: bool = False) -> Figure:

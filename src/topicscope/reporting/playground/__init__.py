@@ -5,6 +5,7 @@ a worker that trains, the settings and their forms, pictures, scenes, and the pa
 """
 
 import base64
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +16,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from topicscope.reporting.policy import content_policy
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 FOLDER = Path(__file__).parent
 ASSETS = FOLDER / "assets"
-SCRIPTS = ("settings.js", "scenes.js", "draw.js", "playground.js")
+SCRIPTS = ("settings.js", "draw.js", "playground.js")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,19 @@ def playground_html(settings: Mapping[str, Any] | None = None) -> str:
     version = package_versions(("topicscope",))["topicscope"]
     return _template(
         "playground.html", playground=part, policy=content_policy(part.script, workers=True), version=version
+    )
+
+
+def content_policy(*scripts: str, workers: bool = False) -> str:
+    """The content-security policy of a page, without any network.
+
+    Only these scripts; styles of the page; pictures made in it; ``workers``: WebAssembly in workers made in it.
+    """
+    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts]
+    compiled, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if workers else ("", "")
+    return (
+        f"default-src 'none'; script-src {' '.join(hashes)}{compiled}; {worker}style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
