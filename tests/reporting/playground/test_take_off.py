@@ -8,7 +8,7 @@ import pytest
 
 from support.wasm import SHOWN, Core, Setting
 from topicscope.theory.classes import Vocabulary
-from topicscope.theory.logit_gradient import logit_gradient
+from topicscope.theory.dynamics import logit_gradient
 from topicscope.theory.reduced import Rows
 from topicscope.theory.take_off import Stepping, predict
 
@@ -131,8 +131,8 @@ def test_the_predicted_take_off_is_the_librarys() -> None:
         (Setting(optimizer=0, rate=1.0, scale=0.01), 0.08),
     ],
     ids=[
-        "SGD", "sparse Dirichlet", "momentum", "Dirichlet", "Adam", "cross-entropy", "cross-entropy, momentum", "cross-entropy, Adam",
-        "the paper's words, Adam", "the paper's words, cross-entropy", "the paper's words, SGD",
+        "SGD", "sparse Dirichlet", "momentum", "Dirichlet", "Adam", "cross-entropy", "cross-entropy, momentum",
+        "cross-entropy, Adam", "the paper's words, Adam", "the paper's words, cross-entropy", "the paper's words, SGD",
     ],
 )  # fmt: skip
 def test_the_predicted_take_off_is_the_librarys_on_other_settings(setting: Setting, tolerance: float) -> None:

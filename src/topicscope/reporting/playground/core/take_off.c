@@ -3,7 +3,7 @@
    Documents do not change when topics, or words within topics, are renamed. So W^V and the products of W^K and W^Q are
    followed by classes: six entries, or three modes (topics, words within a topic, the plane of [MASK] and the mean
    word), thirty numbers in all, in flow time (SGD, momentum) or in steps (Adam). Expectations are over a sample of
-   documents; for the squared loss the exact gradient at uniform attention (theory/logit_gradient.py) corrects them. The
+   documents; for the squared loss the exact gradient at uniform attention (theory/dynamics.py) corrects them. The
    seed's own W^K and W^Q are carried along as the modes grow, until a word's attention is TAKEN_OFF from uniform. */
 #include "playground.h"
 
@@ -244,7 +244,7 @@ static void sample_gradient(const Six value, const Six logits, const double *noi
     }
 }
 
-/* ---- the exact gradient by the logits at uniform attention, squared loss: theory/logit_gradient.py */
+/* ---- the exact gradient by the logits at uniform attention, squared loss: theory/dynamics.py */
 
 /* A token of a pattern: [MASK], or 16 topic + number within it. NONE: any word. */
 enum { MASKED = -1, NONE = -2 };
