@@ -112,7 +112,7 @@ static void draw_sample(double number) {
     for (int d = 0; d < sampled; d++) weight_of[d] /= sampled;
 }
 
-typedef struct { double loss; Six value, logits, value_squares, second; double logit_squares[2][2]; } Gradient;
+typedef struct { Six value, logits, value_squares, second; double logit_squares[2][2]; } Gradient;
 
 static int kind_of(int row, int column) {
     if (!row) return column ? 1 : 0;
@@ -148,7 +148,7 @@ static double back(const Six w, const double *r, const double *r_topic, double t
     return w[1] * r[0] + w[5] * total + (w[4] - w[5]) * r_topic[topic_of[key]] + (w[3] - w[4]) * r[key];
 }
 
-/* As Rows.gradient: the sample's loss and derivatives; noise is how W^V scatters, by classes. */
+/* As Rows.gradient: the loss's derivatives on the sample; noise is how W^V scatters, by classes. */
 static void sample_gradient(const Six value, const Six logits, const double *noise, int squares, Gradient *out) {
     static double attention[LONGEST], pull[LONGEST], score[TOKENS], guess[TOKENS], missing[TOKENS], residual[TOKENS];
     static double squared_keys[LONGEST], by_topic[MOST_TOPICS], wanted[TOKENS];
@@ -182,14 +182,9 @@ static void sample_gradient(const Six value, const Six logits, const double *noi
             for (int k = 0; k < keys; k++)
                 if (key[k]) score[key[k]] += (value[3] - value[4]) * attention[k];
             for (int p = 0; p < most; p++) wanted[word[p]] += share;
-            double hit = 0, sizes = 0, guesses = 0;
-            for (int p = 0; p < most; p++) hit += share * score[word[p]];
+            double guesses = 0;
             if (squared) {
-                for (int i = 0; i < tokens; i++) {
-                    sizes += score[i] * score[i];
-                    missing[i] = 2 * (weight * score[i] - wanted[i]);
-                }
-                out->loss += weight * (1 + sizes) - 2 * hit;
+                for (int i = 0; i < tokens; i++) missing[i] = 2 * (weight * score[i] - wanted[i]);
             } else {
                 double top = score[0], sum = 0;
                 for (int i = 1; i < tokens; i++) if (score[i] > top) top = score[i];
@@ -203,7 +198,6 @@ static void sample_gradient(const Six value, const Six logits, const double *noi
                     guesses += guess[i] * guess[i];
                     missing[i] = weight * guess[i] - wanted[i];
                 }
-                out->loss += weight * (top + logarithm(sum)) - hit;
             }
             for (int p = 0; p < most; p++) wanted[word[p]] = 0;
             double missing_total = 0, mean = 0;
@@ -804,7 +798,7 @@ double *EXPORT(reduced_gradient)(int documents) {
     }
     for (int d = 0; d < sampled; d++) weight_of[d] /= sampled;
     sample_gradient(given, given + 6, given + 12, 1, &found);
-    return &found.loss;
+    return found.value;
 }
 
 double *EXPORT(exact_logit_matrix)(int of_squares) {
