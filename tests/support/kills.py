@@ -89,7 +89,10 @@ def _small_claims() -> None:
 DRAWING = ("topicscope.reporting.page", "topicscope.reporting.figures.training", "matplotlib.pyplot")
 WORKS = {
     "train": Work(
-        ("train", "../settings.toml", "--out=out", "--quiet"), ("--resume",), ("topicscope.training.loop",), _write_settings
+        ("train", "../settings.toml", "--out=out", "--quiet"),
+        ("--resume",),
+        ("topicscope.training.loop",),
+        _write_settings,
     ),
     "text": Work(
         ("train", "../settings.toml", "--out=out", "--quiet", "--device=cpu"),
