@@ -2,12 +2,14 @@
 
 import platform
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
 
 from step_costs import Growth, Point, ThreadGain, growth, thread_gains
-from topicscope.commands.bench import ENSEMBLE_SEEDS, Bench, bench
+from topicscope.commands.bench import ENSEMBLE_SEEDS, bench
+from topicscope.commands.bench import comparison as cells
 from topicscope.scale import available_cores
 from topicscope.training.machine import LARGE_STEP
 
@@ -33,7 +35,7 @@ def main() -> None:
     (DOCS / "performance.md").write_text(page(compared, grown, gains), encoding="utf-8")
 
 
-def page(compared: Bench, grown: Growth, gains: list[ThreadGain]) -> str:
+def page(compared: dict[str, Any], grown: Growth, gains: list[ThreadGain]) -> str:
     sections = [
         "# Performance\n",
         "Written by `benchmarks/performance.py`; do not edit. "
@@ -43,7 +45,7 @@ def page(compared: Bench, grown: Growth, gains: list[ThreadGain]) -> str:
         "## A training step of the paper's setting\n",
         "Batch 40, V = 101, documents of 100–150 words, W^K, W^Q, W^V trained, one-hot embeddings frozen, "
         "cross-entropy, Adam. All four take turns in one process on the same documents; medians over "
-        f"{compared.rounds} turns, quartiles in brackets. Laying out documents (padding, counting) is apart. "
+        f"{compared['rounds']} turns, quartiles in brackets. Laying out documents (padding, counting) is apart. "
         "The Hugging Face model also has a feed-forward layer, LayerNorms and positions: "
         "like for like is the bag engine against the reference.\n",
         comparison(compared),
@@ -61,19 +63,15 @@ def page(compared: Bench, grown: Growth, gains: list[ThreadGain]) -> str:
     return "\n".join(sections)
 
 
-def comparison(compared: Bench) -> str:
+def comparison(compared: dict[str, Any]) -> str:
     lines = [
         "| | steps/s | × Hugging Face | × reference | matrix products | fresh documents | peak memory |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
-    for name, one in compared.measurements.items():
-        low, high = compared.ratio_quartiles[name]
-        memory = "–" if one.peak_megabytes is None else f"{one.peak_megabytes:.1f} MB"
-        lines.append(
-            f"| {TITLES[name]} | {1 / one.seconds:,.1f} | {compared.ratio(name):.1f} ({low:.1f}–{high:.1f}) "
-            f"| {compared.ratio(name, 'reference'):.1f} | {one.matrix_products:.0%} | {one.fresh_fraction:.0%} "
-            f"| {memory} |"
-        )
+    for name, title in TITLES.items():
+        speed, times, to_reference, products, memory = cells(compared, name)
+        fresh = f"{compared['fresh_document_fraction'][name]:.0%}"
+        lines.append(f"| {' | '.join((title, speed, times, to_reference, products, fresh, memory))} |")
     legend = (
         "\n*Matrix products*: their share of a step, the floor. *Fresh documents*: the share of drawing, masking and "
         "laying out when every step has new documents. *Peak memory*: what the model, its batches and two steps add, "

@@ -13,8 +13,8 @@ from collections import defaultdict
 
 from threadpoolctl import threadpool_limits
 
+from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS, need_item
-from topicscope.paper.registry import registry
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from topicscope.model.bert import bert_config, to_bert
+from topicscope.model.encoder import bert_config, to_bert
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTraining
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.training.batches import Text

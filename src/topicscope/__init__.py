@@ -62,7 +62,8 @@ __all__ = [
     "word_topics",
 ]
 
-# Where a public name is that is no package.
+_PACKAGES = {"measure", "paper", "settings", "synthetic", "theory"}
+# Where a public name is that is neither a package nor a verb, which is in the command of its name.
 _MODULES = {
     "Ensemble": "training.loop",
     "RunFolder": "training.runs",
@@ -75,30 +76,15 @@ _MODULES = {
     "show": "commands.report",
     "train_ensemble": "training.loop",
     "word_topics": "probing.topics",
-    **{
-        verb: f"commands.{verb}"
-        for verb in (
-            "bench",
-            "check",
-            "demo",
-            "landscape",
-            "playground",
-            "probe",
-            "report",
-            "reproduce",
-            "sweep",
-            "train",
-        )
-    },
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'topicscope' has no attribute '{name}'")
-    if name not in _MODULES:
+    if name in _PACKAGES:
         return importlib.import_module(f"topicscope.{name}")
-    return getattr(importlib.import_module(f"topicscope.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"topicscope.{_MODULES.get(name, f'commands.{name}')}"), name)
 
 
 def __dir__() -> list[str]:

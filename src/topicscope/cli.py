@@ -94,7 +94,9 @@ def _say(sentence: str) -> None:
 
 def _dispatch(words: list[str]) -> int:
     if not words or words[0] in ("--help", "-h"):
-        sys.stdout.write(USAGE.format(commands=_command_table()))
+        width = max(map(len, COMMANDS))
+        table = "\n".join(f"  {name:<{width}}   {text}" for name, text in COMMANDS.items())
+        sys.stdout.write(USAGE.format(commands=table))
         return 0
     if words[0] == "--version":
         sys.stdout.write(f"topicscope {topicscope.__version__}\n")
@@ -124,8 +126,3 @@ def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
     if name == "train" and str(stop):
         return str(stop)
     return f"stopped; {KEPT[name]}." if name in KEPT else "stopped."
-
-
-def _command_table() -> str:
-    width = max(map(len, COMMANDS))
-    return "\n".join(f"  {name:<{width}}   {text}" for name, text in COMMANDS.items())

@@ -179,12 +179,8 @@ def read_json(path: Path, schema: Any, remedy: str) -> Any:
 
 def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
     """The same from bytes; ``path`` is where they are from."""
-    try:
+    with _refused_in_a_sentence(path, remedy):
         found = msgspec.json.decode(content)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UnreadableError(path, first_line(error), remedy) from None
-    except RecursionError:
-        raise UnreadableError(path, "it is nested too deeply", remedy) from None
     checked(found, schema, path, remedy)
     _check_depth_and_size(found, path, remedy)
     return found
@@ -192,9 +188,15 @@ def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
 
 def checked(found: Any, schema: Any, path: object, remedy: str) -> None:
     """Refuse what is not of the shape that ``schema`` declares; it is not converted, which would drop other keys."""
-    try:
+    with _refused_in_a_sentence(path, remedy):
         msgspec.convert(found, schema)
-    except msgspec.MsgspecError as error:
+
+
+@contextlib.contextmanager
+def _refused_in_a_sentence(path: object, remedy: str) -> Iterator[None]:
+    try:
+        yield
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise UnreadableError(path, first_line(error), remedy) from None
     except RecursionError:
         raise UnreadableError(path, "it is nested too deeply", remedy) from None
@@ -250,10 +252,7 @@ def _escaped(cell: str) -> str:
 def table_rows_of(text: str, *, strict: bool = False) -> list[dict[str, str]]:
     """Rows of a CSV, as they were before anything in them was escaped."""
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=strict)
-    return [
-        {_plain_cell(name): _plain_cell(cell) if isinstance(cell, str) else cell for name, cell in row.items()}
-        for row in rows
-    ]
+    return [{_plain_cell(name): _plain_cell(cell) for name, cell in row.items()} for row in rows]
 
 
 def _plain_cell(cell: Any) -> Any:

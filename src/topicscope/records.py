@@ -311,15 +311,15 @@ def read_film(path: Path) -> tuple[Row, Snapshot]:
         raise UnreadableError(path, "it has not as many labels as matrices", AGAIN)
     seeds, rows, frames = len(about["seeds"]), _rows(arrays, "steps", path), _rows(arrays, "frame_steps", path)
     tokens = _rows(arrays, "word_topics", path)
-    expected: dict[str, tuple[tuple[int, ...], ...]] = {
-        "loss": ((seeds, rows),),
-        **{name: ((seeds, rows),) for name in arrays if name.startswith(("norms-", "stages-"))},
-        **{f"frames-{place}": ((frames, tokens, tokens),) for place in places},
-        **{f"classes-{place}": ((seeds, frames, 5),) for place in places},
-        **{name: ((tokens, tokens),) for name in arrays if name.startswith("theory-")},
+    expected: dict[str, tuple[int, ...]] = {
+        "loss": (seeds, rows),
+        **{name: (seeds, rows) for name in arrays if name.startswith(("norms-", "stages-"))},
+        **{f"frames-{place}": (frames, tokens, tokens) for place in places},
+        **{f"classes-{place}": (seeds, frames, 5) for place in places},
+        **{name: (tokens, tokens) for name in arrays if name.startswith("theory-")},
     }
-    for name, shapes in expected.items():
-        if (shape := _taken(arrays, name, path).shape) not in shapes:
+    for name, wanted in expected.items():
+        if (shape := _taken(arrays, name, path).shape) != wanted:
             raise UnreadableError(path, f'"{name}" has the shape {shape}', AGAIN)
     # Kept before layers were told apart, it has no axis of them.
     attention = _taken(arrays, "attention", path)

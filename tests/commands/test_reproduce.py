@@ -16,6 +16,7 @@ from support.small_registry import EXACT, SHORT, STEP, TRAINED, contrast_claim, 
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import TRUSTED_SECONDS, Clock, Progress, list_claims, reproduce
 from topicscope.errors import InputError, LostWorkError
+from topicscope.paper import Registry
 from topicscope.paper.claim import (
     Claim,
     Drawing,
@@ -28,7 +29,6 @@ from topicscope.paper.claim import (
     over_seeds,
 )
 from topicscope.paper.experiment import Experiment
-from topicscope.paper.registry import Registry
 
 # The registry is the small one.
 pytestmark = pytest.mark.usefixtures("trainings")

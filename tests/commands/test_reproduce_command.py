@@ -15,8 +15,8 @@ from support.helpers import start_program
 from topicscope.cli import main
 from topicscope.commands import reproduce as command
 from topicscope.commands.reproduce import Reproduction
+from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS, above, over_seeds, row
-from topicscope.paper.registry import registry
 
 
 def test_reproduce_prints_claims_as_json_alone_and_keeps_them(

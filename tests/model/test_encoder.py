@@ -9,8 +9,18 @@ import pytest
 import torch
 
 from topicscope.errors import InputError
-from topicscope.model.bert import LAYERED, PLAIN, bert_config, to_bert
-from topicscope.model.encoder import Encoder, PackedBatch, encoder_weights, equal_lengths, pack, pack_parts
+from topicscope.model.encoder import (
+    BERT_LAYER_NAMES,
+    BERT_NAMES,
+    Encoder,
+    PackedBatch,
+    bert_config,
+    encoder_weights,
+    equal_lengths,
+    pack,
+    pack_parts,
+    to_bert,
+)
 from topicscope.model.transformer import Transformer
 from topicscope.model.weights import Sizes
 from topicscope.settings import Masking
@@ -71,8 +81,8 @@ def hugging_face(encoder: Encoder) -> Any:
 
 def from_bert(state: Mapping[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
     """A state of ``BertForMaskedLM`` as weights of the encoder."""
-    found = {ours: state[theirs] for ours, theirs in PLAIN.items()}
-    for ours, theirs in LAYERED.items():
+    found = {ours: state[theirs] for ours, theirs in BERT_NAMES.items()}
+    for ours, theirs in BERT_LAYER_NAMES.items():
         for end, kind in (("", "weight"), ("_bias", "bias")):
             each = [state[f"bert.encoder.layer.{layer}.{theirs}.{kind}"] for layer in range(layers)]
             found[ours + end] = torch.stack(each)

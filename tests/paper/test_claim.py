@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from support.helpers import small_settings
 from topicscope.errors import InputError
+from topicscope.paper import Registry, matches
 from topicscope.paper.claim import (
     Before,
     Claim,
@@ -23,7 +24,6 @@ from topicscope.paper.claim import (
     measured,
     near,
     over_seeds,
-    proportion,
     row,
     rule_text,
     sensitivity,
@@ -34,7 +34,6 @@ from topicscope.paper.claim import (
     within,
 )
 from topicscope.paper.experiment import Experiment
-from topicscope.paper.registry import Registry, matches
 
 EXPERIMENT = Experiment(name="test/small", settings=small_settings())
 
@@ -49,6 +48,12 @@ def claim(id_: str = "figure2/squared-adam/contrast", source: str = "Figure 2", 
         measure=lambda trained: exact(1.0),
         needs=(EXPERIMENT,) if needs else (),
     )
+
+
+def corrected(decided: list[tuple[str, Rule, Measurement]]) -> list[Verdict]:
+    """Corrected verdicts of claims with these sources, rules and measurements."""
+    claims = [replace(claim(str(place), source), rule=rule) for place, (source, rule, _) in enumerate(decided)]
+    return list(corrected_verdicts(claims, {str(place): found for place, (*_, found) in enumerate(decided)}).values())
 
 
 @pytest.mark.parametrize(
@@ -83,12 +88,6 @@ def test_an_exact_number_is_never_undecided_and_a_threshold_is_not_passed_by_rea
     assert verdict(above(0), exact(np.nan)) == "undecided"
 
 
-def test_five_of_five_runs_do_not_prove_a_majority_but_twenty_of_twenty_do() -> None:
-    assert verdict(above(0.5), proportion([True] * 5)) == "undecided"
-    assert verdict(above(0.5), proportion([True] * 20)) == "holds"
-    assert verdict(above(0.5), proportion([False] * 20)) == "fails"
-
-
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(
     st.lists(st.floats(-3, 3).map(lambda value: round(value, 2)), min_size=2, max_size=6),
@@ -109,15 +108,15 @@ def test_correction_turns_a_narrow_verdict_among_many_to_undecided_and_leaves_ex
     narrow = over_seeds((0.2, 1.0, 1.2, 0.6, 0.1))
     assert verdict(above(0), narrow) == "holds"
     alone = [("a", above(0), narrow), *[("a", above(0), exact(1.0))] * 30]
-    assert corrected_verdicts(alone)[0] == "holds"
+    assert corrected(alone)[0] == "holds"
     others = [(above(0), over_seeds((0.4, -0.5, 0.6)))] * 20
     many = [("a", above(0), narrow), *[("a", *other) for other in others], ("a", above(0), exact(1.0))]
-    assert corrected_verdicts(many)[0] == "undecided"
-    assert corrected_verdicts(many)[-1] == "holds"
+    assert corrected(many)[0] == "undecided"
+    assert corrected(many)[-1] == "holds"
     clear = over_seeds((1.0, 1.001, 0.999, 1.0, 1.0))
-    assert corrected_verdicts([("a", above(0), clear), *many])[0] == "holds"
+    assert corrected([("a", above(0), clear), *many])[0] == "holds"
     # Claims of another source are another matter.
-    assert corrected_verdicts([("a", above(0), narrow), *[("b", *other) for other in others]])[0] == "holds"
+    assert corrected([("a", above(0), narrow), *[("b", *other) for other in others]])[0] == "holds"
 
 
 def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
@@ -133,8 +132,8 @@ def test_a_row_has_the_columns_of_claims_json_and_is_strict_json() -> None:
 
 
 def test_a_row_counts_the_seeds_that_its_number_is_taken_over() -> None:
-    kinds = [over_seeds((1.0, 1.1, 0.9)), proportion((True, False)), exact(2.0), interval_given(1.4, 1.3, 1.6)]
-    assert [row(claim(), each, "holds", seeds=20)["seeds"] for each in kinds] == [3, 2, 20, 0]
+    kinds = [over_seeds((1.0, 1.1, 0.9)), exact(2.0), interval_given(1.4, 1.3, 1.6)]
+    assert [row(claim(), each, "holds", seeds=20)["seeds"] for each in kinds] == [3, 20, 0]
     assert row(claim(needs=False), kinds[0], "holds", seeds=20)["seeds"] == 0
 
 
@@ -200,10 +199,10 @@ def test_a_given_interval_is_shown_and_corrected_for_the_number_of_claims() -> N
     found = row(claim(), narrow, "holds", seeds=5)
     assert (found["measured"], found["low"], found["high"], found["seeds"]) == (1.4, 1.01, 1.6, 0)
     assert found["details"] == {"words": 12.0}
-    assert corrected_verdicts([("a", above(1), narrow)]) == ["holds"]
-    assert corrected_verdicts([("a", above(1), narrow)] * 2) == ["undecided"] * 2
+    assert corrected([("a", above(1), narrow)]) == ["holds"]
+    assert corrected([("a", above(1), narrow)] * 2) == ["undecided"] * 2
     sure = interval_given(1.4, 1.3, 1.6, p=1e-4, null=1.0)
-    assert corrected_verdicts([("a", above(1), sure), *[("a", above(1), narrow)] * 2])[0] == "holds"
+    assert corrected([("a", above(1), sure), *[("a", above(1), narrow)] * 2])[0] == "holds"
 
 
 def test_a_claim_that_cannot_be_run_says_why() -> None:

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from topicscope.paper import setups, theorem1, theorem2, theorem3
+from topicscope.paper import registry, setups, theorem1, theorem2, theorem3
 from topicscope.paper.claim import PRESETS, Claim, Verdict, verdict
-from topicscope.paper.registry import registry
 from topicscope.theory.theorem1 import theorem1_embedding
 from topicscope.theory.theorem2 import theorem2 as theorem2_matrix
 

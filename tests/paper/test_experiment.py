@@ -77,7 +77,7 @@ def test_each_seed_is_what_the_run_alone_gives(tmp_path: Path) -> None:
         folder = train(dataclasses.replace(SETTINGS, seed=seed), tmp_path / str(seed))
         alone = newest_checkpoint(folder.path)
         assert alone is not None
-        for name, weight in alone.weights.items():
+        for name, weight in alone.part("weights").items():
             noise = ADAM_NOISE if name == "key_bias" else 1e-12
             np.testing.assert_allclose(trained.weights[name][place], weight.numpy(), rtol=1e-9, atol=noise)
         rows = folder.metrics()

@@ -83,8 +83,8 @@ def test_the_map_counts_settings_in_which_attention_takes_off() -> None:
 
 
 def test_no_two_needs_of_one_name_differ() -> None:
+    from topicscope.paper import registry
     from topicscope.paper.claim import PRESETS
-    from topicscope.paper.registry import registry
 
     everything = registry(PRESETS["quick"])
     needs = [need for claim in everything.claims for need in claim.needs]

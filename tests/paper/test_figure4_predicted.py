@@ -7,10 +7,9 @@ import numpy as np
 import pytest
 
 from topicscope.measure.stages import Stages
-from topicscope.paper import figure4_predicted
+from topicscope.paper import figure4
 from topicscope.paper.claim import PRESETS, verdict
-from topicscope.paper.figure4 import Cell, cells
-from topicscope.paper.figure4_predicted import Predictions, claims, drawings
+from topicscope.paper.figure4 import Cell, Predictions, cells, predicted_claims, predicted_drawings
 
 QUICK = PRESETS["quick"]
 
@@ -20,14 +19,14 @@ def results(monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
     """Every cell takes off, at a step of its own, and the prediction is ten per cent above it."""
     chosen = cells(QUICK)
     steps = {cell.experiment().name: 50 * (number + 1) for number, cell in enumerate(chosen)}
-    monkeypatch.setattr(figure4_predicted, "stages_of", lambda name: [Stages(steps[name], 0.5)] * 3)
+    monkeypatch.setattr(figure4, "stages_of", lambda name: [Stages(steps[name], 0.5)] * 3)
     found: dict[str, object] = {name: name for name in steps}
     found["figure4/predicted"] = [[1.1 * step, 0.6] for step in steps.values()]
     return found
 
 
 def test_good_predictions_hold_and_shuffled_ones_fail(results: dict[str, object]) -> None:
-    both = claims(QUICK)
+    both = predicted_claims(QUICK)
     for claim in both:
         assert verdict(claim.rule, claim.measure(results)) == "holds"
         assert claim.measure(results).details["not_near"] == ""
@@ -42,7 +41,7 @@ def test_good_predictions_hold_and_shuffled_ones_fail(results: dict[str, object]
 def test_a_cell_that_is_censored_or_not_predicted_to_take_off_is_not_compared(results: dict[str, object]) -> None:
     predicted = np.array(results["figure4/predicted"], dtype=object)
     predicted[0] = [None, None]
-    correlation, near = claims(QUICK)
+    correlation, near = predicted_claims(QUICK)
     few = correlation.measure(results | {"figure4/predicted": predicted.tolist()})
     assert few.details["cells_that_take_off_in_both"] == len(cells(QUICK)) - 1
     share = near.measure(results | {"figure4/predicted": predicted.tolist()})
@@ -50,7 +49,7 @@ def test_a_cell_that_is_censored_or_not_predicted_to_take_off_is_not_compared(re
 
 
 def test_the_figure_has_every_cell(results: dict[str, object]) -> None:
-    [drawing] = drawings(QUICK)
+    [drawing] = predicted_drawings(QUICK)
     drawn = drawing.draw(results)
     assert len(drawn.table) == 2 * len(cells(QUICK))
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from support.fabricated import experiments_of
-from topicscope.paper import figure4
+from topicscope.paper import figure4, registry
 from topicscope.paper.claim import PRESETS, Claim, exact, row
-from topicscope.paper.registry import registry
 from topicscope.settings.toml import load_settings
 
 ROOT = Path(__file__).parents[2]

@@ -181,8 +181,9 @@ def test_words_that_differ_are_not_drawn_beside_each_other(monkeypatch: pytest.M
     )
     first = fabricated(1.5)
     others = {"same": first, "other": replace(first, words=NINE[::-1])}
-    needs = tuple(probe_experiment.probing(model, QUICK) for model in ("minilm", *others))
-    figure3._draw_words(needs, {"probe/minilm": first} | {f"probe/{name}": each for name, each in others.items()})
+    monkeypatch.setattr(figure3, "why_unavailable", lambda model: "")
+    [drawing] = figure3.drawings(replace(QUICK, models=("minilm", *others)))
+    drawing.draw({"probe/minilm": first} | {f"probe/{name}": each for name, each in others.items()})
     assert drawn == [["minilm", "same"]]
 
 
@@ -232,11 +233,11 @@ def test_a_head_is_as_certain_as_the_test_over_all_heads() -> None:
         found = claim.measure({"probe/minilm": heads_of(fabricated(1.5), *heads)})
         assert decision_p(claim.rule, found) == p
     # So other claims are corrected for: one at 0.04 does not stand beside another, a head at 0.001 does.
-    other = ("a", above(0), interval_given(0.1, -1.0, 1.2))
-    assert corrected_verdicts([("a", claim.rule, found), other])[0] == "undecided"
+    other, doubt = replace(claim, id="table1/other", rule=above(0)), interval_given(0.1, -1.0, 1.2)
+    assert corrected_verdicts([claim, other], {claim.id: found, other.id: doubt})[claim.id] == "undecided"
     found = claim.measure({"probe/minilm": heads_of(fabricated(1.5), doubtful, clear)})
     assert (found.details["head"], found.details["more"]) == (2, 2)
-    assert corrected_verdicts([("a", claim.rule, found), other])[0] == "holds"
+    assert corrected_verdicts([claim, other], {claim.id: found, other.id: doubt})[claim.id] == "holds"
     # A head with less attention within topics is no such head, however significant.
     less = numbers(0.005, 0.01, p=0.001)
     found = claim.measure({"probe/minilm": heads_of(fabricated(1.5), less, numbers(0.0101, 0.01, p=0.6))})

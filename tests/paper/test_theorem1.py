@@ -71,7 +71,7 @@ def test_remark_2_fails_if_words_of_other_topics_are_similar_too(loss: str) -> N
 
 
 def test_theorem_1_in_training_holds_at_the_semidefinite_optimum_only() -> None:
-    experiment = theorem1.squared(QUICK)
+    experiment = theorem1.experiment(QUICK, "squared")
     table = theorem1.optimum().embedding().T
     for name in ("difference-of-sums", "excess-loss"):
         claim = quick_claim(f"theorem1/training/{name}")

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS, exact, row
-from topicscope.paper.registry import registry
 from topicscope.reporting import verdicts
 
 

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 
 from topicscope.model.weights import initial_weights
+from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS, Claim, Drawing, Verdict, verdict
 from topicscope.paper.experiment import ATTENTION_CLASSES, Experiment, Trained
-from topicscope.paper.registry import registry
 from topicscope.paper.setups import constant_losses
 from topicscope.randomness import Purpose, generator
 from topicscope.synthetic.topics import TopicModel

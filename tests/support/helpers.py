@@ -98,7 +98,7 @@ def final_weights(folder: Path) -> dict[str, torch.Tensor]:
     """Of a run: those of its newest checkpoint."""
     checkpoint = newest_checkpoint(folder)
     assert checkpoint is not None
-    return checkpoint.weights
+    return checkpoint.part("weights")
 
 
 def batch_of(stream: Any, step: int) -> MaskedDocuments:

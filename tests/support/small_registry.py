@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from support.helpers import small_settings
 from topicscope.commands.reproduce import Reproduction, reproduce
 from topicscope.measure.blocks import class_averages
+from topicscope.paper import Registry
 from topicscope.paper.claim import Claim, Drawing, Measurement, Results, above, below, exact, over_seeds
 from topicscope.paper.experiment import Experiment
-from topicscope.paper.registry import Registry
 from topicscope.reporting.figures import Drawn
 
 # W^V learns the topics of these documents within 30 steps.

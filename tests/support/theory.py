@@ -5,14 +5,15 @@ from itertools import combinations
 import numpy as np
 from hypothesis import strategies as st
 
-from topicscope.settings.data import Masking
+from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
-from topicscope.synthetic.masking import expected_frequencies
-from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bayes import _token_counts, _token_likelihood
+from topicscope.synthetic.masking import expected_frequencies, mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.bayes import _token_counts, _token_likelihood, topic_masses
+from topicscope.theory.classes import Vocabulary
 from topicscope.theory.finite_documents import Moments
-from topicscope.theory.posterior import topic_masses
+from topicscope.theory.reduced import Rows
 
 Setting = tuple[int, int, int, Masking]
 
@@ -63,3 +64,39 @@ def query_predictions(
     mass = np.where(token[:, None] == 0, masses.mask[document], masses.word[document, rank])
     joint = np.repeat(mass, v, axis=1) * _token_likelihood(model, masking, token)
     return np.asarray(joint / joint.sum(axis=1, keepdims=True))
+
+
+def infinite_rows(topics: int, words: int, per_document: int, masking: Masking) -> Rows:
+    """Assumption 1's documents: that of the first τ topics stands for all, and one query for each kind."""
+    size = Vocabulary(topics, words)
+    original = np.zeros(size.count + 1)
+    original[1 : per_document * words + 1] = 1 / (per_document * words)
+    hidden = np.full(size.count + 1, masking.random / size.count)
+    hidden[0] = masking.replaced
+    seen = (1 - masking.mask + masking.mask * masking.keep) * original + masking.mask * hidden
+    inside = per_document / topics
+    kept = np.eye(1, size.count + 1, 1)[0]
+    kinds = [
+        (0, masking.replaced * original),
+        (1, masking.keep * kept),
+        (1, masking.random * inside * original),
+        (size.count, masking.random * (1 - inside) * original),
+    ]
+    some = [(query, target) for query, target in kinds if target.any()]
+    return Rows(
+        size,
+        np.broadcast_to(seen, (len(some), size.count + 1)),
+        np.array([query for query, _ in some]),
+        np.array([target for _, target in some]),
+        np.zeros(len(some), dtype=np.int64),
+    )
+
+
+def sampled_rows(
+    data: Data, masking: Masking, documents: int, *, generator: np.random.Generator, average: Average = "document"
+) -> Rows:
+    """Rows of so many documents drawn afresh."""
+    model = TopicModel.from_settings(data)
+    drawn = sample_documents(model, documents, generator=generator)
+    masked = mask_documents(drawn, masking, model.vocabulary, generator=generator)
+    return Rows.of(masked, Vocabulary(data.topics, data.words), average)

@@ -105,8 +105,8 @@ def test_a_matrix_of_the_wrong_size_is_told_what_it_would_fit() -> None:
     with pytest.raises(InputError, match=r"61 × 61, but .* need 101 × 101: it fits .*topics = 10 and words = 6"):
         residuals(np.zeros((61, 61)), 10, 10, MASKING)
     with pytest.raises(InputError, match="give a square matrix"):
-        check_size(np.zeros((101, 100)), 10, 10)
-    check_size(np.zeros((101, 101)), 10, 10)
+        check_size((101, 100), 10, 10)
+    check_size((101, 101), 10, 10)
 
 
 def test_all_topics_in_every_document_is_refused() -> None:

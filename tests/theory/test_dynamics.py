@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from support.theory import sampled_rows
 from topicscope.errors import InputError
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Sizes
@@ -21,6 +22,7 @@ from topicscope.theory.dynamics import (
     attention_coefficient,
     gradient_ratio,
     key_gradient,
+    logit_gradient,
     stage1_rates,
     stage1_topic_rate,
     stage2_rates,
@@ -36,8 +38,6 @@ from topicscope.theory.finite_documents import (
     infinite_topic_moments,
     moments,
 )
-from topicscope.theory.logit_gradient import logit_gradient
-from topicscope.theory.reduced import sampled_rows
 from topicscope.theory.theorem2 import theorem2_classes
 from topicscope.training.engines import losses
 

@@ -17,6 +17,7 @@ from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.masking import expected_frequencies, mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import (
     Moments,
     class_loss,
@@ -32,7 +33,7 @@ from topicscope.theory.finite_documents import (
     optimum_with_bias,
     population_loss,
 )
-from topicscope.theory.theorem2 import ClassMatrix, theorem2, theorem2_classes
+from topicscope.theory.theorem2 import theorem2, theorem2_classes
 
 ARRAYS = ("second", "cross", "mean", "label")
 

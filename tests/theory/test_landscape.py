@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Masking
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
-from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 
 Classes = Callable[[int, int, Masking], ClassMatrix]
 PAPER = InfiniteDocuments(topics=10, per_document=2, words=10)

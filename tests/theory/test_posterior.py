@@ -14,8 +14,14 @@ from topicscope.settings.data import Data, Masking, Sampler
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.bayes import DocumentLosses, document_losses, expected_losses, listed_losses
-from topicscope.theory.posterior import Factors, marked_sums
+from topicscope.theory.bayes import (
+    DocumentLosses,
+    Factors,
+    document_losses,
+    expected_losses,
+    listed_losses,
+    marked_sums,
+)
 
 
 def word_prior(model: TopicModel, length: int) -> np.ndarray:

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from support.theory import infinite_rows, sampled_rows
 from topicscope.measure.stages import TAKE_OFF, distance_from_uniform
 from topicscope.settings import Data, Masking
 from topicscope.settings.training import Loss
 from topicscope.theory.classes import Vocabulary
-from topicscope.theory.logit_gradient import logit_gradient
-from topicscope.theory.reduced import Reduced, Rows, flow, sampled_rows
+from topicscope.theory.dynamics import logit_gradient
+from topicscope.theory.reduced import Reduced, flow
 
 STRONG = Masking(mask=0.3, keep=0.4, random=0.1)
 # T, v, τ, masking, loss: five settings, of both losses.
@@ -120,22 +121,19 @@ def test_from_a_symmetric_start_training_follows_it_to_twice_take_off(
     assert 0 < 2 * took_off < len(trained), "the run must reach twice its take-off"
     seen = trained[: 2 * took_off + 1]
     times = rate * every * np.arange(len(seen), dtype=float)
-    path = flow(
-        Rows.infinite(topics, words, per_document, masking), loss, Reduced.start(0.1, width), times, width=width
-    )
+    gradient = infinite_rows(topics, words, per_document, masking).gradient
+    _, states = flow(gradient, size, loss, Reduced.start(0.1, width), times, width=width)
     for full, reduced in (
-        (np.array([size.means(value) for value, _ in seen]), path.value),
-        (np.array([size.means(logits) for _, logits in seen]), path.logits),
+        (np.array([size.means(value) for value, _ in seen]), [state.value for state in states]),
+        (np.array([size.means(logits) for _, logits in seen]), [state.logits(size, width) for state in states]),
     ):
         largest = abs(full).max(axis=0)
         matters = largest > 1e-3 * largest.max()
         assert (abs(full - reduced)[:, matters] <= 0.05 * largest[matters]).all()
     # A control: the wrong width sends attention off at another time, well outside.
-    other = flow(
-        Rows.infinite(topics, words, per_document, masking), loss, Reduced.start(0.1, 4 * width), times, width=4 * width
-    )
+    _, other = flow(gradient, size, loss, Reduced.start(0.1, 4 * width), times, width=4 * width)
     logits = np.array([size.means(logits) for _, logits in seen])
-    assert abs(logits - other.logits).max() > 0.05 * abs(logits).max()
+    assert abs(logits - [state.logits(size, 4 * width) for state in other]).max() > 0.05 * abs(logits).max()
 
 
 def test_where_attention_is_uniform_its_logit_gradient_is_the_exact_one() -> None:
@@ -143,4 +141,4 @@ def test_where_attention_is_uniform_its_logit_gradient_is_the_exact_one() -> Non
     value = generator.normal(size=6)
     data = Data(sampler="topics", topics=4, words=3, per_document=2)
     exact = logit_gradient(data, STRONG, infinite=True)(value)
-    np.testing.assert_allclose(Rows.infinite(4, 3, 2, STRONG).gradient(value, np.zeros(6), "squared").logits, exact)
+    np.testing.assert_allclose(infinite_rows(4, 3, 2, STRONG).gradient(value, np.zeros(6), "squared").logits, exact)

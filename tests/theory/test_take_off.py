@@ -11,7 +11,7 @@ from topicscope.paper.figure4 import Cell
 from topicscope.settings import Data, Masking
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.logit_gradient import logit_gradient
+from topicscope.theory.dynamics import logit_gradient
 from topicscope.theory.take_off import Population, Stepping, predict
 from topicscope.training.loop import train_in_memory
 

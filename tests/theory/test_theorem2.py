@@ -8,16 +8,10 @@ from hypothesis import given, settings
 
 from support.theory import Setting, theorem_settings
 from topicscope.settings.data import Masking
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import finite_optimum, infinite_topic_moments, population_loss
 from topicscope.theory.lemma1 import constants, lemma1
-from topicscope.theory.theorem2 import (
-    ClassMatrix,
-    block_value,
-    diagonal_classes,
-    diagonal_value,
-    theorem2,
-    theorem2_classes,
-)
+from topicscope.theory.theorem2 import block_value, diagonal_classes, diagonal_value, theorem2, theorem2_classes
 
 PAPER = Masking()
 

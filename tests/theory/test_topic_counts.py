@@ -10,7 +10,7 @@ from scipy.special import poch
 from topicscope.errors import InputError
 from topicscope.settings.data import Data
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.topic_counts import topic_count_distribution
+from topicscope.theory.finite_documents import topic_count_distribution
 
 
 def enumerated(data: Data, length: int, least: float) -> np.ndarray:

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS, exact, row
-from topicscope.paper.registry import registry
 
 TOOL = Path(__file__).parents[2] / "tools" / "claims.py"
 

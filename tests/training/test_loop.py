@@ -128,10 +128,11 @@ def largest_difference(one: Path, other: Path) -> float:
     assert first is not None
     assert second is not None
     assert first.step == second.step
-    assert first.optimizer.keys() == second.optimizer.keys()
+    assert first.part("optimizer").keys() == second.part("optimizer").keys()
+    others = second.part("weights")
     return max(
-        float((first.weights[name] - second.weights[name]).norm() / first.weights[name].norm().clamp_min(1e-3))
-        for name in first.weights
+        float((weight - others[name]).norm() / weight.norm().clamp_min(1e-3))
+        for name, weight in first.part("weights").items()
     )
 
 
@@ -242,7 +243,7 @@ def test_a_member_that_diverges_does_not_stop_the_others(tmp_path: Path) -> None
     kept = newest_checkpoint(bad)
     assert kept is not None
     assert kept.step < 60
-    assert all(bool(torch.isfinite(weight).all()) for weight in kept.weights.values())
+    assert all(bool(torch.isfinite(weight).all()) for weight in kept.part("weights").values())
 
 
 def test_an_ensemble_in_memory_is_that_of_the_folders(tmp_path: Path) -> None:
@@ -258,7 +259,7 @@ def test_an_ensemble_in_memory_is_that_of_the_folders(tmp_path: Path) -> None:
         weights, kept = run.weights, newest_checkpoint(folder.path)
         assert weights is not None
         assert kept is not None
-        assert all((weights[name] == weight.numpy()).all() for name, weight in kept.weights.items())
+        assert all((weights[name] == weight.numpy()).all() for name, weight in kept.part("weights").items())
     # The control: members are not each other.
     assert runs[0].rows != runs[1].rows
 

@@ -15,7 +15,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.training.batches import BatchStream
 from topicscope.training.engines import make_engine
-from topicscope.training.record import BagAttention, PositionAttention, StageRecorder, uniform_gain
+from topicscope.training.record import AttentionByClass, StageRecorder, uniform_gain
 
 
 @pytest.mark.parametrize("masked_keys", ["visible", "hidden"])
@@ -32,9 +32,11 @@ def test_average_attention_of_bags_equals_that_of_all_pairs_of_positions(masked_
     stream = BatchStream(settings, topics)
     documents = stream.held_out(8, Purpose.MEASURE)
     keys = settings.model.masked_keys
-    found = BagAttention(documents, keys, topics.word_topics).averages(model)
-    expected = PositionAttention(documents, keys, topics.word_topics).averages(model)
-    other = BagAttention(stream.held_out(8, Purpose.VALIDATION), keys, topics.word_topics).averages(model)
+    others = stream.held_out(8, Purpose.VALIDATION)
+    found, expected, other = (
+        AttentionByClass(chosen, keys, topics.word_topics, bags=bags).averages(model)
+        for chosen, bags in ((documents, True), (documents, False), (others, True))
+    )
     for name in ("same_word", "same_topic", "different_topic"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12)
         assert getattr(other, name) != pytest.approx(getattr(expected, name), rel=1e-6)

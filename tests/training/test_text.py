@@ -33,14 +33,14 @@ def test_a_run_records_norms_rotation_gradients_and_measures_on_one_time_axis(co
     assert [row["step"] for row in rows if row["rotation"] is not None] == [10, 11, 12, 13, 14]
     checkpoint = newest_checkpoint(run.path)
     assert checkpoint is not None
-    value, last = checkpoint.weights["value"].double(), rows[-1]
+    value, last = checkpoint.part("weights")["value"].double(), rows[-1]
     assert last["norm"]["value"] == pytest.approx([float(layer.norm()) for layer in value], rel=1e-6)
     heads = np.array(last["head_norm"]["value"])
     assert heads.shape == (2, 2)
     assert heads[1, 0] == pytest.approx(float(value[1, :4].norm()), rel=1e-6)
     assert np.sqrt((heads**2).sum(axis=1)) == pytest.approx(last["norm"]["value"], rel=1e-6)
     assert len(last["gradient_norm"]["key"]) == 2
-    before = checkpoint.history[4].double()
+    before = checkpoint.part("history")["4"].double()
     cosine = float((before[1] * value[1]).sum() / (before[1].norm() * value[1].norm()))
     assert last["rotation"][1] == pytest.approx((1 - cosine) / 2, rel=1e-4)
     assert last["rotation"][1] > 1e-6
@@ -143,7 +143,7 @@ def test_a_saved_model_loads_in_hugging_face_with_the_same_outputs(corpus: Path,
     theirs = model.eval()(**inputs).logits[0].detach()
     checkpoint = newest_checkpoint(run.path)
     assert checkpoint is not None
-    ours = Encoder(settings.model, {name: weight.numpy() for name, weight in checkpoint.weights.items()})
+    ours = Encoder(settings.model, {name: weight.numpy() for name, weight in checkpoint.part("weights").items()})
     places = torch.arange(inputs["input_ids"].shape[1])
     with torch.no_grad():
         state = ours.embed(inputs["input_ids"][0], places)

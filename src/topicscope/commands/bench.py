@@ -102,7 +102,7 @@ class HuggingFace:
     comparison is that of our two engines.
     """
 
-    def __init__(self, vocabulary: int = 101, width: int = 104) -> None:
+    def __init__(self) -> None:
         import torch
 
         try:
@@ -114,17 +114,16 @@ class HuggingFace:
             ) from None
         self.seeds = 1
         torch.manual_seed(0)
-        self.model = BertForMaskedLM(
-            BertConfig(
-                vocab_size=vocabulary,
-                hidden_size=width,
-                num_hidden_layers=1,
-                num_attention_heads=1,
-                intermediate_size=width,
-                hidden_dropout_prob=0.0,
-                attention_probs_dropout_prob=0.0,
-            )
+        config = BertConfig(
+            vocab_size=101,
+            hidden_size=104,
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            intermediate_size=104,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
         )
+        self.model = BertForMaskedLM(config)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.01)
 
     def prepare(self, members: Iterable[MaskedDocuments], steps: int) -> list[Any]:
@@ -168,62 +167,6 @@ def engine_settings(settings: Settings, engine: Engine) -> Settings:
     return dataclasses.replace(settings, training=dataclasses.replace(settings.training, engine=engine))
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One way of training, for one seed and step."""
-
-    seconds: float
-    """Median of the processor's time: on one thread, what the clock shows on a machine with nothing else to do."""
-
-    quartiles: tuple[float, float]
-    preparation: float
-    """Median seconds of laying out (padding or counting) the documents of a step."""
-
-    fresh_fraction: float
-    """The share of drawing, masking and laying out in training on fresh documents at every step."""
-
-    matrix_products: float
-    """The fraction of a step that is matrix multiplication: the floor, unless the products themselves change."""
-
-    peak_megabytes: float | None
-    """Memory that the model, its batches and two steps add at their peak, all seeds together; None if unknown."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    """The measurements by name, and what they were of."""
-
-    measurements: dict[str, Measurement]
-    sampling: float
-    """Median seconds of drawing and masking a step's documents, for one seed."""
-
-    ratio_quartiles: dict[str, tuple[float, float]]
-    rounds: int
-
-    def ratio(self, name: str, against: str = "huggingface") -> float:
-        """How many times as fast, for one seed and step."""
-        return self.measurements[against].seconds / self.measurements[name].seconds
-
-    def table(self) -> dict[str, Any]:
-        """Everything as plain numbers, for JSON."""
-        names = list(self.measurements)
-        others = [name for name in names if name != "huggingface"]
-        return {
-            "steps_per_second": {name: 1 / self.measurements[name].seconds for name in names},
-            "ratio": {name: self.ratio(name) for name in others},
-            "ratio_quartiles": {name: list(self.ratio_quartiles[name]) for name in others},
-            "ratio_to_reference": {name: self.ratio(name, "reference") for name in ("bag", "ensemble")},
-            "seconds_quartiles": {name: list(self.measurements[name].quartiles) for name in names},
-            "preparation_seconds": {name: self.measurements[name].preparation for name in names},
-            "sampling_seconds": self.sampling,
-            "fresh_document_fraction": {name: self.measurements[name].fresh_fraction for name in names},
-            "matrix_product_fraction": {name: self.measurements[name].matrix_products for name in names},
-            "peak_memory_megabytes": {name: self.measurements[name].peak_megabytes for name in names},
-            "rounds": self.rounds,
-            "seeds": {"ensemble": ENSEMBLE_SEEDS},
-        }
-
-
 def contestant(name: str) -> Contestant:
     """One of the four by name."""
     if name == "huggingface":
@@ -233,8 +176,16 @@ def contestant(name: str) -> Contestant:
     return Ours(engine_settings(PAPER, "bag"), ENSEMBLE_SEEDS if name == "ensemble" else 1)
 
 
-def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
-    """Measure all four, taking turns."""
+def bench(*, rounds: int = 30, report: Report | None = None) -> dict[str, Any]:
+    """Measure all four, taking turns: plain numbers by what they are and by name, of one seed and step.
+
+    Seconds are medians of the processor's time: on one thread, what the clock shows on a machine with nothing else to
+    do. ``ratio`` is how many times as fast as Hugging Face. ``preparation_seconds`` go into laying out (padding or
+    counting) the documents, ``sampling_seconds`` into drawing and masking them; both together are
+    ``fresh_document_fraction`` of training on fresh documents at every step. ``matrix_product_fraction`` of a step is
+    the floor, unless the products themselves change. ``peak_memory_megabytes`` are what the model, its batches and two
+    steps add, all seeds together; None if that is not known.
+    """
     from topicscope.training.machine import torch_threads
 
     tell = report or (lambda done, total, state: None)
@@ -242,10 +193,9 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
         racing = {name: contestant(name) for name in TURN}
         streams = _streams(PAPER, ENSEMBLE_SEEDS)
         batches: dict[str, list[Any]] = {}
-        seconds: dict[str, list[list[float]]] = {name: [] for name in TURN}
+        turns: dict[str, list[float]] = {name: [] for name in TURN}
         preparation: dict[str, list[float]] = {name: [] for name in TURN}
         sampling: list[float] = []
-        # The first round warms up and is not counted.
         for number in range(rounds + 1):
             start = time.process_time()
             drawn = [stream.chunk(number) for stream in streams]
@@ -254,30 +204,30 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
                 start = time.process_time()
                 batches[name] = one.prepare(drawn[: one.seeds], streams[0].steps)
                 preparation[name].append((time.process_time() - start) / (streams[0].steps * one.seeds))
-                seconds[name].append(timed_steps(one, batches[name][: TURN[name]]))
+                turns[name].append(statistics.median(timed_steps(one, batches[name][: TURN[name]])))
             tell(number, rounds, "")
         fresh = {name: _fresh_fraction(one, streams) for name, one in racing.items()}
         products = {name: _matrix_fraction(one, batches[name]) for name, one in racing.items()}
-    turns = {name: [statistics.median(turn) for turn in turns[1:]] for name, turns in seconds.items()}
-    return Bench(
-        measurements={
-            name: Measurement(
-                seconds=statistics.median(turns[name]),
-                quartiles=_quartiles(turns[name]),
-                preparation=statistics.median(preparation[name][1:]),
-                fresh_fraction=fresh[name],
-                matrix_products=products[name],
-                peak_megabytes=peak_memory(name),
-            )
-            for name in TURN
+    # The first round warms up and is not counted.
+    turns = {name: seconds[1:] for name, seconds in turns.items()}
+    seconds = {name: statistics.median(each) for name, each in turns.items()}
+    slow, others = turns["huggingface"], [name for name in TURN if name != "huggingface"]
+    return {
+        "steps_per_second": {name: 1 / seconds[name] for name in TURN},
+        "ratio": {name: seconds["huggingface"] / seconds[name] for name in others},
+        "ratio_quartiles": {
+            name: _quartiles([theirs / ours for theirs, ours in zip(slow, turns[name], strict=True)]) for name in others
         },
-        sampling=statistics.median(sampling[1:]),
-        ratio_quartiles={
-            name: _quartiles([slow / fast for slow, fast in zip(turns["huggingface"], turns[name], strict=True)])
-            for name in TURN
-        },
-        rounds=rounds,
-    )
+        "ratio_to_reference": {name: seconds["reference"] / seconds[name] for name in ("bag", "ensemble")},
+        "seconds_quartiles": {name: _quartiles(turns[name]) for name in TURN},
+        "preparation_seconds": {name: statistics.median(preparation[name][1:]) for name in TURN},
+        "sampling_seconds": statistics.median(sampling[1:]),
+        "fresh_document_fraction": fresh,
+        "matrix_product_fraction": products,
+        "peak_memory_megabytes": {name: peak_memory(name) for name in TURN},
+        "rounds": rounds,
+        "seeds": {"ensemble": ENSEMBLE_SEEDS},
+    }
 
 
 def _streams(settings: Settings, seeds: int) -> list[BatchStream]:
@@ -300,11 +250,8 @@ def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
     return statistics.median(fractions)
 
 
-def _quartiles(values: list[float]) -> tuple[float, float]:
-    if len(values) < 2:
-        return values[0], values[0]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-    return low, high
+def _quartiles(values: list[float]) -> list[float]:
+    return statistics.quantiles(values, n=4, method="inclusive")[::2] if len(values) > 1 else 2 * values
 
 
 def _matrix_fraction(one: Contestant, batches: list[Any]) -> float:
@@ -378,27 +325,32 @@ def main(words: list[str]) -> None:
     with progress_bar("measuring", quiet=options.quiet) as report:
         found = call(bench, options, report=report)
     if options.json:
-        print_json(found.table())
+        print_json(found)
     else:
         console().print(_table(found))
-        bag, ensemble = (found.measurements[name].fresh_fraction for name in ("bag", "ensemble"))
+        bag, ensemble = (found["fresh_document_fraction"][name] for name in ("bag", "ensemble"))
         console().print(
             f"Drawing, masking and counting fresh documents: {bag:.0%} of training, {ensemble:.0%} of eight seeds'."
         )
 
 
-def _table(found: Bench) -> Table:
+def _table(found: dict[str, Any]) -> Table:
     table = Table(title="A training step at the paper's setting, for one seed")
     for title in ("", "steps/s", "× Hugging Face (quartiles)", "× reference", "matrix products", "peak memory"):
         table.add_column(title, justify="left" if not title else "right")
-    for name, one in found.measurements.items():
-        low, high = found.ratio_quartiles[name]
-        table.add_row(
-            TITLES[name],
-            f"{1 / one.seconds:,.1f}",
-            f"{found.ratio(name):.1f} ({low:.1f}–{high:.1f})",
-            f"{found.ratio(name, 'reference'):.1f}",
-            f"{one.matrix_products:.0%}",
-            "–" if one.peak_megabytes is None else f"{one.peak_megabytes:.1f} MB",
-        )
+    for name, title in TITLES.items():
+        table.add_row(title, *comparison(found, name))
     return table
+
+
+def comparison(found: dict[str, Any], name: str) -> tuple[str, str, str, str, str]:
+    """Steps per second, times Hugging Face, times the reference, the share of matrix products, and memory, in words."""
+    speeds, megabytes = found["steps_per_second"], found["peak_memory_megabytes"][name]
+    low, high = found["ratio_quartiles"].get(name, (1.0, 1.0))
+    return (
+        f"{speeds[name]:,.1f}",
+        f"{found['ratio'].get(name, 1.0):.1f} ({low:.1f}–{high:.1f})",
+        f"{speeds[name] / speeds['reference']:.1f}",
+        f"{found['matrix_product_fraction'][name]:.0%}",
+        "–" if megabytes is None else f"{megabytes:.1f} MB",
+    )

@@ -37,7 +37,6 @@ from topicscope.theory.check import (
     FamilyResiduals,
     OptimumResiduals,
     check_size,
-    check_tokens,
     class_statistics,
     embedding_residuals,
     fitting,
@@ -168,7 +167,7 @@ def check(
     topics, words = _equal_topics(model)
     if kind == "value":
         # Without bias and ridge (eq. 1).
-        check_size(matrix, topics, words, source)
+        check_size(matrix.shape, topics, words, source)
         found = residuals(matrix, topics, words, masking, data.per_document)
         population = moments(model, masking)
         return Check(
@@ -180,7 +179,7 @@ def check(
             theorem_2=found.theorem_2,
             finite=optimum_residuals(matrix, finite_optimum(population), model.word_topics, population),
         )
-    check_tokens(len(matrix), topics, words, f"W^E⊤W^E of {source}")
+    check_size((len(matrix), len(matrix)), topics, words, f"W^E⊤W^E of {source}")
     gram = matrix @ matrix.T
     theorem_1 = embedding_residuals(gram, topics, words, masking, data.per_document)
     population, bias = moments(model, masking), theorem1_bias(topics, words, masking)

@@ -10,8 +10,9 @@ from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import path_of
+from topicscope.paper.setups import LDA, MILD_L2, ONE_HOT, UNIFORM
 from topicscope.scale import Report
-from topicscope.settings import Data, Model, Part, Settings, Training
+from topicscope.settings import Settings, Training
 
 if TYPE_CHECKING:
     from topicscope.training.runs import RunFolder
@@ -26,28 +27,12 @@ examples:
   topicscope demo --out /tmp/demo
 """
 
-_FROZEN = Part(start="zero", train=False)
-_NEAR_ZERO = Part(scale=0.001)
-_ONE_HOT = Model(
-    embedding=Part(start="identity", train=False),
-    value=_NEAR_ZERO,
-    key=_NEAR_ZERO,
-    query=_NEAR_ZERO,
-    key_bias=_FROZEN,
-    query_bias=_FROZEN,
-    value_bias=_FROZEN,
-    prediction_bias=_FROZEN,
-)
 # What is trained; examples/figure2.toml (with more steps) and examples/two-stage.toml are the same as files.
 RUNS = {
-    "figure2": Settings(
-        data=Data(fresh=True),
-        model=dataclasses.replace(_ONE_HOT, key=_FROZEN, query=_FROZEN),
-        training=Training(loss="squared", l2=1e-5, steps=1_000),
-    ),
+    "figure2": Settings(data=LDA, model=UNIFORM, training=Training(loss="squared", l2=MILD_L2, steps=1_000)),
     "two-stage": Settings(
-        data=Data(fresh=True),
-        model=_ONE_HOT,
+        data=LDA,
+        model=ONE_HOT,
         training=Training(loss="squared", learning_rate=0.003, adam_epsilon=1e-6, steps=1_500),
     ),
 }

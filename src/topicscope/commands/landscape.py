@@ -4,7 +4,7 @@ import io
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -16,9 +16,9 @@ from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import check_at_least, path_of
 from topicscope.files import write_atomically
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
-from topicscope.theory.lemma1 import require_topic_sets
-from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem2 import Pattern
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ examples:
   topicscope landscape --topics 100000000 --per-document 3000 --out limit
 """
 
-Value = Literal["block", "diagonal"]
-
 POINTS = 200
 
 # The grid begins here; it ends beyond the interval of Theorem 3, so that both its bounds are in the figure.
@@ -48,7 +46,7 @@ class LandscapeResult:
     """The grid, and what theory says beside it."""
 
     setting: TheorySetting
-    value: Value
+    value: Pattern
     classes: ClassMatrix
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on the grid."""
@@ -64,17 +62,17 @@ class LandscapeResult:
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers, for JSON; beside a part that is null stands its reason."""
-        without: dict[str, Any] = {"optimum_without_mask_queries": None}
+        words: dict[str, Any] = {"optimum_without_mask_queries": None}
         if self.word_optimum is None:
-            without["optimum_without_mask_queries_reason"] = "there are no other queries, since p_c = p_r = 0"
+            words["optimum_without_mask_queries_reason"] = "there are no other queries, since p_c = p_r = 0"
         else:
-            without["optimum_without_mask_queries"] = _optimum_part(self.word_optimum)
+            words["optimum_without_mask_queries"] = _optimum_part(self.word_optimum)
         return {
             "setting": asdict(self.setting),
             "value": self.value,
             "classes": asdict(self.classes),
             "optimum": _optimum_part(self.optimum),
-            **without,
+            **words,
             "theorem3": theorem_3_part(self.setting),
             "grid": {"points": len(self.weights), "least": self.weights[0], "largest": self.weights[-1]},
             "smallest_loss_on_grid": float(self.loss.min()),
@@ -101,7 +99,11 @@ class LandscapeResult:
 
 
 def landscape(
-    setting: TheorySetting | None = None, *, value: Value = "block", points: int = POINTS, out: Path | str | None = None
+    setting: TheorySetting | None = None,
+    *,
+    value: Pattern = "block",
+    points: int = POINTS,
+    out: Path | str | None = None,
 ) -> LandscapeResult:
     """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal").
 
@@ -113,9 +115,7 @@ def landscape(
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
     with errors_with_option_names():
-        require_topic_sets(setting.topics, setting.per_document)
-        make = theorem2_classes if value == "block" else diagonal_classes
-        classes = make(setting.topics, setting.words, setting.masking)
+        classes = setting.value(value)
     whole, bounds = Landscape(setting.infinite, classes), theorem3(setting.infinite)
     word_queries = setting.keep + setting.random > 0
     words = Landscape(setting.infinite, classes, mask_queries=False) if word_queries else None
@@ -141,10 +141,7 @@ def landscape(
 
 
 def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
-    part = asdict(optimum)
-    if optimum.flat is None:
-        part["flat_reason"] = NOT_FLAT
-    return part
+    return asdict(optimum) | ({"flat_reason": NOT_FLAT} if optimum.flat is None else {})
 
 
 def _write(result: LandscapeResult, out: Path) -> None:
@@ -172,7 +169,7 @@ class Options:
 
     setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
-    value: Value = "block"
+    value: Pattern = "block"
     """W^V: "block" is Theorem 2's, "diagonal" that of appendix D.4."""
 
     points: int = POINTS

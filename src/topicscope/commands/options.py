@@ -249,42 +249,34 @@ def _hyphens(word: str) -> str:
 
 
 def _converter(kind: Any) -> Callable[..., Any] | None:
-    """As the parser reads them, but None is none, 1.5 is refused where it would be rounded, two-stage is two_stage.
-
-    And ~ is a home folder.
-    """
-    optional, whole, path = type(None) in get_args(kind), _scalar(kind) is int, _scalar(kind) is Path
-    if not (optional or whole or path or get_origin(_scalar(kind)) is Literal):
+    """As the parser reads values, but None is none, and words are read as ``_read`` has them."""
+    scalar, optional = _scalar(kind), type(None) in get_args(kind)
+    if not (optional or scalar in (int, Path) or get_origin(scalar) is Literal):
         return None
 
     def converted(asked: Any, tokens: Sequence[Token]) -> Any:
         if optional and tokens[0].value == "None":
             return None
-        if get_origin(_scalar(kind)) is Literal:
-            tokens = [_as_listed(token, get_args(_scalar(kind))) for token in tokens]
-        for token in tokens if whole else ():
-            try:
-                int(token.value)
-            except ValueError:
-                raise CoercionError(token=token, target_type=int) from None
-        if path:
-            tokens = [token.evolve(value=str(_from_home(token.value))) for token in tokens]
-        return convert(asked, tokens)
+        return convert(asked, [_read(token, scalar) for token in tokens])
 
     return converted
 
 
-def _from_home(name: str) -> Path:
-    found = expanded(name)
-    if str(found).startswith("~"):
-        raise InputError(f"{name} is in the home folder of a user that is not there: give another path.")
-    return found
-
-
-def _as_listed(token: Token, allowed: Sequence[Any]) -> Token:
-    """A word with hyphens for underscores, if that is one of those allowed."""
-    written = token.value.replace("-", "_")
-    return token.evolve(value=written) if token.value not in allowed and written in allowed else token
+def _read(token: Token, scalar: Any) -> Token:
+    """1.5 is refused where it would be rounded, ~ is a home folder, and two-stage is two_stage if that is allowed."""
+    word = token.value
+    if scalar is int:
+        try:
+            int(word)
+        except ValueError:
+            raise CoercionError(token=token, target_type=int) from None
+    elif scalar is Path:
+        word = str(expanded(word))
+        if word.startswith("~"):
+            raise InputError(f"{token.value} is in the home folder of a user that is not there: give another path.")
+    elif word not in get_args(scalar) and word.replace("-", "_") in get_args(scalar):
+        word = word.replace("-", "_")
+    return token.evolve(value=word)
 
 
 def _refuse_values_of_flags(words: Sequence[str], options: Sequence[Option]) -> None:

@@ -58,16 +58,12 @@ def page_settings(settings: Settings) -> dict[str, Any]:
         "overlap": overlap,
         "shortest": data.length[0],
         "longest": data.length[1],
-        "mask": masking.mask,
-        "keep": masking.keep,
-        "random": masking.random,
+        **{name: getattr(masking, name) for name in ("mask", "keep", "random")},
         "masked_keys": model.masked_keys,
-        "loss": training.loss,
-        "optimizer": training.optimizer,
-        "learning_rate": training.learning_rate,
-        "adam_epsilon": training.adam_epsilon,
-        "batch": training.batch,
-        "l2": training.l2,
+        **{
+            name: getattr(training, name)
+            for name in ("loss", "optimizer", "learning_rate", "adam_epsilon", "batch", "l2")
+        },
         "scale": _scale(settings),
         "parts": _parts(settings),
     }
@@ -76,29 +72,25 @@ def page_settings(settings: Settings) -> dict[str, Any]:
 def _check_the_page_can(settings: Settings) -> None:
     from topicscope.model.one_hot import is_equation_7
 
-    data, training = settings.data, settings.training
+    data, model, training = settings.data, settings.model, settings.training
     shortest, longest = data.length
+    equation_7 = is_equation_7(model) and not model.dimension and not model.attention_dimension
+    fixed = training.momentum == 0.9 and training.adam_betas == (0.9, 0.999)
+    of_all = not training.l2 or set(model.trained_parts) <= set(training.l2_parts)
+    few = training.batch <= MOST_DOCUMENTS
+    own = training.average == "document"
     checks = {
-        "model: the playground trains eq. 7, one layer and head with one-hot embeddings and no biases": is_equation_7(
-            settings.model
-        )
-        and not settings.model.dimension
-        and not settings.model.attention_dimension,
+        "model: the playground trains eq. 7, one layer and head with one-hot embeddings and no biases": equation_7,
         f"data.length: documents of the playground have 2 to {LONGEST} words": 2 <= shortest <= longest <= LONGEST,
-        f"training.batch: the playground takes at most {MOST_DOCUMENTS} documents per step": training.batch
-        <= MOST_DOCUMENTS,
+        f"training.batch: the playground takes at most {MOST_DOCUMENTS} documents per step": few,
         "data.dirichlet: the playground has one number for all topics": len(set(data.dirichlet)) == 1,
-        "training.average: the playground takes each document's mean over its own masked positions": training.average
-        == "document",
+        "training.average: the playground takes each document's mean over its own masked positions": own,
         "training.squared: the playground's squared loss is a sum over the vocabulary": training.squared == "sum",
         "training.schedule: the playground trains all parts at once": training.schedule == "joint",
         "training.decay: the playground's learning rate is constant": training.decay == "constant",
         "training.optimizer: the playground has sgd, momentum and adam": training.optimizer != "adamw",
-        "training.momentum and adam_betas: the playground has 0.9, and 0.9 with 0.999": training.momentum == 0.9
-        and training.adam_betas == (0.9, 0.999),
-        "training.l2_parts: the playground takes L2 of all that is trained": frozenset(settings.model.trained_parts)
-        <= frozenset(training.l2_parts)
-        or not training.l2,
+        "training.momentum and adam_betas: the playground has 0.9, and 0.9 with 0.999": fixed,
+        "training.l2_parts: the playground takes L2 of all that is trained": of_all,
         "masking.fixed: the playground draws fresh masks": not settings.masking.fixed,
     }
     for sentence, met in checks.items():
@@ -133,17 +125,16 @@ def _topics(settings: Settings) -> tuple[int, int, float]:
 
 
 def _parts(settings: Settings) -> str:
-    model = settings.model
-    trained = tuple(model.part(name).train for name in ("value", "key", "query"))
-    starts = tuple(model.part(name).start for name in ("value", "key", "query"))
-    if model.uniform and trained[0] and starts[0] == "normal":
+    parts = [settings.model.part(name) for name in ("value", "key", "query")]
+    trained, starts = tuple(part.train for part in parts), [part.start for part in parts]
+    if settings.model.uniform and trained[0] and starts[0] == "normal":
         return "uniform"
     names: dict[tuple[tuple[bool, ...], str], str] = {
         ((True, True, True), "normal"): "all",
         ((True, False, False), "normal"): "value",
         ((False, True, True), "theorem"): "theorem",
     }
-    name = names.get((trained, starts[0])) if starts[1:] == ("normal", "normal") else None
+    name = names.get((trained, starts[0])) if starts[1:] == ["normal", "normal"] else None
     if name is None:
         raise InputError(
             "model.value, model.key, model.query: the playground trains all three from normal starts; W^V with key and "

@@ -30,6 +30,7 @@ from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError, check_at_least, check_one_of, listed, path_of, refuse
 from topicscope.files import Row, frame_of, table_text, write_atomically
+from topicscope.paper import Registry, registry
 from topicscope.paper.claim import (
     MEASURING,
     PRESETS,
@@ -47,7 +48,6 @@ from topicscope.paper.claim import (
 )
 from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.probe_experiment import why_unavailable
-from topicscope.paper.registry import Registry, registry
 from topicscope.probing.settings import check_names
 from topicscope.records import read_reproduce_settings
 from topicscope.reporting.rounding import claim_text
@@ -230,9 +230,8 @@ def reproduce(
             address=address,
             timeout=timeout,
         ):
-            run.take(groups[place], content)
             clock.finished(groups[place][0].name)
-            run.advance(clock)
+            run.advance(groups[place], content, clock)
             if time.monotonic() > page_due:
                 write_report([out], out / "report.html")
                 page_due = time.monotonic() + NEXT_PAGE_SECONDS
@@ -290,6 +289,7 @@ class _Reproducing:
         cheapest_first = sorted(selected, key=lambda claim: claim.cost)
         self.pending = [claim for claim in cheapest_first if claim.id not in self.measured and not claim.unavailable]
         known = [claim for claim in cheapest_first if claim not in self.pending]
+        self.corrected = corrected_verdicts(everything.claims, self.measured)
         for place, claim in enumerate(known, start=1):
             report(Progress(place, len(selected), self.rows([claim])[0], None))
         shown = {claim.figure for claim in selected}
@@ -318,13 +318,25 @@ class _Reproducing:
         first = sum(spent <= FIRST_SECONDS for spent in accumulate(group[0].cost for group in shortest_first))
         return shortest_first[:first] + shortest_first[first:][::-1]
 
-    def advance(self, clock: "Clock | None" = None) -> None:
-        """Measure and draw all for which everything needed is there: claims first, they are what is waited for."""
+    def advance(self, group: Sequence[Need] = (), content: bytes = b"", clock: "Clock | None" = None) -> None:
+        """Take up what a piece of work gave, if any, then measure and draw all for which everything needed is there.
+
+        Claims come first, they are what is waited for.
+        """
+        if group:
+            result = group[0].restore(content)
+            self.results |= {need.name: result for need in group}
+            if film := getattr(result, "film", None):
+                # An experiment's matrices over training, where the page finds them.
+                path = self.out / "runs" / json.loads(film["about"].tobytes())["name"] / "trained.safetensors"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(path, save(dict(film)))
         try:
             for claim in [claim for claim in self.pending if self._ready(claim)]:
                 results = {need.name: self.results[need.name] for need in claim.needs}
                 self.measured[claim.id] = measured(claim, results)
                 scale.write_result(self._path(claim), self.measured[claim.id].dump())
+                self.corrected = corrected_verdicts(self.everything.claims, self.measured)
                 self.pending.remove(claim)
                 done = len(self.selected) - len(self.pending)
                 left, running = (clock.seconds_left, clock.running) if clock else (None, ())
@@ -350,29 +362,13 @@ class _Reproducing:
         wanted = {need.name for need in self._wanted()}
         self.results = {name: result for name, result in self.results.items() if name in wanted}
 
-    def take(self, group: Sequence[Need], content: bytes) -> None:
-        """Take up what a piece of work gave."""
-        result = group[0].restore(content)
-        self.results |= {need.name: result for need in group}
-        if film := getattr(result, "film", None):
-            # An experiment's matrices over training, where the page finds them.
-            name = json.loads(film["about"].tobytes())["name"]
-            path = self.out / "runs" / name / "trained.safetensors"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, save(dict(film)))
-
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
         """Rows of what is known of these claims; corrected for all that is measured in the folder."""
-        known = [claim for claim in self.everything.claims if claim.id in self.measured]
-        pairs = [(claim.source, claim.rule, self.measured[claim.id]) for claim in known]
-        corrected = dict(zip([claim.id for claim in known], corrected_verdicts(pairs), strict=True))
-        rows = []
-        for claim in claims:
-            if found := self.measured.get(claim.id):
-                rows.append(row(claim, found, corrected[claim.id], seeds=len(self.seeds)))
-            elif claim.unavailable and claim in self.selected:
-                rows.append(row(claim, None, "not run"))
-        return rows
+        return [
+            row(claim, self.measured.get(claim.id), self.corrected.get(claim.id, "not run"), seeds=len(self.seeds))
+            for claim in claims
+            if claim.id in self.measured or (claim.unavailable and claim in self.selected)
+        ]
 
     def files(self, drawing: Drawing) -> list[Path]:
         """A figure's files."""

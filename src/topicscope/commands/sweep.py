@@ -69,12 +69,10 @@ MOST_NAMES = 3
 
 # Measures in the table on the terminal, and how many combinations it has at most.
 PRINTED = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
-
 MOST_ROWS = 20
 
 # Groups that are tried: the cheapest, the dearest and some between; and the steps that two of the trials have.
 TRIALS = 3
-
 SHORT, LONG = 10, 40
 
 
@@ -149,9 +147,8 @@ def sweep(
             report=report,
         )
         by_place = dict(zip(order, contents, strict=True))
-        rows = table_rows(
-            [(point.values, json.loads(by_place[place])["rows"]) for place, (point, _) in enumerate(work)]
-        )
+        found = [(point.values, json.loads(by_place[place])["rows"]) for place, (point, _) in enumerate(work)]
+        rows = table_rows(found)
         write_table(rows, out)
         figures = _draw(asked, rows, measures, out)
         write_report([out], out / "report.html")
@@ -373,9 +370,8 @@ def _group_seconds(items: Sequence[Item[Group]]) -> list[float]:
 
 def _trial(item: Item[Group], folder: Path) -> tuple[float, float]:
     """Seconds that a group takes to begin, and those of each step."""
-    # Before the two that are compared: what is computed once a setting belongs to the beginning.
-    start = _seconds(item, folder, 1)
-    short, long = (_seconds(item, folder, steps) for steps in (SHORT, LONG))
+    # One step before the two that are compared: what is computed once a setting belongs to the beginning.
+    start, short, long = (_seconds(item, folder, steps) for steps in (1, SHORT, LONG))
     return start, max(0.0, long - short) / (LONG - SHORT)
 
 
@@ -502,8 +498,7 @@ def _print_result(result: SweepResult) -> None:
     console().print(table)
     if len(by_combination) > MOST_ROWS:
         console().print(f"… and {len(by_combination) - MOST_ROWS} more combinations.")
-    diverged = sum(row["diverged"] for row in result.rows)
-    if diverged:
+    if diverged := sum(row["diverged"] for row in result.rows):
         console().print(f"{diverged} of the runs diverged: they have no measures.")
     console().print(f"{result.out / 'sweep.csv'}: all columns; {len(result.figures)} figure files beside it.")
     console().print(f"{result.out / 'report.html'}: open it in any browser.", soft_wrap=True)

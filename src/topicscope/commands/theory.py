@@ -18,7 +18,7 @@ from topicscope.settings.data import Sampler
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, Floor, bayes_floors
 from topicscope.theory.check import class_statistics
-from topicscope.theory.classes import six
+from topicscope.theory.classes import ClassMatrix, six
 from topicscope.theory.dynamics import stage1_rates, stage1_topic_rate, stage2_rates, stage2_topic_rate, time_ratio
 from topicscope.theory.finite_documents import (
     class_loss,
@@ -31,7 +31,7 @@ from topicscope.theory.finite_documents import (
 from topicscope.theory.landscape import Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
 from topicscope.theory.take_off import Stepping, predict
-from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem2 import Pattern
 from topicscope.theory.theorem3 import theorem3
 
 DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.
@@ -57,7 +57,7 @@ SAMPLES = 2_000
 NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
 NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
 
-# Parts in the order shown: name, title, and the rows' names with the paper's symbols.
+# Parts in the order shown: name, title, and what leads to each row's number, with the paper's symbols.
 TABLES: list[tuple[str, str, dict[str, str]]] = [
     (
         "theorem1",
@@ -118,46 +118,43 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
         )
         for name, documents in [("finite", "LDA"), ("finite_topics", "τ-topic")]
     ),
+    (
+        "dynamics",
+        "Dynamics: rates per unit of learning rate × steps (squared loss), and take-off with {optimizer} at {rate:g}"
+        "{adam}, {objective}, weights from N(0, {scale:g}²), d_a = {width}",
+        {
+            "stage1_topic_rate": "stage 1, infinite τ-topic documents: W^V's topic mode",
+            "stage2_topic_rate": "stage 2, infinite τ-topic documents: attention's topic mode, over √d_a",
+            "time_ratio": "how much longer stage 2's topic mode takes than stage 1's",
+            "finite.stage1.topic": "stage 1, finite LDA documents: topics",
+            "finite.stage1.mean": "    mean word",
+            "finite.stage1.same_word": "    same word (the diagonal)",
+            "finite.stage2.topic": "stage 2, finite LDA documents: topics",
+            "finite.stage2.same_word": "    same word",
+            "finite.stage2.mask": "    [MASK]",
+            "prediction.take_off": "predicted take-off, in steps",
+            "prediction.gain_at_take_off": "g there: how far stage 1 has come",
+            "prediction.mask_take_off": "[MASK] queries' own take-off, in steps",
+        },
+    ),
 ]
-
-# Rows of the dynamics: names that lead to a number, and what it is.
-RATES = {
-    ("stage1_topic_rate",): "stage 1, infinite τ-topic documents: W^V's topic mode",
-    ("stage2_topic_rate",): "stage 2, infinite τ-topic documents: attention's topic mode, over √d_a",
-    ("time_ratio",): "how much longer stage 2's topic mode takes than stage 1's",
-    ("finite", "stage1", "topic"): "stage 1, finite LDA documents: topics",
-    ("finite", "stage1", "mean"): "    mean word",
-    ("finite", "stage1", "same_word"): "    same word (the diagonal)",
-    ("finite", "stage2", "topic"): "stage 2, finite LDA documents: topics",
-    ("finite", "stage2", "same_word"): "    same word",
-    ("finite", "stage2", "mask"): "    [MASK]",
-    ("prediction", "take_off"): "predicted take-off, in steps",
-    ("prediction", "gain_at_take_off"): "g there: how far stage 1 has come",
-    ("prediction", "mask_take_off"): "[MASK] queries' own take-off, in steps",
-}
 
 FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
 
 
 @dataclass(frozen=True)
 class Theory:
-    """What theory says of one setting; a part that the setting does not define is None, with its reason."""
+    """What theory says of one setting; a part that the setting does not define is None, with its reason beside it."""
 
     setting: TheorySetting
-    parts: dict[str, Part | None]
-    reasons: dict[str, str]
+    parts: Part
 
-    def __getitem__(self, name: str) -> Part | None:
+    def __getitem__(self, name: str) -> Any:
         return self.parts[name]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; beside a part that is null stands its reason."""
-        result: dict[str, Any] = {"setting": asdict(self.setting)}
-        for name, part in self.parts.items():
-            result[name] = part
-            if name in self.reasons:
-                result[f"{name}_reason"] = self.reasons[name]
-        return result
+        return {"setting": asdict(self.setting), **self.parts}
 
 
 def theory(
@@ -182,22 +179,26 @@ def theory(
         "theorem1": lambda: _theorem1(setting),
         "theorem2": lambda: _theorem2(setting),
         "theorem3": lambda: theorem_3_part(setting),
-        "attention_optimum": lambda: _attention_optimum(setting),
-        "attention_optimum_diagonal": lambda: _attention_optimum(setting, diagonal=True),
+        "attention_optimum": lambda: _attention_optimum(setting, "block"),
+        "attention_optimum_diagonal": lambda: _attention_optimum(setting, "diagonal"),
         "finite": lambda: _finite(setting, "dirichlet"),
         "finite_topics": lambda: _finite(setting, "topics"),
         "dynamics": lambda: _dynamics(setting, stepping or Stepping(), predicted=take_off),
         "bayes": lambda: _bayes(setting, "dirichlet", samples, seed, report),
         "bayes_topics": lambda: _bayes(setting, "topics", samples, seed, report),
     }
-    parts: dict[str, Part | None] = {}
-    reasons: dict[str, str] = {}
+    return Theory(setting, _made(makers))
+
+
+def _made(makers: dict[str, Callable[[], Any]]) -> Part:
+    """What each makes under its name; None, and the reason under another, where it is not defined."""
+    part: Part = {}
     for name, make in makers.items():
         try:
-            parts[name] = make()
+            part[name] = make()
         except InputError as error:
-            parts[name], reasons[name] = None, option_names(str(error))
-    return Theory(setting, parts, reasons)
+            part[name], part[f"{name}_reason"] = None, option_names(str(error))
+    return part
 
 
 def _theorem1(setting: TheorySetting) -> Part:
@@ -209,15 +210,11 @@ def _theorem1(setting: TheorySetting) -> Part:
 
 
 def _theorem2(setting: TheorySetting) -> Part:
-    require_topic_sets(setting.topics, setting.per_document)
-    value = theorem2_classes(setting.topics, setting.words, setting.masking)
-    return {
-        **asdict(constants(setting.topics, setting.words, setting.masking)),
-        "mask_column": value.mask_column,
-        "same_topic": value.same_topic,
-        "different_topic": value.different_topic,
-        "loss": float(Landscape(setting.infinite, value).loss(1.0, 1.0)),
-    }
+    value = setting.value()
+    numbers = asdict(constants(setting.topics, setting.words, setting.masking)) | asdict(value)
+    # Theorem 2 does not tell a word from others of its topic.
+    del numbers["same_word"]
+    return numbers | {"loss": float(Landscape(setting.infinite, value).loss(1.0, 1.0))}
 
 
 def theorem_3_part(setting: TheorySetting) -> Part:
@@ -237,11 +234,8 @@ def theorem_3_part(setting: TheorySetting) -> Part:
     return part
 
 
-def _attention_optimum(setting: TheorySetting, *, diagonal: bool = False) -> Part:
-    """For Theorem 2's W^V, or for D.4's diagonal one."""
-    require_topic_sets(setting.topics, setting.per_document)
-    classes = diagonal_classes if diagonal else theorem2_classes
-    landscape = Landscape(setting.infinite, classes(setting.topics, setting.words, setting.masking))
+def _attention_optimum(setting: TheorySetting, pattern: Pattern) -> Part:
+    landscape = Landscape(setting.infinite, setting.value(pattern))
     found, wider = minimise(landscape), minimise(landscape, free_mask_key=True)
     names = ("alpha", "beta", "weighted_average", "loss", "loss_uniform", "flat", "attained")
     return {
@@ -255,28 +249,14 @@ def _dynamics(setting: TheorySetting, stepping: Stepping, *, predicted: bool) ->
     """Rates of both stages, infinite documents in closed form and finite ones exactly, and the predicted take-off."""
     sizes = (setting.topics, setting.words, setting.per_document, setting.masking)
     width = stepping.width or setting.topics * setting.words + 1
-    part: Part = {"stepping": {**asdict(stepping), "width": width}}
-    closed: dict[str, Callable[[], float]] = {
+    makers: dict[str, Callable[[], Any]] = {
         "stage1_topic_rate": lambda: stage1_topic_rate(*sizes),
         "stage2_topic_rate": lambda: stage2_topic_rate(*sizes),
         "time_ratio": lambda: time_ratio(*sizes, width),
+        "finite": lambda: _finite_rates(setting),
+        "prediction": lambda: _prediction(setting, stepping, predicted=predicted),
     }
-    for name, rate in closed.items():
-        _try(part, name, rate)
-    _try(part, "finite", lambda: _finite_rates(setting))
-    if predicted:
-        _try(part, "prediction", lambda: _prediction(setting, stepping))
-    else:
-        part["prediction"], part["prediction_reason"] = None, "left out by --no-take-off"
-    return part
-
-
-def _try(part: Part, name: str, make: Callable[[], Any]) -> None:
-    """Put what is made under its name; None, and the reason under another, where it is not defined."""
-    try:
-        part[name] = make()
-    except InputError as error:
-        part[name], part[f"{name}_reason"] = None, option_names(str(error))
+    return {"stepping": {**asdict(stepping), "width": width}, **_made(makers)}
 
 
 def _finite_rates(setting: TheorySetting) -> Part:
@@ -289,7 +269,9 @@ def _finite_rates(setting: TheorySetting) -> Part:
     }
 
 
-def _prediction(setting: TheorySetting, stepping: Stepping) -> Part:
+def _prediction(setting: TheorySetting, stepping: Stepping, *, predicted: bool) -> Part:
+    if not predicted:
+        raise InputError("left out by --no-take-off")
     found = predict(setting.data("dirichlet"), setting.masking, stepping)
     part: Part = {}
     for name in ("take_off", "gain_at_take_off", "mask_take_off"):
@@ -312,13 +294,7 @@ def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
         part["same_topic"], part["same_topic_reason"] = None, "a topic has one word (v = 1)"
     if setting.topics == 1:
         part["different_topic"], part["different_topic_reason"] = None, "there is one topic (T = 1)"
-    try:
-        require_topic_sets(setting.topics, setting.per_document)
-        value = theorem2_classes(setting.topics, setting.words, setting.masking)
-        part["loss_of_theorem2"] = loss_of(value)
-    except InputError as error:
-        part["loss_of_theorem2"], part["loss_of_theorem2_reason"] = None, option_names(str(error))
-    return part
+    return part | _made({"loss_of_theorem2": lambda: loss_of(setting.value())})
 
 
 def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[ClassMatrix], float]]:
@@ -365,7 +341,7 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
     model = TopicModel.from_settings(setting.data(sampler))
     floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
     part: Part = {
-        **_losses(floors.masked),
+        **asdict(floors.masked),
         "mask_queries": None,
         "query_blind": _with_squared_first(floors.query_blind),
         "documents": floors.documents,
@@ -383,13 +359,9 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
     return part
 
 
-def _losses(floor: Floor) -> Part:
-    return {"cross_entropy": asdict(floor.cross_entropy), "squared": asdict(floor.squared)}
-
-
 def _with_squared_first(floor: Floor) -> Part:
     """Both losses by name; ``value``, ``low``, ``high`` are those of the squared loss, which theory is about."""
-    return {**asdict(floor.squared), **_losses(floor)}
+    return asdict(floor.squared) | asdict(floor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -436,48 +408,33 @@ def print_theory(found: Theory) -> None:
     )
     for name, title, rows in TABLES:
         part = found[name]
-        if part is None:
-            screen.print(f"\n{title}\n  not defined: {found.reasons[name]}")
-            continue
-        table = Table(title=title, title_justify="left", show_header=False)
-        for key, label in rows.items():
-            table.add_row(label, _number(part, key))
         screen.print()
+        if part is None:
+            screen.print(f"{title}\n  not defined: {found[f'{name}_reason']}")
+            continue
+        table = Table(title=_title(title, part), title_justify="left", show_header=False)
+        for path, label in rows.items():
+            table.add_row(label, _number(part, path, digits=6 if name == "dynamics" else 8))
         screen.print(table)
         for note in _notes(part):
             screen.print(f"  {note}")
-    _print_dynamics(found)
     for name, documents in [("bayes", "LDA"), ("bayes_topics", "τ-topic")]:
         screen.print()
         _print_floors(found, name, f"Bayes floor, finite {documents} documents")
 
 
-def _print_dynamics(found: Theory) -> None:
-    part, screen = found["dynamics"], console()
-    assert part is not None
+def _title(title: str, part: Part) -> str:
+    if "stepping" not in part:
+        return title
     how = part["stepping"]
-    loss = "squared loss" if how["loss"] == "squared" else "cross-entropy"
-    epsilon = f", ε = {how['epsilon']:g}" if how["optimizer"] == "adam" else ""
-    title = (
-        f"Dynamics: rates per unit of learning rate × steps (squared loss), and take-off with {how['optimizer']} at "
-        f"{how['rate']:g}{epsilon}, {loss}, weights from N(0, {how['scale']:g}²), d_a = {how['width']}"
-    )
-    table = Table(title=title, title_justify="left", show_header=False)
-    for (name, *inner), label in RATES.items():
-        value, reason = part[name], part.get(f"{name}_reason")
-        for each in inner if value is not None else ():
-            value, reason = value[each], value.get(f"{each}_reason")
-        table.add_row(label, f"not defined: {reason}" if value is None else f"{value:.6g}")
-    screen.print()
-    screen.print(table)
-    if part["prediction"] is not None and "note" in part["prediction"]:
-        screen.print(f"  {part['prediction']['note']}")
+    adam = f", ε = {how['epsilon']:g}" if how["optimizer"] == "adam" else ""
+    return title.format(**how, adam=adam, objective="squared loss" if how["loss"] == "squared" else "cross-entropy")
 
 
 def _print_floors(found: Theory, name: str, title: str) -> None:
     part, screen = found[name], console()
     if part is None:
-        screen.print(f"{title}\n  not computed: {found.reasons[name]}")
+        screen.print(f"{title}\n  not computed: {found[f'{name}_reason']}")
         return
     table = Table("95 % interval in brackets", "cross-entropy", "squared", title=title, title_justify="left")
     for key, label in FLOORS.items():
@@ -494,9 +451,14 @@ def _interval(estimate: dict[str, float]) -> str:
     return f"{estimate['value']:.4f} ({estimate['low']:.4f} … {estimate['high']:.4f})"
 
 
-def _number(part: Part, key: str) -> str:
-    value: Any = part[key]
-    return f"not defined: {part[f'{key}_reason']}" if value is None else f"{value:.8g}"
+def _number(part: Part, path: str, digits: int) -> str:
+    """The number that dotted names lead to, or the reason at the first that is null."""
+    value: Any = part
+    for name in path.split("."):
+        if value[name] is None:
+            return f"not defined: {value[f'{name}_reason']}"
+        value = value[name]
+    return f"{value:.{digits}g}"
 
 
 def _notes(part: Part) -> list[str]:
@@ -505,6 +467,8 @@ def _notes(part: Part) -> list[str]:
         notes.append(NOT_ATTAINED)
     if part.get("flat"):
         notes.append(f"flat: {part['flat']}")
+    if "note" in (part.get("prediction") or {}):
+        notes.append(part["prediction"]["note"])
     if "wider_family" in part:
         wider = part["wider_family"]
         gains = f"{wider['loss']:.8g}" != f"{part['loss']:.8g}"

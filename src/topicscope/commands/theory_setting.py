@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from topicscope.errors import InputError
 from topicscope.settings.data import Data, Masking, Sampler
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import InfiniteDocuments
+from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.theorem2 import Pattern, diagonal_classes, theorem2_classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,12 @@ class TheorySetting:
         return InfiniteDocuments(
             topics=self.topics, per_document=self.per_document, words=self.words, masking=self.masking
         )
+
+    def value(self, pattern: Pattern = "block") -> ClassMatrix:
+        """Theorem 2's W^V ("block") or that of appendix D.4 ("diagonal"); refused where Lemma 1 does not hold."""
+        require_topic_sets(self.topics, self.per_document)
+        classes = theorem2_classes if pattern == "block" else diagonal_classes
+        return classes(self.topics, self.words, self.masking)
 
     def data(self, sampler: Sampler) -> Data:
         """The settings of finite documents of this sampler."""

@@ -161,29 +161,16 @@ def main(words: list[str]) -> None:
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
         trained: Any = call(train, options, report=report)
-    if isinstance(options, TextOptions):
-        _print_text_run(trained, options)
-        return
-    row = trained.metrics()[-1]
+    row, speed, on_text = trained.metrics()[-1], trained.speed, isinstance(options, TextOptions)
     if options.json:
-        print_json({"out": str(trained.path), **row})
+        rates = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
+        print_json({"out": str(trained.path), **(rates if on_text else {}), **row})
     elif not options.quiet:
-        validation = "" if row["validation_loss"] is None else f", on held-out documents {row['validation_loss']:.6f}"
-        console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.6f}{validation}", soft_wrap=True)
-        for line in _answer(trained):
-            console().print(line, soft_wrap=True, markup=False)
-
-
-def _print_text_run(trained: "RunFolder", options: TextOptions) -> None:
-    row, speed = trained.metrics()[-1], trained.speed
-    assert speed is not None
-    if options.json:
-        speeds = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
-        print_json({"out": str(trained.path), **speeds, **row})
-    elif not options.quiet:
-        validation = "" if row["validation_loss"] is None else f", on held-out articles {row['validation_loss']:.4f}"
-        console().print(f"{trained.path}: {row['step']} steps, loss {row['loss']:.4f}{validation}; {speed.words}")
-        for line in _where_next(trained):
+        digits, held_out, pace = (4, "articles", f"; {speed.words}") if on_text else (6, "documents", "")
+        loss, validation = row["loss"], row["validation_loss"]
+        beside = "" if validation is None else f", on held-out {held_out} {validation:.{digits}f}"
+        said = f"{trained.path}: {row['step']} steps, loss {loss:.{digits}f}{beside}{pace}"
+        for line in (said, *(_where_next(trained) if on_text else _answer(trained))):
             console().print(line, soft_wrap=True, markup=False)
     if not options.quiet:
         for note in trained.notes:

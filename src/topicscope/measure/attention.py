@@ -5,19 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-
-@dataclass(frozen=True, eq=False)
-class PairClasses:
-    """Which pairs of positions hold the same word, the same topic, different topics.
-
-    [MASK] positions are left out, as keys and as queries, and so is a position's pair with itself.
-    """
-
-    same_word: Bool[np.ndarray, "document key query"]
-    same_topic: Bool[np.ndarray, "document key query"]
-    """The same topic, but another word."""
-
-    different_topic: Bool[np.ndarray, "document key query"]
+Pairs = Bool[np.ndarray, "document key query"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,29 +21,28 @@ def pair_classes(
     tokens: Int[np.ndarray, "document position"],
     present: Bool[np.ndarray, "document position"],
     word_topics: Int[np.ndarray, " token"],
-) -> PairClasses:
-    """Sort pairs of positions by what their words have in common."""
+) -> tuple[Pairs, Pairs, Pairs]:
+    """Which pairs of positions hold the same word, other words of the same topic, and words of different topics.
+
+    [MASK] positions are left out, as keys and as queries, and so is a position's pair with itself.
+    """
     topics = word_topics[tokens]
     usable = present & (tokens != 0)
     pair = usable[:, :, None] & usable[:, None, :] & ~np.eye(tokens.shape[1], dtype=bool)
     alike = tokens[:, :, None] == tokens[:, None, :]
     related = topics[:, :, None] == topics[:, None, :]
-    return PairClasses(same_word=pair & alike, same_topic=pair & related & ~alike, different_topic=pair & ~related)
+    return pair & alike, pair & related & ~alike, pair & ~related
 
 
 def attention_averages(
-    attention: Float[np.ndarray, "layer document head key query"], classes: PairClasses
+    attention: Float[np.ndarray, "layer document head key query"], classes: tuple[Pairs, Pairs, Pairs]
 ) -> AttentionAverages:
-    """Average attention over the pairs of each class."""
-    return AttentionAverages(
-        same_word=_mean(attention, classes.same_word),
-        same_topic=_mean(attention, classes.same_topic),
-        different_topic=_mean(attention, classes.different_topic),
-    )
+    """Average attention over the pairs of each class, as ``pair_classes`` gives them."""
+    return AttentionAverages(*(_mean(attention, pairs) for pairs in classes))
 
 
 def _mean(
-    attention: Float[np.ndarray, "layer document head key query"], pairs: Bool[np.ndarray, "document key query"]
+    attention: Float[np.ndarray, "layer document head key query"], pairs: Pairs
 ) -> Float[np.ndarray, "layer head"]:
     document, key, query = np.nonzero(pairs)
     if not len(document):

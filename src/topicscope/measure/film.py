@@ -5,7 +5,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from topicscope.measure.blocks import class_averages
 
 # Classes of entries, in the order of ``Matrix.classes``; names of ``measure.blocks.ClassAverages``.
 CLASSES = ("same_word", "same_topic", "different_topic", "mask_column", "mask_row")
-
 
 # Names of matrices in snapshots, and what a reader calls them.
 LABELS = {"value": "W^V", "value_products": "W^E⊤W^V W^E", "embedding_products": "W^E⊤W^E"}
@@ -81,8 +80,8 @@ def film(view: RunView) -> dict[str, np.ndarray]:
     }
     text = json.dumps(about, default=str, ensure_ascii=False).encode()
     arrays = {"about": np.frombuffer(text, dtype=np.uint8), "steps": view.steps, "loss": view.loss}
-    arrays |= {f"norms-{name}": values for name, values in view.norms.items()}
-    arrays |= {f"stages-{name}": values for name, values in view.stages.items()}
+    for kind, curves in (("norms", view.norms), ("stages", view.stages)):
+        arrays |= {f"{kind}-{name}": values for name, values in curves.items()}
     arrays |= {"frame_steps": view.frame_steps, "attention": view.attention, "word_topics": view.word_topics}
     for place, matrix in enumerate(view.matrices):
         arrays |= {f"frames-{place}": matrix.frames.astype(np.float32), f"classes-{place}": matrix.classes}
@@ -99,6 +98,11 @@ def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Run
         for place, (label, what, layer) in enumerate(said)
     )
     attention = arrays["attention"]
+    curves: dict[str, dict[str, np.ndarray]] = {"norms": {}, "stages": {}}
+    for name, array in arrays.items():
+        kind, _, rest = name.partition("-")
+        if rest and kind in curves:
+            curves[kind][rest] = array
     return RunView(
         name=about["name"],
         settings=about["settings"],
@@ -106,8 +110,7 @@ def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Run
         steps=arrays["steps"],
         loss=arrays["loss"],
         held_out=np.full(arrays["loss"].shape, np.nan),
-        norms=_named("norms-", arrays),
-        stages=_named("stages-", arrays),
+        **curves,
         frame_steps=arrays["frame_steps"],
         matrices=matrices,
         # Kept before layers were told apart: their average.
@@ -116,10 +119,6 @@ def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Run
         levels=about["levels"],
         total=int(about["settings"]["training"]["steps"]),
     )
-
-
-def _named(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def run_view(
@@ -134,19 +133,31 @@ def run_view(
 ) -> RunView:
     """One run: its settings as a table, its metrics and its snapshots, and theory's losses and matrices."""
     rows = _whole(rows)
+    norms = (
+        {part: np.array([[np.linalg.norm(row["norm"][part]) for row in rows]]) for part in rows[0]["norm"]}
+        if rows
+        else {}
+    )
+    if rows and all("modes" in row for row in rows):
+        # What grows in W^K and W^Q, apart: what tells topics apart, and the column of [MASK].
+        norms |= {
+            f"{words} in {matrix}": _column(rows, "modes", part, mode)
+            for part, matrix in (("key", "W^K"), ("query", "W^Q"))
+            for mode, words in (("topics", "topics"), ("mask", "[MASK]"))
+        }
+    stages = {}
+    if rows and all("attention" in row and "uniform_gain" in row for row in rows):
+        stages = {kind: _column(rows, "attention", kind) for kind in ("words", "mask")}
+        stages["gain"] = _column(rows, "uniform_gain")
     return RunView(
         name=name,
         settings=settings,
         seeds=(int(settings.get("seed", 0)),),
         steps=np.array([row["step"] for row in rows], dtype=np.int64),
-        loss=_column(rows, lambda row: row["loss"]),
-        held_out=_column(rows, lambda row: row.get("validation_loss")),
-        norms={
-            name: _column(rows, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
-            for name in (rows[0]["norm"] if rows else ())
-        }
-        | _modes(rows),
-        stages=_stages(rows),
+        loss=_column(rows, "loss"),
+        held_out=_column(rows, "validation_loss"),
+        norms=norms,
+        stages=stages,
         frame_steps=np.array(sorted(snapshots), dtype=np.int64),
         matrices=_matrices(snapshots, theory, levels.get("matrices", {}), word_topics),
         attention=_attention(snapshots),
@@ -158,10 +169,11 @@ def run_view(
 
 def together(views: list[RunView]) -> RunView:
     """Runs that differ in the seed alone; cut to the rows and frames that all of them have."""
-    first = min(views, key=lambda view: view.seeds)
+    views = sorted(views, key=lambda view: view.seeds)
+    first = views[0]
     if len(views) == 1:
         return first
-    views = sorted(views, key=lambda view: view.seeds)
+    parents = {str(Path(view.name).parent) for view in views}
     rows = min(len(view.steps) for view in views)
     frames = min(len(view.frame_steps) for view in views)
     matrices = tuple(
@@ -174,7 +186,7 @@ def together(views: list[RunView]) -> RunView:
     )
     return replace(
         first,
-        name=_common_name([view.name for view in views]),
+        name=parents.pop() if len(parents) == 1 else ", ".join(view.name for view in views),
         seeds=tuple(seed for view in views for seed in view.seeds),
         steps=first.steps[:rows],
         loss=np.concatenate([view.loss[:, :rows] for view in views]),
@@ -187,11 +199,6 @@ def together(views: list[RunView]) -> RunView:
     )
 
 
-def _common_name(names: list[str]) -> str:
-    parents = {str(Path(name).parent) for name in names}
-    return parents.pop() if len(parents) == 1 else ", ".join(names)
-
-
 def classes_of(
     frames: Float[np.ndarray, "frame token token"], word_topics: Int[np.ndarray, " token"]
 ) -> Float[np.ndarray, "frame class"]:
@@ -199,27 +206,6 @@ def classes_of(
     averages = [class_averages(frame, word_topics) for frame in frames.astype(np.float64)]
     rows = [[getattr(each, name) for name in CLASSES] for each in averages]
     return np.array(rows, dtype=np.float64).reshape(len(averages), len(CLASSES))
-
-
-def _modes(rows: Sequence[Row]) -> dict[str, Float[np.ndarray, "1 row"]]:
-    """Norms of what grows in W^K and W^Q, apart: what tells topics apart, and the column of [MASK]."""
-    if not rows or not all("modes" in row for row in rows):
-        return {}
-    return {
-        f"{words} in {matrix}": _column(rows, lambda row, part=part, mode=mode: row["modes"][part][mode])  # type: ignore[misc]
-        for part, matrix in (("key", "W^K"), ("query", "W^Q"))
-        for mode, words in (("topics", "topics"), ("mask", "[MASK]"))
-    }
-
-
-def _stages(rows: Sequence[Row]) -> dict[str, Float[np.ndarray, "1 row"]]:
-    if not rows or not all("attention" in row and "uniform_gain" in row for row in rows):
-        return {}
-    return {
-        "words": _column(rows, lambda row: row["attention"].get("words")),
-        "mask": _column(rows, lambda row: row["attention"].get("mask")),
-        "gain": _column(rows, lambda row: row["uniform_gain"]),
-    }
 
 
 def _whole(rows: Sequence[Row]) -> list[Row]:
@@ -231,9 +217,15 @@ def _whole(rows: Sequence[Row]) -> list[Row]:
     return list(itertools.takewhile(complete, rows))
 
 
-def _column(rows: Sequence[Row], pick: Callable[[Row], Any]) -> Float[np.ndarray, "1 row"]:
-    values = [pick(row) for row in rows]
-    return np.array([[np.nan if value is None else float(value) for value in values]])
+def _column(rows: Sequence[Row], *keys: str) -> Float[np.ndarray, "1 row"]:
+    """A number of each row, found by these keys; NaN where there is none."""
+    values = []
+    for row in rows:
+        value: Any = row
+        for key in keys:
+            value = value.get(key)
+        values.append(np.nan if value is None else float(value))
+    return np.array([values])
 
 
 def _matrices(
@@ -244,37 +236,28 @@ def _matrices(
 ) -> tuple[Matrix, ...]:
     """Those over tokens: W^V of each layer is one where embeddings are one-hot; a frozen identity is not shown."""
     ordered = [snapshots[step] for step in sorted(snapshots)]
-    found = []
+    tokens, found = len(word_topics), []
     for name, label in LABELS.items():
         if not ordered or not all(name in snapshot for snapshot in ordered):
             continue
-        layered = np.stack(
-            [np.atleast_3d(snapshot[name]).reshape(-1, *snapshot[name].shape[-2:]) for snapshot in ordered]
-        )
-        tokens = len(word_topics)
+        layered = np.stack([snapshot[name].reshape(-1, *snapshot[name].shape[-2:]) for snapshot in ordered])
         if layered.shape[-2:] != (tokens, tokens) or np.array_equal(layered[-1, 0], np.eye(tokens)):
             continue
         if name == "value" and "value_products" in ordered[0]:
             continue
-        for layer in range(layered.shape[1]):
-            frames = layered[:, layer]
-            found.append(
-                Matrix(
-                    label=label if layered.shape[1] == 1 else f"{label}, layer {layer + 1}",
-                    frames=frames,
-                    classes=classes_of(frames, word_topics)[None],
-                    theory=arrays.get(name),
-                    what=_words(said.get(name)),
-                    layer=None if layered.shape[1] == 1 else layer,
-                )
-            )
+        told = said.get(name)
+        what = (
+            told.get("what") or told.get("reason")
+            if isinstance(told, dict)
+            else "The run recorded no matrix of theory."
+        )
+        several = layered.shape[1] > 1
+        for layer, frames in enumerate(layered.swapaxes(0, 1)):
+            classes = classes_of(frames, word_topics)[None]
+            which = f"{label}, layer {layer + 1}" if several else label
+            place = layer if several else None
+            found.append(Matrix(which, frames, classes, arrays.get(name), str(what), place))
     return tuple(found)
-
-
-def _words(said: Any) -> str:
-    if not isinstance(said, dict):
-        return "The run recorded no matrix of theory."
-    return str(said.get("what") or said.get("reason"))
 
 
 def _attention(snapshots: Snapshots) -> Float[np.ndarray, "1 frame layer 3"]:

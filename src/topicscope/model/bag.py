@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from topicscope.model.counts import QueryRows, SlotBatch, TableBatch
+from topicscope.model.counts import SlotBatch, TableBatch
+from topicscope.model.transformer import LAYERED, Blocks, Layer
 from topicscope.model.weights import EMBEDDING_NORM_EPSILON, Sizes
 from topicscope.settings import Model
 
@@ -28,7 +29,7 @@ def uses_table(settings: Model, sizes: Sizes) -> bool:
     return settings.layers == 1 and sizes.vocabulary <= LARGEST_TABLE
 
 
-class BagTransformer:
+class BagTransformer(Blocks):
     """``Transformer`` for documents as bags, with the parameters of one or more members of an ensemble."""
 
     def __init__(self, settings: Model, sizes: Sizes, weights: dict[str, Float[Tensor, "seed ..."]]) -> None:
@@ -46,79 +47,56 @@ class BagTransformer:
 
     def predict_masked(self, batch: TableBatch | SlotBatch) -> Float[Tensor, "seed row token"]:
         """Scores of every token at the rows of the batch: its distinct masked queries."""
-        if isinstance(batch, SlotBatch):
-            return self.predict(self._slot_rows(batch))
-        if batch.rows is None:
-            return self.predict(self._finish(self._table_means(batch, self._inputs()), None, 0))
-        return self.predict(self._table_rows(batch, batch.rows))
+        return self.predict(self._slot_rows(batch) if isinstance(batch, SlotBatch) else self._table_rows(batch))
 
     @property
     def queries_matter(self) -> bool:
         """Whether a row depends on its query: under uniform attention only through a residual connection."""
         return not self.uniform_attention or self.settings.residual
 
-    def predict(self, state: Float[Tensor, "seed row dimension"]) -> Float[Tensor, "seed row token"]:
-        """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
-        if self.settings.head_transform:
-            state = functional.gelu(self._linear(state, "head"))
-            state = self._normalise(state, "head_norm")
-        if not self.settings.tied:
-            return self._linear(state, "prediction")
-        if not self._identity:
-            return self._linear(state, "embedding", bias="prediction_bias")
-        if "prediction_bias" in self._absent:
-            return state
-        return state + self.weights["prediction_bias"][:, None]
+    def parameter(self, name: str) -> Float[Tensor, "seed ..."]:
+        """One parameter of all members by name."""
+        return self.weights[name]
 
-    def _table_rows(self, batch: TableBatch, rows: QueryRows) -> Float[Tensor, "seed row dimension"]:
-        """The state at each distinct query after the only layer, from the table of scores between all tokens."""
-        shape = (self.seeds, len(rows.query) // self.seeds)
-        inputs = self._inputs()
+    def _table_rows(self, batch: TableBatch) -> Float[Tensor, "seed row dimension"]:
+        """The state at each distinct query after the only layer, or of each document where queries do not matter."""
+        inputs, layer, rows = self._embedded(self.weights["embedding"]), self._layer(0), batch.rows
         if self.uniform_attention:
-            means = self._table_means(batch, inputs)
-            mixed = means.flatten(0, 1).index_select(0, rows.document).view(*shape, -1)
+            # Every query gets the mean over the keys, n_b / N.
+            shares = batch.log_counts.softmax(dim=-1).view(self.seeds, -1, self.sizes.vocabulary)
+            mixed = self._linear(shares if self._one_hot else torch.bmm(shares, inputs), "value", layer)
+            if rows is not None:
+                mixed = self._by_seed(mixed.flatten(0, 1).index_select(0, rows.document))
         else:
-            scores = functional.embedding(rows.query, self._score_table(inputs))
+            assert rows is not None
+            heads = self.settings.heads
+            scores = functional.embedding(rows.query, self._score_table(inputs, layer))
             log_counts = batch.log_counts.index_select(0, rows.document)
-            scores = scores.view(*shape, self.settings.heads, -1)
-            attention = (scores + log_counts.view(*shape, 1, -1)).softmax(dim=-1)
-            mixed = self._mix_table(attention, inputs)
-        if not self.settings.residual:
-            return self._finish(mixed, None, 0)
-        before = inputs.flatten(0, 1).index_select(0, rows.query)
-        return self._finish(mixed, before.view(*shape, -1), 0)
+            scores = scores.view(self.seeds, -1, heads, self.sizes.vocabulary)
+            attention = (scores + log_counts.view(self.seeds, -1, 1, self.sizes.vocabulary)).softmax(dim=-1)
+            values = self._of_all_tokens("value", inputs, layer)
+            if heads == 1:
+                mixed = torch.bmm(attention.squeeze(2), values)
+            else:
+                values = values.view(self.seeds, -1, heads, self.sizes.head_dimension)
+                mixed = torch.einsum("srhk,skhw->srhw", attention, values).flatten(2)
+        before = None
+        if self.settings.residual:
+            assert rows is not None
+            before = self._by_seed(inputs.flatten(0, 1).index_select(0, rows.query))
+        return self._finish(before, mixed, layer)
 
-    def _score_table(self, inputs: Float[Tensor, "seed token dimension"]) -> Float[Tensor, "seed_query head_key"]:
+    def _score_table(
+        self, inputs: Float[Tensor, "seed token dimension"], layer: Layer
+    ) -> Float[Tensor, "seed_query head_key"]:
         """Scores between all tokens: a row per query token (of each seed), its keys head after head."""
         heads, width = self.settings.heads, self.sizes.attention_dimension
         scale = 1 / math.sqrt(width)
-        keys, queries = self._of_all_tokens("key", inputs), self._of_all_tokens("query", inputs)
+        keys, queries = (self._of_all_tokens(name, inputs, layer) for name in ("key", "query"))
         if heads == 1:
             return (torch.bmm(queries, keys.mT) * scale).flatten(0, 1)
         keys, queries = keys.view(self.seeds, -1, heads, width), queries.view(self.seeds, -1, heads, width)
         return torch.einsum("sqhw,skhw->sqhk", queries * scale, keys).flatten(0, 1).flatten(1)
-
-    def _mix_table(
-        self, attention: Float[Tensor, "seed row head token"], inputs: Float[Tensor, "seed token dimension"]
-    ) -> Float[Tensor, "seed row dimension"]:
-        values = self._of_all_tokens("value", inputs)
-        if self.settings.heads == 1:
-            return torch.bmm(attention.squeeze(2), values)
-        values = values.view(self.seeds, -1, self.settings.heads, self.sizes.head_dimension)
-        return torch.einsum("srhk,skhw->srhw", attention, values).flatten(2)
-
-    def _table_means(
-        self, batch: TableBatch, inputs: Float[Tensor, "seed token dimension"]
-    ) -> Float[Tensor, "seed document dimension"]:
-        """What every query gets under uniform attention: the mean over the keys, n_b / N."""
-        shares = batch.log_counts.softmax(dim=-1).view(self.seeds, -1, self.sizes.vocabulary)
-        if self._one_hot:
-            return self._linear(shares, "value", layer=0)
-        return self._linear(torch.bmm(shares, inputs), "value", layer=0)
-
-    def _inputs(self) -> Float[Tensor, "seed token dimension"]:
-        """What the embedding layer gives for every token."""
-        return self._embedded(self.weights["embedding"])
 
     def _embedded(self, rows: Float[Tensor, "seed row dimension"]) -> Float[Tensor, "seed row dimension"]:
         """Add to rows of W^E⊤ what the embedding layer adds, and normalise them if it does."""
@@ -129,15 +107,13 @@ class BagTransformer:
         return rows
 
     def _of_all_tokens(
-        self, name: str, inputs: Float[Tensor, "seed token dimension"]
+        self, name: str, inputs: Float[Tensor, "seed token dimension"], layer: Layer
     ) -> Float[Tensor, "seed token width"]:
-        """W z + b for what the embedding layer gives for every token, z, in the only layer."""
+        """W z + b for what the embedding layer gives for every token, z."""
         if not self._one_hot:
-            return self._linear(inputs, name, layer=0)
-        columns = self.weights[name][:, 0].mT
-        if name + "_bias" in self._absent:
-            return columns
-        return columns + self.weights[name + "_bias"]
+            return self._linear(inputs, name, layer)
+        columns, bias = layer[name].mT, name + "_bias"
+        return columns if bias in self._absent else columns + layer[bias][:, None]
 
     def _slot_rows(self, batch: SlotBatch) -> Float[Tensor, "seed row dimension"]:
         """The state at each distinct query after the last layer; only this one is not needed at all tokens."""
@@ -148,7 +124,7 @@ class BagTransformer:
         state = self._embedded(self._by_seed(state)).reshape(documents, slots, -1)
         for layer in range(self.settings.layers):
             queries = batch.queries if layer == self.settings.layers - 1 else slots
-            state = self._slot_layer(state, batch.log_counts, queries, layer)
+            state = self._slot_layer(state, batch.log_counts, queries, self._layer(layer))
         return state.flatten(0, 1).index_select(0, batch.row_place).view(self.seeds, -1, self.sizes.dimension)
 
     def _slot_layer(
@@ -156,19 +132,18 @@ class BagTransformer:
         state: Float[Tensor, "documents slot dimension"],
         log_counts: Float[Tensor, "documents slot"],
         queries: int,
-        layer: int,
+        layer: Layer,
     ) -> Float[Tensor, "documents query dimension"]:
         documents, heads = len(state), self.settings.heads
-        asking = state[:, :queries]
-        rows, before = self._by_seed(state), self._by_seed(asking)
+        rows, before = self._by_seed(state), self._by_seed(state[:, :queries])
         if self.uniform_attention:
             means = torch.einsum("dk,dkw->dw", log_counts.softmax(dim=-1), state)
-            mixed = self._linear(means.view(self.seeds, -1, self.sizes.dimension), "value", layer=layer)
+            mixed = self._linear(means.view(self.seeds, -1, self.sizes.dimension), "value", layer)
             mixed = mixed.flatten(0, 1)[:, None].expand(-1, queries, -1)
         else:
             scale = 1 / math.sqrt(self.sizes.attention_dimension)
             keys, asked, values = (
-                self._linear(of, name, layer=layer).reshape(documents, -1, heads, width)
+                self._linear(of, name, layer).reshape(documents, -1, heads, width)
                 for of, name, width in (
                     (rows, "key", self.sizes.attention_dimension),
                     (before, "query", self.sizes.attention_dimension),
@@ -177,55 +152,26 @@ class BagTransformer:
             )
             scores = torch.einsum("dqhw,dkhw->dhqk", asked * scale, keys) + log_counts[:, None, None]
             mixed = torch.einsum("dhqk,dkhw->dqhw", scores.softmax(dim=-1), values).flatten(2)
-        after = self._finish(self._by_seed(mixed), before, layer)
+        after = self._finish(before, self._by_seed(mixed), layer)
         return after.reshape(documents, queries, -1)
 
-    def _by_seed(self, state: Float[Tensor, "documents slot dimension"]) -> Float[Tensor, "seed row dimension"]:
+    def _by_seed(self, state: Float[Tensor, "... dimension"]) -> Float[Tensor, "seed row dimension"]:
         return state.reshape(self.seeds, -1, state.shape[-1])
 
-    def _finish(
-        self,
-        mixed: Float[Tensor, "seed row dimension"],
-        before: Float[Tensor, "seed row dimension"] | None,
-        layer: int,
-    ) -> Float[Tensor, "seed row dimension"]:
-        """What follows attention in a layer; ``before`` is needed for the residual connection only."""
-        if self.settings.output_projection:
-            mixed = self._linear(mixed, "output", layer=layer)
-        state = self._connect(before, mixed, "attention_norm", layer)
-        if not self.settings.feed_forward:
-            return state
-        inner = functional.gelu(self._linear(state, "feed_forward_in", layer=layer))
-        outer = self._linear(inner, "feed_forward_out", layer=layer)
-        return self._connect(state, outer, "feed_forward_norm", layer)
+    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None, epsilon: float | None = None) -> Tensor:
+        gain, bias = self._of(norm, layer), self._of(norm + "_bias", layer)
+        normal = functional.layer_norm(state, state.shape[-1:], eps=epsilon or self.norm_epsilon)
+        return normal * gain[:, None] + bias[:, None]
 
-    def _connect(
-        self,
-        before: Float[Tensor, "seed row dimension"] | None,
-        after: Float[Tensor, "seed row dimension"],
-        norm: str,
-        layer: int,
-    ) -> Float[Tensor, "seed row dimension"]:
-        if self.settings.residual:
-            assert before is not None
-            after = before + after
-        return self._normalise(after, norm, layer) if self.settings.layer_norm else after
-
-    def _normalise(
-        self, state: Float[Tensor, "seed row dimension"], norm: str, layer: int | None = None, epsilon: float = 1e-5
-    ) -> Float[Tensor, "seed row dimension"]:
-        gain, bias = self._parameter(norm, layer), self._parameter(norm + "_bias", layer)
-        return functional.layer_norm(state, (self.sizes.dimension,), eps=epsilon) * gain[:, None] + bias[:, None]
-
-    def _linear(
-        self, state: Float[Tensor, "seed row input"], name: str, *, layer: int | None = None, bias: str = ""
-    ) -> Float[Tensor, "seed row output"]:
+    def _linear(self, state: Tensor, name: str, layer: Layer | None = None, bias: str = "") -> Tensor:
         """W state + b, each seed with its own."""
-        matrix, bias = self._parameter(name, layer), bias or name + "_bias"
+        bias = bias or name + "_bias"
+        if name == "embedding" and self._identity:
+            return state if bias in self._absent else state + self.weights[bias][:, None]
+        matrix = self._of(name, layer)
         if bias in self._absent:
             return torch.bmm(state, matrix.mT)
-        return torch.baddbmm(self._parameter(bias, layer)[:, None], state, matrix.mT)
+        return torch.baddbmm(self._of(bias, layer)[:, None], state, matrix.mT)
 
-    def _parameter(self, name: str, layer: int | None) -> Float[Tensor, "seed ..."]:
-        parameter = self.weights[name]
-        return parameter if layer is None else parameter[:, layer]
+    def _layer(self, number: int) -> Layer:
+        return {name: self.weights[name][:, number] for name in LAYERED if name in self.weights}

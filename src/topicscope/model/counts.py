@@ -208,12 +208,7 @@ def slot_batches(
 
 
 def _slot_counts(
-    member: MaskedDocuments,
-    steps: int,
-    vocabulary: int,
-    masked_keys: MaskedKeys,
-    average: Average,
-    dtype: torch.dtype,
+    member: MaskedDocuments, steps: int, vocabulary: int, masked_keys: MaskedKeys, average: Average, dtype: torch.dtype
 ) -> _Entries:
     documents = len(member) // steps
     codes = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths) + member.tokens
@@ -296,20 +291,6 @@ class TableBatch:
     targets: Targets
 
 
-@dataclass(frozen=True, eq=False)
-class _Rows:
-    """The distinct queries of one member's documents, step after step, and which one each target is predicted from."""
-
-    document: Int[np.ndarray, " row"]
-    """Counted from the beginning of the step."""
-
-    token: Int[np.ndarray, " row"]
-    bounds: Int[np.ndarray, " bound"]
-    """Where each step begins, and the last one ends."""
-
-    of_target: Int[np.ndarray, " target"]
-
-
 def table_batches(
     members: Iterable[MaskedDocuments],
     *,
@@ -324,7 +305,7 @@ def table_batches(
 
     ``by_document`` says that queries do not matter, so that one row per document is enough.
     """
-    counts, rows, targets = [], [], []
+    counts, documents_of, tokens_of, bounds_of_rows, targets = [], [], [], [], []
     for member in members:
         code = np.repeat(np.arange(0, len(member) * vocabulary, vocabulary), member.lengths)
         code += member.tokens
@@ -335,29 +316,34 @@ def table_batches(
         log_number = log_of_counts(int(member.lengths.max()), dtype).take(number, mode="clip")
         counts.append(torch.from_numpy(log_number).view(steps, -1, vocabulary))
         if by_document:
-            document, documents = np.arange(len(member)), len(member) // steps
-            bounds, of_target = np.arange(steps + 1) * documents, np.repeat(document, member.masked_counts)
-            mine = _Rows(document % documents, np.zeros_like(document), bounds, of_target)
+            row, bounds = np.repeat(np.arange(len(member)), member.masked_counts), np.arange(steps + 1)
+            bounds *= len(member) // steps
         else:
-            mine = _query_rows(member, masked, steps, vocabulary)
-        rows.append(mine)
-        shares = member_targets(
-            member, mine.of_target, mine.bounds, vocabulary=vocabulary, average=average, dtype=dtype
-        )
+            document, token, bounds, row = _query_rows(member, masked, steps, vocabulary)
+            documents_of.append(document)
+            tokens_of.append(token)
+        bounds_of_rows.append(bounds)
+        shares = member_targets(member, row, bounds, vocabulary=vocabulary, average=average, dtype=dtype)
         targets.append(shares)
     log_counts = (counts[0] if len(counts) == 1 else torch.cat(counts, dim=1)).unbind()
-    joining = SideBySide([mine.bounds for mine in rows])
+    joining = SideBySide(bounds_of_rows)
     queries: Sequence[QueryRows | None] = [None] * steps
     if not by_document:
-        document_of = joining.join([mine.document for mine in rows], len(log_counts[0]) // len(rows))
-        query_of = joining.join([mine.token for mine in rows], vocabulary)
+        document_of = joining.join(documents_of, len(log_counts[0]) // len(counts))
+        query_of = joining.join(tokens_of, vocabulary)
         queries = [QueryRows(*each) for each in zip(document_of, query_of, strict=True)]
     step_by_step = zip(log_counts, queries, step_targets(targets, joining, vocabulary), strict=True)
     return [TableBatch(*each) for each in step_by_step]
 
 
-def _query_rows(member: MaskedDocuments, masked: Int[np.ndarray, " target"], steps: int, vocabulary: int) -> _Rows:
-    """One row for each distinct value of ``masked``, which are document · V + token."""
+def _query_rows(
+    member: MaskedDocuments, masked: Int[np.ndarray, " target"], steps: int, vocabulary: int
+) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " row"], Int[np.ndarray, " bound"], Int[np.ndarray, " target"]]:
+    """One row for each distinct value of ``masked``, which are document · V + token.
+
+    Each row's document (counted from the beginning of its step) and token, where each step's rows begin and the last
+    one's end, and the row that each target is predicted from.
+    """
     documents, cells = len(member) // steps, len(member) * vocabulary
     is_row = np.zeros(cells, dtype=bool)
     is_row[masked] = True
@@ -369,4 +355,4 @@ def _query_rows(member: MaskedDocuments, masked: Int[np.ndarray, " target"], ste
     document = code // vocabulary
     token = code - document * vocabulary
     document -= np.repeat(np.arange(steps) * documents, np.diff(bounds))
-    return _Rows(document, token, bounds, row_of_code.take(masked).astype(np.int64))
+    return document, token, bounds, row_of_code.take(masked).astype(np.int64)

@@ -6,7 +6,9 @@ for the parts that both have.
 """
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topicscope.model.transformer import ATTENTION, Blocks, Layer, linear, sinusoids, target_weights
+from topicscope.errors import InputError
+from topicscope.model.transformer import ATTENTION, Blocks, Layer, sinusoids, target_weights
 from topicscope.model.weights import Sizes, Weights, shapes
 from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.settings.training import Average
@@ -132,7 +135,7 @@ def encoder_weights(
     return weights
 
 
-class Encoder(Blocks):
+class Encoder(Blocks, nn.Module):
     """BERT, with each of its parts switchable; rows are positions."""
 
     def __init__(self, settings: EncoderSettings, weights: Weights, *, dtype: torch.dtype = torch.float32) -> None:
@@ -171,7 +174,7 @@ class Encoder(Blocks):
         width = self.settings.width // self.settings.heads
         for layer in self._layers():
             query, key, value = (
-                linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
+                self._linear(state, name, layer).view(passages, length, self.settings.heads, width).transpose(1, 2)
                 for name in ("query", "key", "value")
             )
             found.append((query @ key.mT / width**0.5).softmax(dim=-1))
@@ -198,10 +201,75 @@ class Encoder(Blocks):
     ) -> Float[Tensor, "position width"]:
         """Attention within each passage, heads side by side; passages of equal length at once."""
         heads, sizes = self.settings.heads, [passages * length for passages, length in groups]
-        projected = [torch.split(linear(state, name, layer), sizes) for name in ("query", "key", "value")]
+        projected = [torch.split(self._linear(state, name, layer), sizes) for name in ("query", "key", "value")]
         mixed = []
         for (passages, length), *parts in zip(groups, *projected, strict=True):
             query, key, value = (part.view(passages, length, heads, -1).transpose(1, 2) for part in parts)
             each = functional.scaled_dot_product_attention(query, key, value)
             mixed.append(each.transpose(1, 2).reshape(passages * length, -1))
         return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+
+
+# The same weights under the names of Hugging Face's ``BertForMaskedLM``. Only names differ: where every part of BERT is
+# switched on, the two compute the same function.
+BERT_NAMES = {
+    "embedding": "bert.embeddings.word_embeddings.weight",
+    "positions": "bert.embeddings.position_embeddings.weight",
+    "token_types": "bert.embeddings.token_type_embeddings.weight",
+    "embedding_norm": "bert.embeddings.LayerNorm.weight",
+    "embedding_norm_bias": "bert.embeddings.LayerNorm.bias",
+    "head": "cls.predictions.transform.dense.weight",
+    "head_bias": "cls.predictions.transform.dense.bias",
+    "head_norm": "cls.predictions.transform.LayerNorm.weight",
+    "head_norm_bias": "cls.predictions.transform.LayerNorm.bias",
+    "prediction_bias": "cls.predictions.bias",
+}
+BERT_LAYER_NAMES = {
+    "query": "attention.self.query",
+    "key": "attention.self.key",
+    "value": "attention.self.value",
+    "output": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "feed_forward_in": "intermediate.dense",
+    "feed_forward_out": "output.dense",
+    "feed_forward_norm": "output.LayerNorm",
+}
+# Copies that Hugging Face keeps of what is tied.
+BERT_COPIES = {
+    "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+    "cls.predictions.decoder.bias": "cls.predictions.bias",
+}
+
+
+def bert_config(settings: EncoderSettings, *, vocabulary: int, longest: int, padding: int | None) -> dict[str, Any]:
+    """The fields of a ``BertConfig``; no dropout, since ours has none."""
+    if not settings.is_bert:
+        raise InputError(
+            "this model is not BERT's architecture, so it cannot be saved as a Hugging Face folder: switch all its "
+            "parts on (residual, layer_norm, embedding_norm, token_types, output_projection, head_transform, tied, "
+            'feed_forward above 0, positions "learned").'
+        )
+    return {
+        "vocab_size": vocabulary,
+        "hidden_size": settings.width,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "intermediate_size": settings.feed_forward,
+        "hidden_act": "gelu",
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "max_position_embeddings": longest,
+        "type_vocab_size": TOKEN_TYPES,
+        "layer_norm_eps": settings.norm_epsilon,
+        "pad_token_id": padding,
+    }
+
+
+def to_bert(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of the encoder as a state of ``BertForMaskedLM``."""
+    found = {theirs: weights[ours] for ours, theirs in BERT_NAMES.items()}
+    for ours, theirs in BERT_LAYER_NAMES.items():
+        for layer, (matrix, bias) in enumerate(zip(weights[ours], weights[ours + "_bias"], strict=True)):
+            name = f"bert.encoder.layer.{layer}.{theirs}"
+            found |= {f"{name}.weight": matrix, f"{name}.bias": bias}
+    return found | {copy: found[original] for copy, original in BERT_COPIES.items()}

@@ -78,13 +78,8 @@ LAYERED = tuple(name + end for name in MATRICES for end in ("", "_bias"))
 Layer = Mapping[str, Tensor]
 
 
-def linear(state: Float[Tensor, "*row input"], name: str, layer: Layer) -> Float[Tensor, "*row output"]:
-    """W state + b, with a layer's matrix of this name."""
-    return functional.linear(state, layer[name], layer[name + "_bias"])
-
-
-class Blocks(nn.Module):
-    """What the reference and the encoder of real text have in common: all but embedding and attention."""
+class Blocks:
+    """What all ways of computing the model have in common: all but embedding and attention."""
 
     settings: Model | Encoder
     norm_epsilon = 1e-5
@@ -99,10 +94,8 @@ class Blocks(nn.Module):
     def predict(self, state: Float[Tensor, "*row dimension"]) -> Float[Tensor, "*row token"]:
         """W^pred state + b^pred, with W^pred = W^E⊤ unless untied."""
         if self.settings.head_transform:
-            state = functional.gelu(functional.linear(state, self.parameter("head"), self.parameter("head_bias")))
-            state = self._normalise(state, "head_norm")
-        table = self.parameter("embedding" if self.settings.tied else "prediction")
-        return functional.linear(state, table, self.parameter("prediction_bias"))
+            state = self._normalise(functional.gelu(self._linear(state, "head")), "head_norm")
+        return self._linear(state, "embedding" if self.settings.tied else "prediction", bias="prediction_bias")
 
     def _layers(self) -> list[Layer]:
         """Each layer's parameters; taken apart once, so that their gradients are put together once."""
@@ -111,35 +104,36 @@ class Blocks(nn.Module):
         return [dict(zip(names, each, strict=True)) for each in zip(*apart, strict=True)]
 
     def _finish(
-        self, before: Float[Tensor, "*row dimension"], mixed: Float[Tensor, "*row dimension"], layer: Layer
+        self, before: Float[Tensor, "*row dimension"] | None, mixed: Float[Tensor, "*row dimension"], layer: Layer
     ) -> Float[Tensor, "*row dimension"]:
-        """What follows attention in a layer."""
+        """What follows attention in a layer; ``before`` is needed for the residual connection only."""
         if self.settings.output_projection:
-            mixed = linear(mixed, "output", layer)
+            mixed = self._linear(mixed, "output", layer)
         state = self._connect(before, mixed, "attention_norm", layer)
         if not self.settings.feed_forward:
             return state
-        inner = functional.gelu(linear(state, "feed_forward_in", layer))
-        return self._connect(state, linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
+        inner = functional.gelu(self._linear(state, "feed_forward_in", layer))
+        return self._connect(state, self._linear(inner, "feed_forward_out", layer), "feed_forward_norm", layer)
 
-    def _connect(
-        self, before: Float[Tensor, "*row dimension"], after: Float[Tensor, "*row dimension"], norm: str, layer: Layer
-    ) -> Float[Tensor, "*row dimension"]:
-        state = before + after if self.settings.residual else after
-        return self._normalise(state, norm, layer) if self.settings.layer_norm else state
+    def _connect(self, before: Tensor | None, after: Tensor, norm: str, layer: Layer) -> Tensor:
+        if self.settings.residual:
+            assert before is not None
+            after = before + after
+        return self._normalise(after, norm, layer) if self.settings.layer_norm else after
 
-    def _normalise(
-        self,
-        state: Float[Tensor, "*row dimension"],
-        norm: str,
-        layer: Layer | None = None,
-        epsilon: float | None = None,
-    ) -> Float[Tensor, "*row dimension"]:
-        gain, bias = (self.parameter(name) if layer is None else layer[name] for name in (norm, norm + "_bias"))
+    def _linear(self, state: Tensor, name: str, layer: Layer | None = None, bias: str = "") -> Tensor:
+        """W state + b, with the matrix of this name, of a layer or of the whole model."""
+        return functional.linear(state, self._of(name, layer), self._of(bias or name + "_bias", layer))
+
+    def _normalise(self, state: Tensor, norm: str, layer: Layer | None = None, epsilon: float | None = None) -> Tensor:
+        gain, bias = self._of(norm, layer), self._of(norm + "_bias", layer)
         return functional.layer_norm(state, state.shape[-1:], gain, bias, epsilon or self.norm_epsilon)
 
+    def _of(self, name: str, layer: Layer | None) -> Tensor:
+        return self.parameter(name) if layer is None else layer[name]
 
-class Transformer(Blocks):
+
+class Transformer(Blocks, nn.Module):
     r"""A transformer without residual connection, normalisation and positions, unless switched on.
 
     .. math::
@@ -187,7 +181,8 @@ class Transformer(Blocks):
         for number, layer in enumerate(self._layers(), start=1):
             found.append(self._attention(state, keys, layer))
             # The last layer's output is not needed.
-            state = self._layer(state, keys, layer) if number < self.settings.layers else state
+            if number < self.settings.layers:
+                state = self._finish(state, self._mix(state, keys, layer), layer)
         return torch.stack(found)
 
     def states(
@@ -196,7 +191,7 @@ class Transformer(Blocks):
         """The embeddings, then the output of each layer."""
         states, keys = [self._embed(tokens)], self._keys(tokens, visible)
         for layer in self._layers():
-            states.append(self._layer(states[-1], keys, layer))
+            states.append(self._finish(states[-1], self._mix(states[-1], keys, layer), layer))
         return states
 
     def _keys(self, tokens: Tensor, visible: Tensor | None) -> Float[Tensor, "document position"]:
@@ -216,14 +211,6 @@ class Transformer(Blocks):
             state = self._normalise(state, "embedding_norm", epsilon=EMBEDDING_NORM_EPSILON)
         return state
 
-    def _layer(
-        self,
-        state: Float[Tensor, "document position dimension"],
-        keys: Float[Tensor, "document position"],
-        layer: Layer,
-    ) -> Float[Tensor, "document position dimension"]:
-        return self._finish(state, self._mix(state, keys, layer), layer)
-
     def _mix(
         self,
         state: Float[Tensor, "document position dimension"],
@@ -235,8 +222,8 @@ class Transformer(Blocks):
             # A = 1/N: every query gets the mean over the keys, so the mean is taken first.
             shares = keys / keys.sum(dim=1, keepdim=True)
             mean = torch.einsum("dk,dkw->dw", shares, state)
-            return linear(mean, "value", layer)[:, None, :].expand_as(state)
-        values = self._heads(linear(state, "value", layer))
+            return self._linear(mean, "value", layer)[:, None, :].expand_as(state)
+        values = self._heads(self._linear(state, "value", layer))
         mixed = torch.einsum("dhkq,dkhw->dqhw", self._attention(state, keys, layer), values)
         return mixed.flatten(start_dim=2)
 
@@ -250,7 +237,7 @@ class Transformer(Blocks):
             shares = keys / keys.sum(dim=1, keepdim=True)
             documents, positions = keys.shape
             return shares[:, None, :, None].expand(documents, self.settings.heads, positions, positions)
-        offered, asked = (self._heads(linear(state, name, layer)) for name in ("key", "query"))
+        offered, asked = (self._heads(self._linear(state, name, layer)) for name in ("key", "query"))
         scores = torch.einsum("dkhw,dqhw->dhkq", offered, asked)
         scores = scores / math.sqrt(self.sizes.attention_dimension)
         return (scores + keys.log()[:, None, :, None]).softmax(dim=2)

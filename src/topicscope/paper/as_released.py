@@ -8,26 +8,28 @@ of these is a switch. For each figure one or two runs have all of them, and one 
 that changes says what explains the picture. docs/choices.md lists the differences, and the two that are left out.
 """
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.blocks import centred_columns, class_averages, stand_out
+from topicscope.measure.blocks import centred_columns, class_averages
 from topicscope.measure.stages import LEAST_GROWTH, TAKE_OFF
 from topicscope.model.weights import embedded
 from topicscope.paper import figure1, figure2, figure10
 from topicscope.paper.claim import (
     Claim,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
     above,
     below,
-    claim_on,
     exact,
     over_seeds,
     share_below,
@@ -45,9 +47,6 @@ from topicscope.paper.table3 import implied
 from topicscope.settings import Data, Masking, Model, Part
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.topics import TopicModel
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
 # Gradient steps of the released demo: 20 epochs of 10,000 documents in batches of 40.
@@ -155,56 +154,48 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
         "W^K, W^Q too, squared loss, Adam": (figure10.joint(preset, "squared", "adam"), TABLE_3),
     }
     needs = tuple(each for place in (0, 1) for each in (pair[place] for pair in pairs.values()))
-    return (Drawing(name="as-released", needs=needs, draw=lambda trained: _draw(trained, pairs)),)
 
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
 
-def _ours(of: Experiment, name: str, measure: Any, **claim: Any) -> Claim:
-    return claim_on(of, measure, id=f"{of.name}/{name}", figure="as-released", kind="ours", **claim)
+        panels = {}
+        for place, words in enumerate(("as written", "as released")):
+            for title, pair in pairs.items():
+                run = trained[pair[place].name]
+                embedding = run.settings.model.embedding.train
+                matrix = run.embedding_products[0] if embedding else centred_columns(run.value_products[0])
+                panels[f"{title}\n{'W^E⊤W^E' if embedding else 'W^V'}, {words}"] = matrix
+        title = "As written (above) and as the paper's code was released (below); columns of W^V centred"
+        return heat_maps(panels, words=LDA.words, columns=len(pairs), title=title)
 
-
-def _explained(changed: Experiment, released: Experiment, name: str, measure: Any, **claim: Any) -> Claim:
-    """A claim on what taking one difference back changes, seed by seed."""
-    return Claim(
-        id=f"{released.name}/{name}",
-        needs=(changed, released),
-        measure=lambda trained: measure(trained[changed.name], trained[released.name]),
-        figure="as-released",
-        kind="ours",
-        **claim,
-    )
+    return (Drawing(name="as-released", needs=needs, draw=draw),)
 
 
 def _figure_1() -> tuple[Claim, ...]:
     return (
-        _ours(
-            FIGURE_1_SGD,
+        _claim(
+            (FIGURE_1_SGD,),
             "start-kept",
             start_change,
-            source="Figure 1",
             statement="As released (embeddings from N(0, 1), cross-entropy, SGD at 0.01, 1,000 steps), W^E⊤W^E and its "
             "diagonal are those of the start: it changes by less than a tenth of its norm.",
             unit="of the norm at the start",
             rule=below(0.1, origin=0),
         ),
-        _ours(
-            FIGURE_1_ADAM,
+        _claim(
+            (FIGURE_1_ADAM,),
             "no-blocks",
             embedding_blocks,
-            source="Figure 1",
             statement="As released (cross-entropy, Adam at 0.01, 1,000 steps), W^E⊤W^E shows a diagonal and no blocks: "
             "same-topic entries stand out of the background by less than its deviation.",
-            unit="standard deviations of the background",
             rule=below(1.0, origin=0),
         ),
-        _explained(
-            FIGURE_1_SMALL,
-            FIGURE_1_ADAM,
+        _claim(
+            (FIGURE_1_SMALL, FIGURE_1_ADAM),
             "start-explains",
             partial(_difference, embedding_blocks),
-            source="Figure 1",
             statement="The start explains the missing blocks: with embeddings from N(0, 0.02²) instead of PyTorch's "
             "N(0, 1), and all else as released, the blocks of W^E⊤W^E stand out by at least one deviation more.",
-            unit="standard deviations of the background",
             rule=above(1.0, origin=0),
         ),
     )
@@ -212,26 +203,21 @@ def _figure_1() -> tuple[Claim, ...]:
 
 def _figure_2() -> tuple[Claim, ...]:
     return (
-        _ours(
-            FIGURE_2_ADAM,
+        _claim(
+            (FIGURE_2_ADAM,),
             "blocks",
             value_blocks,
-            source="Figure 2",
             statement="As released (W^V from PyTorch's start, cross-entropy, Adam at 0.01, 1,000 steps), W^V shows "
             "blocks, as it does as written: same-topic entries stand out of the background by more than its deviation.",
-            unit="standard deviations of the background",
             rule=above(1.0, origin=0),
         ),
-        _explained(
-            FIGURE_2_NEAR_ZERO,
-            FIGURE_2_SGD,
+        _claim(
+            (FIGURE_2_NEAR_ZERO, FIGURE_2_SGD),
             "start-explains",
             partial(_difference, value_blocks),
-            source="Figure 2",
             statement="The start explains why W^V has no blocks as released with SGD (cross-entropy, 0.01, 1,000 "
             "steps): from 0.001 × U(0, 1) instead of PyTorch's U(±1/√d), and all else as released, its blocks stand "
             "out by at least one deviation more.",
-            unit="standard deviations of the background",
             rule=above(1.0, origin=0),
         ),
         Claim(
@@ -249,33 +235,29 @@ def _figure_2() -> tuple[Claim, ...]:
 
 def _figure_4() -> tuple[Claim, ...]:
     return (
-        _ours(
-            FIGURE_4_SGD,
+        _claim(
+            (FIGURE_4_SGD,),
             "attention-stays",
             attention_growth,
-            source="Figure 4",
             statement="As released with SGD (cross-entropy, 0.01, from 0.001 × U(0, 1), 1,000 steps) there is no stage "
             "2: the norms of W^K and W^Q grow by less than a hundredth of what W^V's grows by, each relative to its "
             "start.",
             unit="of W^V's relative growth",
             rule=below(0.01, origin=0),
         ),
-        _ours(
-            FIGURE_4_ADAM,
+        _claim(
+            (FIGURE_4_ADAM,),
             "attention-first",
             growth_at_take_off,
-            source="Figure 4",
             statement="As released with Adam (cross-entropy, 0.001, from 0.001 × U(0, 1)) attention comes first: when "
             "it takes off, ‖W^V‖ has made less than a third of its growth over the run.",
             unit="of the growth of ‖W^V‖",
             rule=share_below(LEAST_GROWTH),
         ),
-        _explained(
-            FIGURE_4_PLAIN,
-            FIGURE_4_ADAM,
+        _claim(
+            (FIGURE_4_PLAIN, FIGURE_4_ADAM),
             "embedding-layer-explains",
             _later,
-            source="Figure 4",
             statement="The embedding layer explains it: without its token-type vector and LayerNorm, and all else as "
             "released, attention takes off at least twice as late.",
             unit="ratio of steps",
@@ -286,12 +268,10 @@ def _figure_4() -> tuple[Claim, ...]:
 
 def _table_3() -> tuple[Claim, ...]:
     return (
-        _explained(
-            TABLE_3_NO_TYPE,
-            TABLE_3,
+        _claim(
+            (TABLE_3_NO_TYPE, TABLE_3),
             "token-type-explains",
             _more_attention,
-            source="Table 3",
             statement="The token-type vector takes most of the attention to topics away (squared loss, Adam at 0.01, "
             "1,000 steps): without it, and all else as released, the average ((v − 1)α̂ + β̂)/v of Theorem 3 is at "
             "least twice as large.",
@@ -311,14 +291,38 @@ def _table_3() -> tuple[Claim, ...]:
     )
 
 
+def _claim(
+    of: tuple[Experiment, ...],
+    name: str,
+    measure: Callable[..., Measurement],
+    *,
+    unit: str = "standard deviations of the background",
+    **claim: Any,
+) -> Claim:
+    """A claim on the run as released, the last one; on what taking one difference back changes, if two are given."""
+    released = of[-1].name
+    figure, number = re.fullmatch(r"as-released/(figure|table)(\d)/.*", released).groups()  # type: ignore[union-attr]
+    return Claim(
+        id=f"{released}/{name}",
+        source=f"{figure.capitalize()} {number}",
+        needs=of,
+        measure=lambda trained: measure(*(trained[each.name] for each in of)),
+        unit=unit,
+        figure="as-released",
+        kind="ours",
+        **claim,
+    )
+
+
 def embedding_blocks(trained: Trained) -> Measurement:
     """How far W^E⊤W^E's blocks stand out; beside it the diagonal, and the diagonal's average before and after."""
-    found = [stand_out(matrix, trained.word_topics) for matrix in trained.embedding_products]
-    ends = [class_averages(matrix, trained.word_topics).same_word for matrix in trained.embedding_products]
-    starts = [class_averages(matrix, trained.word_topics).same_word for matrix in embeddings_at_start(trained)]
-    return over_seeds(
-        [each.block for each in found],
-        diagonal=float(np.mean([each.diagonal for each in found])),
+    ends, starts = (
+        [class_averages(matrix, trained.word_topics).same_word for matrix in matrices]
+        for matrices in (trained.embedding_products, embeddings_at_start(trained))
+    )
+    return figure1.blocks_seen(
+        trained.embedding_products,
+        trained.word_topics,
         diagonal_average=float(np.mean(ends)),
         diagonal_average_at_the_start=float(np.mean(starts)),
         held_out_loss=float(np.mean(trained.held_out_loss)),
@@ -341,12 +345,9 @@ def embeddings_at_start(trained: Trained) -> Float[np.ndarray, "seed token token
 
 def value_blocks(trained: Trained) -> Measurement:
     """How far W^V's blocks stand out, columns centred as softmax sees them."""
-    found = [stand_out(centred_columns(matrix), trained.word_topics) for matrix in trained.value_products]
-    return over_seeds(
-        [each.block for each in found],
-        diagonal=float(np.mean([each.diagonal for each in found])),
-        held_out_loss=float(np.mean(trained.held_out_loss)),
-    )
+    matrices = np.stack([centred_columns(matrix) for matrix in trained.value_products])
+    loss = float(np.mean(trained.held_out_loss))
+    return figure1.blocks_seen(matrices, trained.word_topics, held_out_loss=loss)
 
 
 def topic_e_folding() -> Measurement:
@@ -481,21 +482,3 @@ def attention_gradient(value: Float[np.ndarray, "token token"], queries: int = 5
     through = (shares - np.eye(size)[draw.integers(1, size, queries)]) @ value
     logits = attention * (through - (through * attention).sum(axis=1, keepdims=True))
     return float(np.linalg.norm(logits))
-
-
-def _draw(trained: Results, pairs: dict[str, tuple[Experiment, Experiment]]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
-
-    panels = {}
-    for place, words in enumerate(("as written", "as released")):
-        for title, pair in pairs.items():
-            run = trained[pair[place].name]
-            embedding = pair[place].settings.model.embedding.train
-            matrix = run.embedding_products[0] if embedding else centred_columns(run.value_products[0])
-            panels[f"{title}\n{'W^E⊤W^E' if embedding else 'W^V'}, {words}"] = matrix
-    return heat_maps(
-        panels,
-        words=LDA.words,
-        columns=len(pairs),
-        title="As written (above) and as the paper's code was released (below); columns of W^V centred",
-    )

@@ -1,7 +1,7 @@
 """A claim of the paper: its source, a statement, a rule fixed beforehand, a measurement, and the verdict that follows.
 
 A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings(preset) -> tuple[Drawing, ...]``;
-``paper.registry`` gathers them. For example::
+``paper.registry()`` gathers them. For example::
 
     def claims(preset: Preset) -> tuple[Claim, ...]:
         return (
@@ -39,15 +39,16 @@ from topicscope.measure.uncertainty import (
     Interval,
     holm,
     interval_p,
-    proportion_interval,
-    proportion_p,
     student_interval,
     student_p,
 )
 from topicscope.scale import Item
 
 if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
+    from topicscope.reporting.figures import Drawn as Drawn
+else:
+    # Drawing is imported where something is drawn.
+    Drawn = Any
 
 Seeds = tuple[int, ...]
 NeedItem = Item[Callable[[], bytes]]
@@ -181,13 +182,13 @@ class Before:
 class Measurement:
     """A number and what its uncertainty comes from.
 
-    Make one with ``exact``, ``over_seeds``, ``proportion`` or ``interval_given``.
+    Make one with ``exact``, ``over_seeds`` or ``interval_given``.
     """
 
     values: tuple[float, ...]
-    """The number itself if exact or with a given interval; one per seed; ones and zeros for a proportion."""
+    """The number itself if exact or with a given interval; one per seed."""
 
-    kind: Literal["exact", "mean", "proportion", "given"]
+    kind: Literal["exact", "mean", "given"]
 
     details: Mapping[str, Detail] = field(default_factory=dict)
     """Numbers shown beside it, on which no verdict rests."""
@@ -231,16 +232,13 @@ class Measurement:
         """The number."""
         return float(np.mean(self.values))
 
-    def interval(self, confidence: float = CONFIDENCE) -> Interval:
-        """The number with its confidence interval, of no width if exact."""
+    def interval(self) -> Interval:
+        """The number with its 95 % interval, of no width if exact."""
         if self.kind == "exact":
             return Interval(self.value, self.value, self.value)
         if self.kind == "given":
-            assert confidence == CONFIDENCE, "a given interval has the confidence that it was computed with"
             return Interval(self.value, self.low, self.high)
-        if self.kind == "proportion":
-            return proportion_interval(round(sum(self.values)), len(self.values), confidence)
-        return student_interval(np.array(self.values), confidence)
+        return student_interval(np.array(self.values))
 
     def p_value(self, threshold: Number) -> float:
         """How well the measurement agrees with a true number exactly at the threshold."""
@@ -250,8 +248,6 @@ class Measurement:
             p = interval_p(self.interval(), float(threshold))
             # Where a test was made of this very threshold, both it and the interval must speak against it.
             return max(p, self.p) if threshold == self.null else p
-        if self.kind == "proportion":
-            return proportion_p(round(sum(self.values)), len(self.values), float(threshold))
         return student_p(np.array(self.values), float(threshold))
 
 
@@ -263,11 +259,6 @@ def exact(value: Number, **details: Detail) -> Measurement:
 def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measurement:
     """One number per seed; their mean is what the claim is about."""
     return Measurement(tuple(float(value) for value in values), "mean", details)
-
-
-def proportion(outcomes: Sequence[bool] | np.ndarray, **details: Detail) -> Measurement:
-    """In how many of the runs (or cells of a map) something is so."""
-    return Measurement(tuple(float(outcome) for outcome in outcomes), "proportion", details)
 
 
 def interval_given(
@@ -375,7 +366,7 @@ class Drawing:
     """A figure of the paper's: drawn once what it needs is done, into figures/NAME.png, .svg and .csv."""
 
     name: str
-    draw: Callable[[Results], "Drawn"]
+    draw: Callable[[Results], Drawn]
     needs: tuple[Need, ...] = ()
 
 
@@ -400,20 +391,18 @@ def decision_p(rule: Rule, measurement: Measurement) -> float:
     return low if measurement.value <= rule.low else high
 
 
-def corrected_verdicts(decided: Sequence[tuple[str, Rule, Measurement]]) -> list[Verdict]:
-    """Verdicts that hold together within each source: the probability that one of a source's is wrong is 5 % (Holm).
+def corrected_verdicts(claims: Sequence[Claim], measured: Mapping[str, Measurement]) -> dict[str, Verdict]:
+    """Verdicts, by id, that hold together: the probability that one of a source's is wrong is 5 % (Holm).
 
     Exact numbers have no uncertainty and do not count among the many.
     """
-    p_values = np.zeros(len(decided))
-    for source in {source for source, _, _ in decided}:
-        uncertain = [
-            place
-            for place, (theirs, _, measurement) in enumerate(decided)
-            if theirs == source and measurement.kind != "exact"
-        ]
-        p_values[uncertain] = holm(np.array([decision_p(*decided[place][1:]) for place in uncertain], dtype=np.float64))
-    return [_decided(rule, found, float(p)) for (_, rule, found), p in zip(decided, p_values, strict=True)]
+    known = [claim for claim in claims if claim.id in measured]
+    p_values = dict.fromkeys(measured, 0.0)
+    for source in {claim.source for claim in known}:
+        uncertain = [claim for claim in known if claim.source == source and measured[claim.id].kind != "exact"]
+        alone = [decision_p(claim.rule, measured[claim.id]) for claim in uncertain]
+        p_values |= zip([claim.id for claim in uncertain], holm(np.array(alone, dtype=np.float64)), strict=True)
+    return {claim.id: _decided(claim.rule, measured[claim.id], p_values[claim.id]) for claim in known}
 
 
 def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
@@ -425,21 +414,17 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
 def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seeds: int = 0) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``seeds`` is how many runs were asked for, and stands for an exact number; a mean or a proportion knows its own,
-    which may be fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
+    ``seeds`` is how many runs were asked for, and stands for an exact number; a mean knows its own, which may be
+    fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
     number is exact, and where a single seed leaves it without an interval.
     """
-    interval = measurement.interval() if measurement and measurement.finite else None
-    bounded = interval if interval and measurement and measurement.kind != "exact" else None
-    if bounded and not np.isfinite([bounded.low, bounded.high]).all():
-        bounded = None
-    over = {"given": 0, "exact": seeds}.get(measurement.kind, len(measurement.values)) if measurement else 0
-    # As JSON has them: no NumPy numbers, and null for what is not finite.
-    details = {
-        name: value if value is None or isinstance(value, str) else float(value) if np.isfinite(value) else None
-        for name, value in (measurement.details if measurement else {}).items()
-    }
+    found = measurement or exact(np.nan)
+    interval = found.interval() if found.finite else None
+    ends = (interval.low, interval.high) if interval and found.kind != "exact" else (np.nan, np.nan)
+    low, high = ends if np.isfinite(ends).all() else (None, None)
+    over = {"given": 0, "exact": seeds}.get(found.kind, len(found.values)) if measurement and claim.needs else 0
     decided = verdict(claim.rule, measurement) if measurement else "not run"
+    varied = {**sensitivity(claim.rule, measurement), **measurement.varied} if measurement else {}
     return {
         "id": claim.id,
         "source": claim.source,
@@ -447,39 +432,37 @@ def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, se
         "statement": claim.statement,
         "expected": rule_text(claim.rule) if claim.expected is None else claim.expected,
         "measured": interval.value if interval else None,
-        "low": bounded.low if bounded else None,
-        "high": bounded.high if bounded else None,
+        "low": low,
+        "high": high,
         "unit": claim.unit,
         "verdict": decided,
         "verdict_corrected": corrected if measurement else "not run",
-        "verdict_before": measurement.verdict_before if measurement else None,
+        "verdict_before": found.verdict_before,
         "asked_before": claim.before.asked if claim.before else None,
-        "diagnosis": diagnosis(claim, decided, measurement),
-        "sensitivity": ({**sensitivity(claim.rule, measurement), **measurement.varied} or None)
-        if measurement
-        else None,
+        "diagnosis": diagnosis(claim, decided, found),
+        "sensitivity": varied or None,
         "rule": rule_text(claim.rule),
-        "seeds": over if claim.needs else 0,
-        "seconds": round(measurement.seconds, 3) if measurement else 0.0,
+        "seeds": over,
+        "seconds": round(found.seconds, 3),
         "figure": claim.figure,
-        "details": details,
+        # As JSON has them: no NumPy numbers, and null for what is not finite.
+        "details": {
+            name: value if value is None or isinstance(value, str) else float(value) if np.isfinite(value) else None
+            for name, value in found.details.items()
+        },
     }
 
 
-def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement | None) -> dict[str, Any] | None:
+def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement) -> dict[str, Any] | None:
     """Why a claim was not run, fails or is undecided: what is known beforehand, or what its own numbers say."""
     if decided == "holds":
         return None
     if decided == "not run":
-        return {"cause": "settings", "explanation": claim.unavailable, "holds": "", "see": []}
-    assert measurement is not None
+        return asdict(Diagnosis("settings", claim.unavailable)) | {"see": []}
     power = why_undecided(claim.rule, measurement) if decided == "undecided" else ""
-    if claim.diagnosis:
-        known = claim.diagnosis
-        return asdict(known) | {"explanation": f"{known.explanation} {power}".strip(), "see": list(known.see)}
-    if power:
-        return {"cause": "power", "explanation": power, "holds": "", "see": []}
-    return {"cause": "unknown", "explanation": UNEXPLAINED, "holds": "", "see": []}
+    otherwise = Diagnosis("power", "") if power else Diagnosis("unknown", UNEXPLAINED)
+    known = claim.diagnosis or otherwise
+    return asdict(known) | {"explanation": f"{known.explanation} {power}".strip(), "see": list(known.see)}
 
 
 def why_undecided(rule: Rule, measurement: Measurement) -> str:

@@ -8,6 +8,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -121,30 +122,28 @@ class Experiment:
         attention = attention_averages(final, settings, documents.span(0, ATTENTION_DOCUMENTS), topic_model)
         rows = [member.rows for member in members]
         steps = np.array([row["step"] for row in max(rows, key=len)], dtype=np.int64)
+        each = partial(column, rows, steps)
         return dump_arrays(
             {
                 "seeds": seeds,
                 "weights": {name: np.stack([weights[name] for weights in final]) for name in diverged},
                 "steps": steps,
-                "loss": column(rows, steps, lambda row: row["loss"]),
-                "norms": {
-                    name: column(rows, steps, lambda row, name=name: np.linalg.norm(row["norm"][name]))  # type: ignore[misc]
-                    for name in diverged
-                },
-                "rotation": column(rows, steps, lambda row: row["rotation"][0] if row["rotation"] else None),
+                "loss": each(lambda row: row["loss"]),
+                "norms": {name: each(lambda row, of=name: np.linalg.norm(row["norm"][of])) for name in diverged},  # type: ignore[misc]
+                "rotation": each(lambda row: row["rotation"][0] if row["rotation"] else None),
                 "attention_distance": {
-                    name: column(rows, steps, lambda row, name=name: row.get("attention", {}).get(name))  # type: ignore[misc]
+                    name: each(lambda row, of=name: row.get("attention", {}).get(of))  # type: ignore[misc]
                     for name in ("words", "mask")
                 },
                 "modes": {
-                    f"{part}-{mode}": column(rows, steps, lambda row, at=(part, mode): _mode(row, *at))  # type: ignore[misc]
+                    f"{part}-{mode}": each(lambda row, at=(part, mode): _mode(row, *at))  # type: ignore[misc]
                     for part in ("key", "query")
                     for mode in ("mask", "topics")
                 },
-                "uniform_gain": column(rows, steps, lambda row: row.get("uniform_gain")),
+                "uniform_gain": each(lambda row: row.get("uniform_gain")),
                 "contrasts": {
-                    "value": column(rows, steps, lambda row: row["contrast"]["value"][0]),
-                    "embedding": column(rows, steps, lambda row: row["contrast"]["embedding"]),
+                    "value": each(lambda row: row["contrast"]["value"][0]),
+                    "embedding": each(lambda row: row["contrast"]["embedding"]),
                 },
                 "held_out_loss": losses,
                 "attention": attention,

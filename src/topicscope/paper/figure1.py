@@ -1,16 +1,16 @@
 """Figure 1: all parts trained. Topics in W^E⊤W^E and in W^E⊤W^V W^E, for four combinations of loss and optimiser."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from topicscope.measure.blocks import block_sums, pattern, stand_out
 from topicscope.paper.claim import (
     Before,
     Claim,
+    Detail,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -27,15 +27,12 @@ from topicscope.paper.setups import (
     SETTLED,
     Budget,
     combination_id,
-    combination_name,
     how,
     set_up,
+    trained_with,
 )
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.topics import TopicModel
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 # All parts start near zero, a saddle of the loss: plain SGD leaves it only after a flow time of some hundreds.
 SGD = Budget(0.5, 1_600)
@@ -64,36 +61,50 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The four heat maps, in the paper's order."""
     experiments = tuple(experiment(preset, *combination) for combination in COMBINATIONS)
-    return (Drawing(name="figure1", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
+
+        panels = {
+            f"{matrix}\n{trained_with(each.settings)}": products(trained[each.name], which)[0]
+            for which, matrix in MATRICES.items()
+            for each in experiments
+        }
+        adam = experiments[1].settings.training.steps
+        title = f"Figure 1: all parts trained ({SGD.words}; Adam at 0.01, {adam:,} steps)"
+        return heat_maps(panels, words=10, title=title)
+
+    return (Drawing(name="figure1", needs=experiments, draw=draw),)
+
+
+def blocks_seen(
+    matrices: Float[np.ndarray, "seed token token"], word_topics: Int[np.ndarray, " token"], **details: Detail
+) -> Measurement:
+    """How far the blocks of each seed's matrix stand out of its background; beside it how far the diagonal does."""
+    seen = [stand_out(matrix, word_topics) for matrix in matrices]
+    return over_seeds(
+        [each.block for each in seen], diagonal=float(np.mean([each.diagonal for each in seen])), **details
+    )
+
+
+def patterns(matrices: Float[np.ndarray, "seed token token"], word_topics: Int[np.ndarray, " token"]) -> str:
+    """How many seeds show which pattern; those that diverged show none."""
+    names = [pattern(matrix, word_topics) for matrix in matrices if np.isfinite(matrix).all()]
+    return ", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names))
 
 
 def contrast(which: str, trained: Trained) -> Measurement:
     """The final same- minus different-topic average, with what it was before training."""
-    rows = trained.contrasts[which]
-    matrices = products(trained, which)
-    names = [pattern(matrix, trained.word_topics) for matrix in matrices if np.isfinite(matrix).all()]
+    rows, matrices = trained.contrasts[which], products(trained, which)
     return over_seeds(
-        rows[:, -1],
-        at_the_start=float(rows[:, 0].mean()),
-        patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)),
+        rows[:, -1], at_the_start=float(rows[:, 0].mean()), patterns=patterns(matrices, trained.word_topics)
     )
 
 
 def visibility(trained: Trained) -> Measurement:
     """How far W^E⊤W^E's blocks stand out; the diagonal, and which pattern is seen, are details."""
-    seen = [stand_out(matrix, trained.word_topics) for matrix in trained.embedding_products]
-    names = [pattern(matrix, trained.word_topics) for matrix in trained.embedding_products]
-    return over_seeds(
-        [each.block for each in seen],
-        diagonal=float(np.mean([each.diagonal for each in seen])),
-        patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)),
-    )
-
-
-def value_visibility(trained: Trained) -> Measurement:
-    """How far the blocks of W^E⊤W^V W^E stand out."""
-    seen = [stand_out(matrix, trained.word_topics) for matrix in trained.value_products]
-    return over_seeds([each.block for each in seen], diagonal=float(np.mean([each.diagonal for each in seen])))
+    matrices = trained.embedding_products
+    return blocks_seen(matrices, trained.word_topics, patterns=patterns(matrices, trained.word_topics))
 
 
 def products(trained: Trained, which: str) -> Float[np.ndarray, "seed token token"]:
@@ -144,7 +155,7 @@ def _combination(experiment: Experiment) -> list[Claim]:
         ),
         claim_on(
             experiment,
-            value_visibility,
+            lambda trained: blocks_seen(trained.value_products, trained.word_topics),
             id=f"{experiment.name}/value",
             statement=f"With {words}, W^E⊤W^V W^E, which unlike W^E⊤W^E is determined by the loss, shows blocks: "
             "same-topic entries stand out of the background by more than its deviation.",
@@ -170,16 +181,3 @@ def clause_3(trained: Trained) -> Measurement:
         for matrices in ([start @ start.T for start in starts], trained.embedding_products)
     )
     return over_seeds(after / before, contrast=float(after.mean()), untrained_contrast=float(before.mean()))
-
-
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
-
-    panels = {}
-    for which, matrix in MATRICES.items():
-        for experiment in experiments:
-            run, training = trained[experiment.name], experiment.settings.training
-            panels[f"{matrix}\n{combination_name(training.loss, training.optimizer)}"] = products(run, which)[0]
-    adam = experiments[1].settings.training.steps
-    title = f"Figure 1: all parts trained ({SGD.words}; Adam at 0.01, {adam:,} steps)"
-    return heat_maps(panels, words=10, title=title)

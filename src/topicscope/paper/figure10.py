@@ -1,12 +1,10 @@
 """Figure 10: W^V without L2, and with W^K and W^Q trained too."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from topicscope.measure.blocks import centred_columns
-from topicscope.paper.claim import Claim, Drawing, Preset, Results
+from topicscope.paper.claim import Claim, Drawing, Drawn, Preset, Results
 from topicscope.paper.experiment import Experiment
-from topicscope.paper.figure2 import SGD, block_claims, theorem2_claim
+from topicscope.paper.figure2 import SGD, block_claims, shown_value, theorem2_claim
 from topicscope.paper.setups import (
     BIASED,
     COMBINATIONS,
@@ -17,13 +15,10 @@ from topicscope.paper.setups import (
     UNIFORM,
     Budget,
     combination_id,
-    combination_name,
     set_up,
+    trained_with,
 )
 from topicscope.settings.training import Loss, Optimizer
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 # Attention trained: as long as the settings of robustness and masking, which are compared with these.
 STEPS = 1_000
@@ -66,22 +61,15 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Four heat maps without L2, four with attention trained."""
     experiments = tuple(kind(preset, *each) for kind in (without_l2, joint) for each in COMBINATIONS)
-    return (Drawing(name="figure10", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
 
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
 
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
+        panels = {}
+        for each in experiments:
+            kind = "uniform attention" if each.settings.model.uniform else "W^K, W^Q trained"
+            panels[f"{kind}\n{trained_with(each.settings)}"] = shown_value(trained[each.name])
+        title = "Figure 10: W^V without L2, attention uniform (above) and trained (below); cross-entropy with columns"
+        return heat_maps(panels, words=10, title=f"{title} centred")
 
-    panels = {}
-    for experiment in experiments:
-        training, matrix = experiment.settings.training, trained[experiment.name].value_products[0]
-        kind = "uniform attention" if experiment.settings.model.uniform else "W^K, W^Q trained"
-        panels[f"{kind}\n{combination_name(training.loss, training.optimizer)}"] = (
-            centred_columns(matrix) if training.loss == "cross_entropy" else matrix
-        )
-    return heat_maps(
-        panels,
-        words=10,
-        title="Figure 10: W^V without L2, attention uniform (above) and trained (below); cross-entropy with columns "
-        "centred",
-    )
+    return (Drawing(name="figure10", needs=experiments, draw=draw),)

@@ -1,18 +1,20 @@
 """Figure 2: W^V trained alone, one-hot embeddings, uniform attention, L2; each combination by its own rule."""
 
+from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
-from topicscope.measure.blocks import ClassAverages, centred_columns, class_averages, pattern, stand_out
+from topicscope.measure.blocks import centred_columns, class_averages, stand_out
 from topicscope.paper.claim import (
     Before,
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -24,6 +26,7 @@ from topicscope.paper.claim import (
     share_above,
 )
 from topicscope.paper.experiment import Experiment, Trained
+from topicscope.paper.figure1 import patterns
 from topicscope.paper.setups import (
     BIASED,
     COMBINATIONS,
@@ -37,10 +40,10 @@ from topicscope.paper.setups import (
     UNIFORM,
     Budget,
     combination_id,
-    combination_name,
     how,
     paper_moments,
     set_up,
+    trained_with,
 )
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Masking
@@ -51,9 +54,6 @@ from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
 from topicscope.theory.finite_documents import finite_optimum, gradient_descent, population_loss
 from topicscope.theory.theorem2 import theorem2
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 STEPS = 2_000
 # With these W^V is where its objective is within a per cent of the least. Under the squared loss that is Theorem 2's
@@ -135,7 +135,32 @@ def trajectory(experiment: Experiment) -> Float[np.ndarray, "token token"]:
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The four heat maps, in the paper's order, and the optima below."""
     experiments = tuple(experiment(preset, *combination) for combination in COMBINATIONS)
-    return (Drawing(name="figure2", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
+
+        cross_entropy = centred_columns(convex_optimum(MILD_L2).matrix(LDA.topics, LDA.words))
+        panels = {trained_with(each.settings): shown_value(trained[each.name]) for each in experiments} | {
+            "optimum, as for SGD": cross_entropy,
+            "optimum": cross_entropy,
+            "gradient descent at this step": trajectory(experiments[2]),
+            "ridge optimum": finite_optimum(paper_moments(), MILD_L2),
+        }
+        names = list(panels)
+        return heat_maps(
+            panels,
+            words=LDA.words,
+            same_scale=[(names[column], names[column + 4]) for column in range(4)],
+            title="Figure 2: W^V at convergence (above), and theory (below); cross-entropy with columns centred",
+        )
+
+    return (Drawing(name="figure2", needs=experiments, draw=draw),)
+
+
+def shown_value(trained: Trained) -> Float[np.ndarray, "token token"]:
+    """The first seed's W^V as it is drawn: columns centred under cross-entropy, which does not see their means."""
+    matrix = trained.value_products[0]
+    return centred_columns(matrix) if trained.settings.training.loss == "cross_entropy" else matrix
 
 
 def block_claims(experiment: Experiment, figure: str) -> tuple[Claim, Claim]:
@@ -144,7 +169,7 @@ def block_claims(experiment: Experiment, figure: str) -> tuple[Claim, Claim]:
     return (
         claim_on(
             experiment,
-            block_visibility,
+            lambda trained: block_measures(trained)["blocks"],
             id=f"{experiment.name}/blocks",
             statement=f"W^V {words} shows blocks: same-topic entries, the diagonal left out, stand out of the "
             "background by more than its deviation.",
@@ -154,7 +179,7 @@ def block_claims(experiment: Experiment, figure: str) -> tuple[Claim, Claim]:
         ),
         claim_on(
             experiment,
-            uniformity,
+            lambda trained: block_measures(trained)["uniform"],
             id=f"{experiment.name}/uniform",
             statement=f"The blocks of W^V {words} are those of Theorem 2, uniform: two words of a topic have more than "
             "half of what a word has with itself, both above words of different topics.",
@@ -170,7 +195,7 @@ def theorem2_claim(experiment: Experiment, figure: str) -> Claim:
     """§5.3, §8.1: the convergence point matches Theorem 2's numbers."""
     return claim_on(
         experiment,
-        theorem2_distance,
+        lambda trained: class_measures(trained)["theorem2"],
         id=f"{experiment.name}/theorem2",
         statement=f"The convergence point of W^V trained with {how(experiment.settings)} is that of Theorem 2: "
         "same-word, same-topic and different-topic averages are within 10 % of its contrast of its own.",
@@ -181,48 +206,82 @@ def theorem2_claim(experiment: Experiment, figure: str) -> Claim:
     )
 
 
-def theorem2_distance(trained: Trained) -> Measurement:
-    """The largest distance of the three averages from Theorem 2's, as a share of its contrast; [MASK] is a detail."""
-    theory = class_averages(theorem2(LDA.topics, LDA.words, MASKING), trained.word_topics)
-    names = ("same_word", "same_topic", "different_topic")
-    found = [class_averages(matrix, trained.word_topics) for matrix in trained.value_products]
-    off = [max(abs(_number(each, name) - _number(theory, name)) for name in names) for each in found]
-    return over_seeds(
-        np.array(off) / _contrast(theory),
-        **{name: float(np.mean([_number(each, name) for each in found])) for name in CLASSES},
-    )
+def block_measures(trained: Trained) -> dict[str, Measurement]:
+    """Of W^V with its columns centred (Remark 1): how far its blocks stand out, how uniform they are, their contrast.
+
+    Same-word and same-topic averages are taken over that of words of different topics.
+    """
+    topics, matrices = trained.word_topics, [centred_columns(matrix) for matrix in trained.value_products]
+    averages = _averages(matrices, topics)
+    word, topic = (averages[name] - averages["different_topic"] for name in ("same_word", "same_topic"))
+    return {
+        "blocks": over_seeds(
+            [stand_out(matrix, topics).block for matrix in matrices],
+            blocks_over_diagonal=float(topic.mean() / word.mean()),
+        ),
+        "uniform": over_seeds(topic / word, same_topic=float(topic.mean()), same_word=float(word.mean())),
+        "contrast": over_seeds(
+            topic,
+            same_word_minus_same_topic=float((averages["same_word"] - averages["same_topic"]).mean()),
+            patterns=patterns(trained.value_products, topics),
+        ),
+    }
 
 
-def uniformity(trained: Trained) -> Measurement:
-    """The contrast of two words of a topic over that of a word with itself, columns centred."""
-    found = [class_averages(centred_columns(matrix), trained.word_topics) for matrix in trained.value_products]
-    background = np.array([_number(each, "different_topic") for each in found])
-    topic, word = (
-        np.array([_number(each, name) for each in found]) - background for name in ("same_topic", "same_word")
-    )
-    return over_seeds(topic / word, same_topic=float(topic.mean()), same_word=float(word.mean()))
-
-
-def block_visibility(trained: Trained) -> Measurement:
-    """How far W^V's blocks stand out, columns centred; beside it by how much the diagonal exceeds the blocks."""
-    matrices = [centred_columns(matrix) for matrix in trained.value_products]
-    averages = [class_averages(matrix, trained.word_topics) for matrix in matrices]
-    diagonal = [each.same_word - each.different_topic for each in averages if each.different_topic is not None]
-    return over_seeds(
-        [stand_out(matrix, trained.word_topics).block for matrix in matrices],
-        blocks_over_diagonal=float(np.mean([_contrast(each) for each in averages]) / np.mean(diagonal)),
+def value_claim(experiment: Experiment, name: str, setting: str, **claim: Any) -> Claim:
+    """W^V tells topics apart, in a setting that begins the sentence."""
+    return claim_on(
+        experiment,
+        centred_contrast,
+        id=f"{name}/value",
+        statement=f"{setting} W^V is on average larger within topics than between them.",
+        rule=above(0.0),
+        **claim,
     )
 
 
 def centred_contrast(trained: Trained) -> Measurement:
-    """Same- minus different-topic average of W^V after centring its columns (Remark 1)."""
-    averages = [class_averages(centred_columns(matrix), trained.word_topics) for matrix in trained.value_products]
-    names = [pattern(matrix, trained.word_topics) for matrix in trained.value_products]
-    return over_seeds(
-        [_contrast(each) for each in averages],
-        same_word_minus_same_topic=float(np.mean([each.same_word - (each.same_topic or 0.0) for each in averages])),
-        patterns=", ".join(f"{name} {names.count(name)}" for name in dict.fromkeys(names)),
-    )
+    """Same- minus different-topic average of W^V after centring its columns."""
+    return block_measures(trained)["contrast"]
+
+
+def class_measures(trained: Trained) -> dict[str, Measurement]:
+    """Of W^V as it is: what its objective lacks, its averages by class, and how far they are from Theorem 2's.
+
+    The objective is above the optimum's by a share of the optimum's gain over W^V = 0. The distance from Theorem 2 is
+    the largest of the three averages of words, as a share of its contrast.
+    """
+    topics, matrices = trained.word_topics, trained.value_products
+    optimum = finite_optimum(paper_moments(), trained.settings.training.l2)
+    distance = float((np.linalg.norm(matrices - optimum, axis=(1, 2)) / np.linalg.norm(optimum)).mean())
+    found, best = _averages(matrices, topics), _averages([optimum], topics)
+    theory = _averages([theorem2(LDA.topics, LDA.words, MASKING)], topics)
+    off = np.max([abs(found[name] - theory[name]) for name in ("same_word", "same_topic", "different_topic")], axis=0)
+    objective, least, zero = _objectives(trained)
+    return {
+        "excess-loss": over_seeds(
+            (objective - least) / (zero - least),
+            raw_excess=float(np.mean(objective) - least),
+            optimum=least,
+            zero=zero,
+        ),
+        "theorem2": over_seeds(
+            off / (theory["same_topic"] - theory["different_topic"]),
+            **{name: float(found[name].mean()) for name in CLASSES},
+        ),
+        **{
+            name: over_seeds(found[name], optimum=best[name][0], relative_distance_to_optimum=distance)
+            for name in CLASSES
+        },
+    }
+
+
+def _averages(
+    matrices: Iterable[Float[np.ndarray, "token token"]], topics: Int[np.ndarray, " token"]
+) -> dict[str, Float[np.ndarray, " seed"]]:
+    """Averages by class, one per matrix."""
+    found = [class_averages(matrix, topics) for matrix in matrices]
+    return {name: np.array([getattr(each, name) for each in found], dtype=np.float64) for name in CLASSES}
 
 
 def excess_claim(experiment: Experiment) -> Claim:
@@ -231,7 +290,7 @@ def excess_claim(experiment: Experiment) -> Claim:
     kind = "the exact optimum" if training.loss == "squared" else "the convex optimum of a large sample"
     return claim_on(
         experiment,
-        excess,
+        lambda trained: class_measures(trained)["excess-loss"],
         id=f"{experiment.name}/excess-loss",
         statement=f"{how(experiment.settings).capitalize()}, takes W^V to its optimum: the objective is above {kind} "
         "by less than 10 % of the gain of that over W^V = 0.",
@@ -242,90 +301,31 @@ def excess_claim(experiment: Experiment) -> Claim:
     )
 
 
-def excess(trained: Trained) -> Measurement:
-    """Population objective (loss plus λ‖W‖²) above the optimum's, as a share of the optimum's gain over W^V = 0."""
-    training = trained.settings.training
-    matrices, ridge = trained.value_products, training.l2
-    if training.loss == "squared":
+def _objectives(trained: Trained) -> tuple[Float[np.ndarray, " seed"], float, float]:
+    """The population objective (loss plus λ‖W‖²) of each seed's W^V, of the optimum, and of W^V = 0."""
+    matrices, ridge = trained.value_products, trained.settings.training.l2
+    if trained.settings.training.loss == "squared":
         exact = paper_moments()
         best = population_loss(finite_optimum(exact, ridge), exact, ridge=ridge)
-        zero, values = 1.0, [population_loss(matrix, exact, ridge=ridge) for matrix in matrices]
-    else:
-        best, zero = convex_optimum(ridge).objective, float(np.log(LDA.topics * LDA.words + 1))
-        values = [
-            uniform_cross_entropy(matrix, large_sample()) + ridge * float(np.vdot(matrix, matrix))
-            for matrix in matrices
-        ]
-    return over_seeds(
-        (np.array(values) - best) / (zero - best), raw_excess=float(np.mean(values) - best), optimum=best, zero=zero
-    )
+        return np.array([population_loss(matrix, exact, ridge=ridge) for matrix in matrices]), best, 1.0
+    losses = [uniform_cross_entropy(matrix, large_sample()) for matrix in matrices]
+    norms = [ridge * float(np.vdot(matrix, matrix)) for matrix in matrices]
+    return np.add(losses, norms), convex_optimum(ridge).objective, float(np.log(LDA.topics * LDA.words + 1))
 
 
 def _class_claims(experiment: Experiment, target: Float[np.ndarray, "token token"], words: str) -> list[Claim]:
-    averages = class_averages(target, TopicModel.from_settings(LDA).word_topics)
+    averages = _averages([target], TopicModel.from_settings(LDA).word_topics)
+    near_enough = TOLERANCE * (averages["same_topic"][0] - averages["different_topic"][0])
     return [
         claim_on(
             experiment,
-            partial(_class_average, name),
+            lambda trained, name=name: class_measures(trained)[name],  # type: ignore[misc]
             id=f"{experiment.name}/{name.replace('_', '-')}",
             statement=f"The {label} average of W^V trained with {how(experiment.settings)} is that of {words}.",
-            expected=round(_number(averages, name), 5),
-            rule=near(_number(averages, name), _tolerance(averages, name)),
+            expected=round(float(averages[name][0]), 5),
+            rule=near(averages[name][0], min(near_enough, abs(averages[name][0] - UNTRAINED) / 2)),
             figure="figure2",
             kind="ours",
         )
         for name, label in CLASSES.items()
     ]
-
-
-def _tolerance(averages: ClassAverages, name: str) -> float:
-    return min(TOLERANCE * _contrast(averages), abs(_number(averages, name) - UNTRAINED) / 2)
-
-
-def _class_average(name: str, trained: Trained) -> Measurement:
-    """A class average, and how far the runs are from the optimum."""
-    optimum = finite_optimum(paper_moments(), trained.settings.training.l2)
-    matrices = trained.value_products
-    distance = np.linalg.norm(matrices - optimum, axis=(1, 2)) / np.linalg.norm(optimum)
-    return over_seeds(
-        [_number(class_averages(matrix, trained.word_topics), name) for matrix in matrices],
-        optimum=_number(class_averages(optimum, trained.word_topics), name),
-        relative_distance_to_optimum=float(distance.mean()),
-    )
-
-
-def _number(averages: ClassAverages, name: str) -> float:
-    value = getattr(averages, name)
-    assert isinstance(value, float)
-    return value
-
-
-def _contrast(averages: ClassAverages) -> float:
-    assert averages.contrast is not None
-    return averages.contrast
-
-
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
-
-    panels = {}
-    for experiment in experiments:
-        training = experiment.settings.training
-        matrix = trained[experiment.name].value_products[0]
-        panels[combination_name(training.loss, training.optimizer)] = (
-            centred_columns(matrix) if training.loss == "cross_entropy" else matrix
-        )
-    cross_entropy = centred_columns(convex_optimum(MILD_L2).matrix(LDA.topics, LDA.words))
-    panels |= {
-        "optimum, as for SGD": cross_entropy,
-        "optimum": cross_entropy,
-        "gradient descent at this step": trajectory(experiments[2]),
-        "ridge optimum": finite_optimum(paper_moments(), MILD_L2),
-    }
-    names = list(panels)
-    return heat_maps(
-        panels,
-        words=LDA.words,
-        same_scale=[(names[column], names[column + 4]) for column in range(4)],
-        title="Figure 2: W^V at convergence (above), and theory (below); cross-entropy with columns centred",
-    )

@@ -1,13 +1,22 @@
 """Figure 3: nine words of three topics, and that words which are likely under few topics show it more."""
 
-from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from topicscope.paper.claim import Before, Claim, Drawing, Measurement, Preset, Results, above, exact, interval_given
+from topicscope.paper.claim import (
+    Before,
+    Claim,
+    Drawing,
+    Drawn,
+    Measurement,
+    Preset,
+    Results,
+    above,
+    exact,
+    interval_given,
+)
 from topicscope.paper.probe_experiment import (
     FRACTIONS,
     Probed,
@@ -19,9 +28,6 @@ from topicscope.paper.probe_experiment import (
 )
 from topicscope.probing.settings import PAPER_WORDS
 
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
-
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """Of every trained model."""
@@ -31,7 +37,17 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The figure, of all trained models that can be probed."""
     needs = tuple(need for need in probings(preset, trained=True) if not why_unavailable(need.model))
-    return (Drawing(name="figure3", needs=needs, draw=partial(_draw_words, needs)),) if needs else ()
+
+    def draw(results: Results) -> Drawn:
+        from topicscope.reporting.figures.probe import word_maps
+
+        words = results[needs[0].name].words
+        # A tokenizer that keeps other words of the nine whole has a picture that cannot stand beside this one.
+        alike = [need for need in needs if results[need.name].words == words]
+        shown = {need.model: results[need.name].cosines for need in alike}
+        return word_maps(shown, words, title="Figure 3: cosine of word embeddings (word-embedding matrix)")
+
+    return (Drawing(name="figure3", needs=needs, draw=draw),) if needs else ()
 
 
 def _word_claims(need: Probing) -> list[Claim]:
@@ -116,13 +132,3 @@ def _unpaired(found: Probed) -> Measurement:
         return interval_given(np.nan, np.nan, np.nan)
     value, low, high = few["ratio"] / many["ratio"], few["low"] / many["high"], few["high"] / many["low"]
     return interval_given(value, low, high)
-
-
-def _draw_words(needs: tuple[Probing, ...], results: Results) -> "Drawn":
-    from topicscope.reporting.figures.probe import word_maps
-
-    words = results[needs[0].name].words
-    # A tokenizer that keeps other words of the nine whole has a picture that cannot stand beside this one.
-    alike = [need for need in needs if results[need.name].words == words]
-    shown = {need.model: results[need.name].cosines for need in alike}
-    return word_maps(shown, words, title="Figure 3: cosine of word embeddings (word-embedding matrix)")

@@ -10,10 +10,9 @@ A structure has appeared at the step at which its log-ratio (same- over differen
 in the end. A run without structure in the end has no such step, and then nothing is decided.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -35,6 +34,7 @@ from topicscope.paper.claim import (
     Detail,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -43,7 +43,8 @@ from topicscope.paper.claim import (
     over_seeds,
     share_above,
 )
-from topicscope.paper.figure4 import at_other_take_offs
+from topicscope.paper.figure4 import at_other_take_offs, when_taken_off
+from topicscope.paper.setups import OPTIMIZER_WORDS
 from topicscope.paper.text_experiment import (
     CORPUS,
     HEADS,
@@ -56,10 +57,6 @@ from topicscope.paper.text_experiment import (
 )
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 from topicscope.settings.training import Optimizer
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
-
 
 # Its stage 1 is "roughly steps 0-100", its stage 2 "roughly steps 100-400".
 PAPER_STEPS = 400
@@ -81,12 +78,12 @@ class Size:
     """Of every other setting: they are there for the picture and for the map."""
 
     log_every: int
-    attention_passages: int = 8
-    """Held-out passages on which attention is held against uniform attention."""
 
 
 QUICK = Size(steps=PAPER_STEPS, width=64, vocabulary=2_000, length=62, batch=8, seeds=5, other_seeds=3, log_every=10)
 FULL = Size(steps=1_000, width=128, vocabulary=4_000, length=126, batch=8, seeds=10, other_seeds=3, log_every=5)
+# Held-out passages on which attention is held against uniform attention.
+ATTENTION_PASSAGES = 8
 # A run that is stopped loses at most so many steps.
 CHECKPOINT_EVERY = 100
 
@@ -103,16 +100,35 @@ class Cell:
     @property
     def words(self) -> str:
         """As in sentences."""
-        name = {"adam": "Adam", "sgd": "SGD"}.get(self.optimizer, self.optimizer)
-        return f"{name} at {self.rate:g}, W^K, W^Q, W^V from N(0, {self.scale:g}²)"
+        return f"{OPTIMIZER_WORDS[self.optimizer]} at {self.rate:g}, W^K, W^Q, W^V from N(0, {self.scale:g}²)"
 
     def experiment(self, size: Size) -> TextExperiment:
         """All weights trained at once from the start."""
         return TextExperiment(
             name=f"figure5/{self.optimizer}-{self.rate:g}/scale-{self.scale:g}",
-            settings=_settings(self, size),
+            settings=TextSettings(
+                data=TextData(corpus=CORPUS, vocabulary=size.vocabulary, length=size.length),
+                model=Encoder(
+                    layers=LAYERS,
+                    heads=HEADS,
+                    width=size.width,
+                    feed_forward=4 * size.width,
+                    attention_scale=self.scale,
+                ),
+                training=TextTraining(
+                    optimizer=self.optimizer,
+                    learning_rate=self.rate,
+                    steps=size.steps,
+                    batch=size.batch,
+                    threads=1,
+                    log_every=size.log_every,
+                    validate_every=0,
+                    checkpoint_every=CHECKPOINT_EVERY,
+                    measures=0,
+                ),
+            ),
             seeds=size.seeds if self == WITNESS else size.other_seeds,
-            attention_passages=size.attention_passages,
+            attention_passages=ATTENTION_PASSAGES,
         )
 
 
@@ -129,29 +145,28 @@ FULL_CELLS = (
 )
 
 
-@dataclass(frozen=True)
-class EmergenceSize:
-    """How long, how many runs, and how well it is looked at."""
-
-    steps: int
-    seeds: int
-    measures: int
-    passages: int
-    """That attention is measured on."""
-
-
 # Structure needs thousands of steps: the quick preset does not look for it.
-EMERGENCE = EmergenceSize(steps=6_000, seeds=5, measures=24, passages=1_000)
+EMERGENCE_STEPS, EMERGENCE_SEEDS = 6_000, 5
 TOO_SHORT = (
-    f"topic structure appears after thousands of steps ({EMERGENCE.steps:,} are trained), for which the quick preset "
+    f"topic structure appears after thousands of steps ({EMERGENCE_STEPS:,} are trained), for which the quick preset "
     "has no time: run --preset paper."
 )
 # How these were chosen is in docs/choices.md.
-EMERGENCE_DATA = TextData(corpus=CORPUS, vocabulary=8_000, length=126)
-EMERGENCE_MODEL = Encoder(
-    layers=LAYERS, heads=HEADS, width=64, feed_forward=64, positions="none", attention_scale=0.001
+EMERGENCE = TextSettings(
+    data=TextData(corpus=CORPUS, vocabulary=8_000, length=126),
+    model=Encoder(layers=LAYERS, heads=HEADS, width=64, feed_forward=64, positions="none", attention_scale=0.001),
+    training=TextTraining(
+        learning_rate=0.002,
+        steps=EMERGENCE_STEPS,
+        batch=4,
+        threads=1,
+        log_every=10,
+        validate_every=0,
+        checkpoint_every=200,
+        measures=24,
+    ),
+    topics=TextTopics(count=50, words=20, passages=1_000),
 )
-EMERGENCE_RATE, EMERGENCE_BATCH = 0.002, 4
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -187,51 +202,19 @@ def cells_of(preset: Preset) -> dict[Cell, TextExperiment]:
     return {cell: cell.experiment(size_of(preset)) for cell in (FULL_CELLS if preset.full else QUICK_CELLS)}
 
 
-def _settings(cell: Cell, size: Size) -> TextSettings:
-    return TextSettings(
-        data=TextData(corpus=CORPUS, vocabulary=size.vocabulary, length=size.length),
-        model=Encoder(
-            layers=LAYERS,
-            heads=HEADS,
-            width=size.width,
-            feed_forward=4 * size.width,
-            attention_scale=cell.scale,
-        ),
-        training=TextTraining(
-            optimizer=cell.optimizer,
-            learning_rate=cell.rate,
-            steps=size.steps,
-            batch=size.batch,
-            threads=1,
-            log_every=size.log_every,
-            validate_every=0,
-            checkpoint_every=CHECKPOINT_EVERY,
-            measures=0,
-        ),
-    )
-
-
 def layer_stages(runs: TextRuns, layer: int, threshold: float = TAKE_OFF) -> list[Stages]:
     """Each seed's stages in one layer: when its attention takes off, and how much of its growth ‖W^V‖ has then made."""
     words, mask = (runs.attention_distance[name][:, :, layer] for name in QUERIES)
-    values = runs.norms["value"][:, :, layer]
-    return [_stages(runs.steps, *run, threshold) for run in zip(words, mask, values, strict=True)]
-
-
-def _stages(
-    steps: Int[np.ndarray, " row"],
-    words: Float[np.ndarray, " row"],
-    mask: Float[np.ndarray, " row"],
-    value: Float[np.ndarray, " row"],
-    threshold: float,
-) -> Stages:
-    found = stages(steps, words, mask, value, threshold=threshold)
-    if found.take_off is None:
-        return found
-    if steps[-1] < 2 * found.take_off:
-        # What the growth is to be held against is not there.
-        return replace(found, take_off=None, gain=np.nan)
-    return replace(found, gain=growth_share(steps, value, found.take_off))
+    found, steps = [], runs.steps
+    for curves in zip(words, mask, runs.norms["value"][:, :, layer], strict=True):
+        each = stages(steps, *curves, threshold=threshold)
+        if each.take_off is not None and steps[-1] < 2 * each.take_off:
+            # What the growth is to be held against is not there.
+            each = replace(each, take_off=None, gain=np.nan)
+        elif each.take_off is not None:
+            each = replace(each, gain=growth_share(steps, curves[2], each.take_off))
+        found.append(each)
+    return found
 
 
 def growth_share(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], take_off: int) -> float:
@@ -253,7 +236,9 @@ def _two_stages(layer: int, size: Size) -> Claim:
     experiment = WITNESS.experiment(size)
 
     def measure(results: Results, threshold: float = TAKE_OFF) -> Measurement:
-        return _growth(layer_stages(results[experiment.name], layer, threshold))
+        found = layer_stages(results[experiment.name], layer, threshold)
+        two = float(np.mean([each.two for each in found]))
+        return over_seeds([each.gain for each in found], **when_taken_off(found), runs_with_two_stages=two)
 
     return Claim(
         needs=(experiment,),
@@ -285,19 +270,6 @@ def _two_stages(layer: int, size: Size) -> Claim:
         )
         if layer == LAYERS - 1
         else None,
-    )
-
-
-def _growth(found: list[Stages]) -> Measurement:
-    """The share of ‖W^V‖'s growth by the take-off, one number per run; NaN, and so undecided, if one has none."""
-    when = [each.take_off for each in found if each.take_off is not None]
-    mask = [each.mask_take_off for each in found if each.mask_take_off is not None]
-    return over_seeds(
-        [each.gain for each in found],
-        take_off_at_step=float(np.mean(when)) if when else None,
-        mask_take_off_at_step=float(np.mean(mask)) if mask else None,
-        runs_in_which_attention_takes_off=len(when),
-        runs_with_two_stages=float(np.mean([each.two for each in found])),
     )
 
 
@@ -402,7 +374,7 @@ def turning_ratios(runs: TextRuns) -> Float[np.ndarray, " seed"]:
     return found.mean(axis=1)
 
 
-def _draw(runs: dict[Cell, TextRuns]) -> "Drawn":
+def _draw(runs: dict[Cell, TextRuns]) -> Drawn:
     from topicscope.reporting.figures.training import layer_trajectories
 
     curves = {
@@ -418,17 +390,28 @@ def _draw(runs: dict[Cell, TextRuns]) -> "Drawn":
 def _emergence_claims(preset: Preset) -> tuple[Claim, ...]:
     """Embeddings or attention first, and lower layers or higher ones."""
     experiments = emergence_experiments(preset)
-    how = f"Adam at {EMERGENCE_RATE:g}, {EMERGENCE.steps:,} steps"
-
-    def claim(name: str, statement: str, measure: Callable[[TextRuns], Measurement]) -> Claim:
-        return Claim(
+    how = f"Adam at {EMERGENCE.training.learning_rate:g}, {EMERGENCE_STEPS:,} steps"
+    said = {
+        "embeddings-first": (
+            "Topic structure appears in the embeddings before it appears in attention: each reaches half of its final "
+            "log-ratio at a step, attention's minus the embeddings'",
+            _first_measure,
+        ),
+        "lower-layers-first": (
+            "Attention's topic structure appears in the first layer before it appears in the last: the step at which "
+            "each reaches half of its final log-ratio, last minus first",
+            _layers_measure,
+        ),
+    }
+    return tuple(
+        Claim(
             id=f"emergence/{name}",
             source="Figure 5",
             statement=f"{statement} ({how}).",
             unit="steps",
             rule=above(0.0),
             needs=experiments,
-            measure=lambda results: measure(_together(results, experiments)),
+            measure=lambda results, measure=measure: measure(_together(results, experiments)),  # type: ignore[misc]
             figure="emergence" if experiments else "",
             kind="ours",
             unavailable="" if experiments else TOO_SHORT,
@@ -439,20 +422,7 @@ def _emergence_claims(preset: Preset) -> tuple[Claim, ...]:
                 "details, cannot be told from 0.",
             ),
         )
-
-    return (
-        claim(
-            "embeddings-first",
-            "Topic structure appears in the embeddings before it appears in attention: each reaches half of its final "
-            "log-ratio at a step, attention's minus the embeddings'",
-            _first_measure,
-        ),
-        claim(
-            "lower-layers-first",
-            "Attention's topic structure appears in the first layer before it appears in the last: the step at which "
-            "each reaches half of its final log-ratio, last minus first",
-            _layers_measure,
-        ),
+        for name, (statement, measure) in said.items()
     )
 
 
@@ -461,24 +431,9 @@ def emergence_experiments(preset: Preset) -> tuple[TextExperiment, ...]:
 
     None in the quick preset.
     """
-    if not preset.full:
-        return ()
-    size = EMERGENCE
-    training = TextTraining(
-        learning_rate=EMERGENCE_RATE,
-        steps=size.steps,
-        batch=EMERGENCE_BATCH,
-        threads=1,
-        log_every=10,
-        validate_every=0,
-        checkpoint_every=200,
-        measures=size.measures,
-    )
-    topics = TextTopics(count=50, words=20, passages=size.passages)
-    settings = TextSettings(data=EMERGENCE_DATA, model=EMERGENCE_MODEL, training=training, topics=topics)
     return tuple(
-        TextExperiment(name=f"emergence/{number}", settings=settings, seeds=1, skipped=number)
-        for number in range(size.seeds)
+        TextExperiment(name=f"emergence/{number}", settings=EMERGENCE, seeds=1, skipped=number)
+        for number in range(EMERGENCE_SEEDS if preset.full else 0)
     )
 
 
@@ -530,7 +485,7 @@ def _spread(name: str, values: Float[np.ndarray, " seed"]) -> dict[str, Detail]:
     }
 
 
-def _draw_emergence(runs: TextRuns) -> "Drawn":
+def _draw_emergence(runs: TextRuns) -> Drawn:
     from topicscope.reporting.figures.training import structure_over_steps
 
     return structure_over_steps(

@@ -8,19 +8,16 @@ import io
 import json
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.files import write_atomically
-from topicscope.paper.claim import Claim, Drawing, Preset, Results, above, within
+from topicscope.paper.claim import Claim, Drawing, Drawn, Preset, Results, above, within
 from topicscope.paper.theorem3 import LARGE, SMALL, landscape, optimum, setting_words, weighted_average
 from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.theorem3 import theorem3
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 MIDDLE = InfiniteDocuments(topics=20, per_document=4, words=10)
 LARGER = InfiniteDocuments(topics=1000, per_document=30, words=10)
@@ -82,7 +79,7 @@ def _figure_name(number: str, documents: InfiniteDocuments) -> str:
     return f"{number}-{documents.topics}-{documents.per_document}"
 
 
-def draw_landscape(documents: InfiniteDocuments, value: str, results: Results) -> "Drawn":
+def draw_landscape(documents: InfiniteDocuments, value: str, results: Results) -> Drawn:
     """The loss over (α, β) around its minimum, for all queries and for word queries alone."""
     from topicscope.reporting.figures.landscape import LandscapeData, landscape_figure
 

@@ -6,16 +6,16 @@ words, or are hidden as keys, as in the released code.
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.paper import figure10, table3
-from topicscope.paper.claim import Claim, Drawing, Kind, Preset, Results, above, claim_on, near
+from topicscope.paper.claim import Claim, Drawing, Drawn, Kind, Preset, Results, above, claim_on, near
 from topicscope.paper.experiment import Experiment
 from topicscope.paper.figure1 import contrast
-from topicscope.paper.figure2 import centred_contrast
+from topicscope.paper.figure2 import centred_contrast, value_claim
 from topicscope.paper.setups import (
     ALL_PARTS,
     FEW_SEEDS,
@@ -31,9 +31,6 @@ from topicscope.paper.table3 import attention_claims, same_topic_ratio, topic_av
 from topicscope.settings import Data, Masking, Model
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 # As many as Figure 10's runs on the paper's documents, which they are compared with.
 STEPS = figure10.STEPS
@@ -124,31 +121,16 @@ def _overlapping(degree: float) -> Documents:
 def _experiment(preset: Preset, name: str, model: Model, loss: Loss, kind: Documents) -> Experiment:
     _, data, matrix = kind
     topics = () if matrix is None else tuple(map(tuple, matrix.tolist()))
-    return set_up(
-        f"robustness/{name}",
-        preset,
-        model,
-        loss,
-        "adam",
-        STEPS,
-        data=data,
-        topic_words=topics,
-        most_seeds=FEW_SEEDS,
-    )
+    more: dict[str, Any] = {"data": data, "topic_words": topics, "most_seeds": FEW_SEEDS}
+    return set_up(f"robustness/{name}", preset, model, loss, "adam", STEPS, **more)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """W^V's blocks and same-topic attention for each; W^E⊤W^E's contrast for some."""
     found: list[Claim] = []
     for name, (words, experiment) in experiments(preset).items():
-        value = claim_on(
-            experiment,
-            centred_contrast,
-            id=f"robustness/{name}/value",
-            source="§2.3",
-            statement=f"With {words}, the trained W^V is on average larger within topics than between them.",
-            rule=above(0.0),
-            figure="robustness",
+        value = value_claim(
+            experiment, f"robustness/{name}", f"With {words}, the trained", source="§2.3", figure="robustness"
         )
         attention, ours = attention_claims(
             experiment, f"robustness/{name}", source="§2.3", figure="robustness", words=f"with {words}"
@@ -180,48 +162,41 @@ def _kind(name: str) -> Kind:
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The two numbers of every kind of documents beside one another."""
     usual = {f"paper{_tail(loss)}": ("the paper's", figure10.joint(preset, loss, "adam")) for loss in LOSSES}
-    chosen = usual | experiments(preset)
-    needs = tuple(experiment for _, experiment in chosen.values())
-    embeddings = embedding_experiments(preset)
+    chosen, embeddings = (usual | experiments(preset)).values(), embedding_experiments(preset).values()
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import seed_points
+
+        runs = {f"{words} ({_short(experiment)})": trained[experiment.name] for words, experiment in chosen}
+        return seed_points(
+            {
+                "contrast of W^V\n(same minus different topic)": (
+                    {words: np.array(centred_contrast(run).values) for words, run in runs.items()},
+                    0.0,
+                ),
+                "attention, ((v − 1)α̂ + β̂)/v": (
+                    {words: np.array(topic_average(run).values) for words, run in runs.items()},
+                    float(MORE_ATTENTION.low),
+                ),
+            },
+            title="§2.3: the main conclusions under other documents",
+        )
+
+    def draw_embeddings(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
+
+        panels = {words: trained[experiment.name].embedding_products[0] for words, experiment in embeddings}
+        title = "§2.3: W^E⊤W^E with all parts trained, other documents (cross-entropy, Adam)"
+        return heat_maps(panels, words=10, columns=3, title=title)
+
     return (
-        Drawing(name="robustness", needs=needs, draw=lambda trained: _draw(trained, chosen)),
-        Drawing(
-            name="robustness-embedding",
-            needs=tuple(experiment for _, experiment in embeddings.values()),
-            draw=lambda trained: _draw_embeddings(trained, embeddings),
-        ),
+        Drawing(name="robustness", needs=tuple(each for _, each in chosen), draw=draw),
+        Drawing(name="robustness-embedding", needs=tuple(each for _, each in embeddings), draw=draw_embeddings),
     )
 
 
 def _tail(loss: Loss) -> str:
     return "" if loss == "squared" else "/cross-entropy"
-
-
-def _draw(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":
-    from topicscope.reporting.figures.training import seed_points
-
-    runs = {f"{words} ({_short(experiment)})": trained[experiment.name] for words, experiment in chosen.values()}
-    return seed_points(
-        {
-            "contrast of W^V\n(same minus different topic)": (
-                {words: np.array(centred_contrast(run).values) for words, run in runs.items()},
-                0.0,
-            ),
-            "attention, ((v − 1)α̂ + β̂)/v": (
-                {words: np.array(topic_average(run).values) for words, run in runs.items()},
-                float(MORE_ATTENTION.low),
-            ),
-        },
-        title="§2.3: the main conclusions under other documents",
-    )
-
-
-def _draw_embeddings(trained: Results, chosen: dict[str, tuple[str, Experiment]]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
-
-    panels = {words: trained[experiment.name].embedding_products[0] for words, experiment in chosen.values()}
-    title = "§2.3: W^E⊤W^E with all parts trained, other documents (cross-entropy, Adam)"
-    return heat_maps(panels, words=10, columns=3, title=title)
 
 
 def _short(experiment: Experiment) -> str:
@@ -230,15 +205,9 @@ def _short(experiment: Experiment) -> str:
 
 def masked(preset: Preset, name: str, loss: Loss) -> Experiment:
     """A one-hot model with attention trained under other masks: p_c = p_r = 0, or masked positions hidden as keys."""
-    _, changes = MASKS[name]
+    changes: dict[str, Any] = {"model": ONE_HOT, "most_seeds": FEW_SEEDS} | MASKS[name][1]
     return set_up(
-        f"masking/{name}/{loss.replace('_', '-')}",
-        preset,
-        loss=loss,
-        optimizer="adam",
-        how_long=STEPS,
-        most_seeds=FEW_SEEDS,
-        **{"model": ONE_HOT} | changes,
+        f"masking/{name}/{loss.replace('_', '-')}", preset, loss=loss, optimizer="adam", how_long=STEPS, **changes
     )
 
 
@@ -250,15 +219,8 @@ def mask_claims(preset: Preset) -> tuple[Claim, ...]:
             experiment, setting = masked(preset, name, loss), f"With {words} ({LOSS_WORDS[loss]})"
             blind = name == "all-masked"
             found += [
-                claim_on(
-                    experiment,
-                    centred_contrast,
-                    id=f"{experiment.name}/value",
-                    source="§3.2",
-                    statement=f"{setting}, the trained W^V is on average larger within topics than between them.",
-                    rule=above(0.0),
-                    figure="masking",
-                    kind="ours",
+                value_claim(
+                    experiment, experiment.name, f"{setting}, the trained", source="§3.2", figure="masking", kind="ours"
                 ),
                 claim_on(
                     experiment,
@@ -287,13 +249,12 @@ def mask_drawings(preset: Preset) -> tuple[Drawing, ...]:
         chosen[f"the paper's masking\n{LOSS_WORDS[loss]}"] = figure10.joint(preset, loss, "adam")
         for name, (words, _) in MASKS.items():
             chosen[f"{words}\n{LOSS_WORDS[loss]}"] = masked(preset, name, loss)
-    return (Drawing(name="masking", needs=tuple(chosen.values()), draw=lambda trained: _draw_masks(trained, chosen)),)
 
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import attention_bars
 
-def _draw_masks(trained: Results, chosen: dict[str, Experiment]) -> "Drawn":
-    from topicscope.reporting.figures.training import attention_bars
+        rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
+        title = "Masking: average attention of word queries, W^V trained too (Adam)"
+        return attention_bars(rows, uniform=UNIFORM_ATTENTION, title=title)
 
-    rows = {words: trained[experiment.name].attention[:, :3] for words, experiment in chosen.items()}
-    return attention_bars(
-        rows, uniform=UNIFORM_ATTENTION, title="Masking: average attention of word queries, W^V trained too (Adam)"
-    )
+    return (Drawing(name="masking", needs=tuple(chosen.values()), draw=draw),)

@@ -36,10 +36,10 @@ from topicscope.theory.finite_documents import (
     flat_directions,
     infinite_moments,
     population_loss,
+    topic_count_distribution,
 )
 from topicscope.theory.lemma1 import topic_gain
 from topicscope.theory.theorem2 import diagonal_value, theorem2
-from topicscope.theory.topic_counts import topic_count_distribution
 
 VOCABULARY = T * V + 1
 # λ along which the optimum of cross-entropy is followed to λ = 0, each a tenth of the one before.

@@ -106,6 +106,11 @@ def combination_name(loss: Loss, optimizer: Optimizer) -> str:
     return f"{LOSS_WORDS[loss]}, {OPTIMIZER_WORDS[optimizer]}"
 
 
+def trained_with(settings: Settings) -> str:
+    """Loss and optimiser, as over panels: "squared loss, Adam"."""
+    return combination_name(settings.training.loss, settings.training.optimizer)
+
+
 def how(settings: Settings) -> str:
     """Loss, optimiser and how long, as in sentences."""
     training = settings.training

@@ -34,15 +34,14 @@ FOUND_BEFORE: dict[str, tuple[Verdict, ...]] = {
     "attention": ("undecided", "undecided", "undecided"),
     "cosine": ("undecided", "fails", "fails"),
 }
-
-
+MORE_SIMILAR = "have more similar embeddings (embedding layer's output) than"
 WHICH_MODEL = (
     "Whether it comes out otherwise than in the paper's Bert because that was trained on masked words, and minilm "
     "contrastively, or because the packaged text is a small sample, cannot be told without the paper's models."
 )
 
 
-def _diagnosis(need: Probing, measure: Literal["attention", "cosine"]) -> Diagnosis:
+def _diagnosis(need: Probing, measure: str) -> Diagnosis:
     """Why it may come out otherwise than in the paper."""
     if measure == "attention":
         said = (
@@ -50,72 +49,68 @@ def _diagnosis(need: Probing, measure: Literal["attention", "cosine"]) -> Diagno
             "does (Table 1), and the pairs that co-occur most, of which few are of one topic, about as much as uniform "
             "attention would (0.01). "
         )
-        return Diagnosis(
-            "settings",
-            said + WHICH_MODEL,
-            holds="for the paper's Bert, by the numbers of its Table 2",
-            see=(f"table1/{need.slug}/attention-{FRACTIONS[0]:g}",),
+        holds = "for the paper's Bert, by the numbers of its Table 2"
+        see: tuple[str, ...] = (f"table1/{need.slug}/attention-{FRACTIONS[0]:g}",)
+    else:
+        said = (
+            "The comparison is not at equal frequency: the pairs that co-occur most are of the most frequent words, "
+            "and in this model these are similar although few of the pairs are of one topic. "
         )
-    said = (
-        "The comparison is not at equal frequency: the pairs that co-occur most are of the most frequent words, and in "
-        "this model these are similar although few of the pairs are of one topic. "
-    )
-    return Diagnosis(
-        "settings",
-        said + WHICH_MODEL,
-        holds="among pairs of equal co-occurrence and frequency",
-        see=tuple(f"section8.2/{need.slug}/cosine-{fraction:g}" for fraction in FRACTIONS),
-    )
+        holds = "among pairs of equal co-occurrence and frequency"
+        see = tuple(f"section8.2/{need.slug}/cosine-{fraction:g}" for fraction in FRACTIONS)
+    return Diagnosis("settings", said + WHICH_MODEL, holds=holds, see=see)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
     """Of every trained model, at every threshold: Table 2's comparisons, and ours."""
-    more_similar = "have more similar embeddings (embedding layer's output) than"
-    found = []
-    for need in probings(preset, trained=True):
-        matched = partial(_claim, need, "section8.2", _matched, kind="ours")
-        found += [*_top_claims(need, "attention"), *_top_claims(need, "cosine")]
-        others = "words of different topics of equal co-occurrence"
-        for fraction in FRACTIONS:
-            what = f"give each other more attention than {others}, frequency and distance"
-            found.append(matched("attention", fraction, what, rule=above(1), unit="same / different topic, matched"))
-        for fraction in FRACTIONS:
-            what = f"{more_similar} {others} and frequency"
-            found.append(matched("cosine", fraction, what, rule=above(0), unit="same − different topic, matched"))
-    return tuple(found)
+    return tuple(
+        make(need, measure, place)
+        for need in probings(preset, trained=True)
+        for make in (_top_claim, _matched_claim)
+        for measure in ("attention", "cosine")
+        for place in range(len(FRACTIONS))
+    )
 
 
-def _top_claims(need: Probing, measure: Literal["attention", "cosine"]) -> list[Claim]:
-    """Less attention, and more similar embeddings, within topics than in the pairs that co-occur most."""
-    found = []
-    for place, (fraction, (pairs, *numbers)) in enumerate(zip(FRACTIONS, TABLE_2, strict=True)):
-        top = f"the {pairs:,} pairs of words that co-occur most"
-        if measure == "attention":
-            same, most = numbers[:2]
-            what, rule = f"give each other less attention than {top}", below(1)
-            expected, unit = f"< 1 (its Bert: {same / most:.3f})", "same topic / top co-occurring"
-        else:
-            same, most = numbers[2:]
-            what, rule = f"have more similar embeddings (embedding layer's output) than {top}", above(0)
-            expected, unit = f"> 0 (its Bert: {same - most:.3f})", "same topic − top co-occurring"
-        before = Before(ASKED_BEFORE, verdict=FOUND_BEFORE[measure][place]) if need.model == MINILM else None
-        found.append(
-            _claim(
-                need,
-                "table2",
-                _top,
-                measure,
-                fraction,
-                what,
-                rule=rule,
-                unit=unit,
-                expected=expected,
-                kind=need.kind,
-                before=before,
-                diagnosis=_diagnosis(need, measure) if need.model == MINILM else None,
-            )
-        )
-    return found
+def _top_claim(need: Probing, measure: str, place: int) -> Claim:
+    """Less attention, or more similar embeddings, within topics than in the pairs that co-occur most."""
+    pairs, attention, top_attention, cosine, top_cosine = TABLE_2[place]
+    top = f"the {pairs:,} pairs of words that co-occur most"
+    if measure == "attention":
+        what, rule = f"give each other less attention than {top}", below(1)
+        expected, unit = f"< 1 (its Bert: {attention / top_attention:.3f})", "same topic / top co-occurring"
+    else:
+        what, rule = f"{MORE_SIMILAR} {top}", above(0)
+        expected, unit = f"> 0 (its Bert: {cosine - top_cosine:.3f})", "same topic − top co-occurring"
+    packaged = need.model == MINILM
+    return _claim(
+        need,
+        "table2",
+        _top,
+        measure,
+        FRACTIONS[place],
+        what,
+        rule=rule,
+        unit=unit,
+        expected=expected,
+        kind=need.kind,
+        before=Before(ASKED_BEFORE, verdict=FOUND_BEFORE[measure][place]) if packaged else None,
+        diagnosis=_diagnosis(need, measure) if packaged else None,
+    )
+
+
+def _matched_claim(need: Probing, measure: str, place: int) -> Claim:
+    """More attention, or more similar embeddings, also beside pairs of different topics that are otherwise alike."""
+    others = "words of different topics of equal co-occurrence"
+    what, low, number = (
+        (f"give each other more attention than {others}, frequency and distance", 1, "same / different topic")
+        if measure == "attention"
+        else (f"{MORE_SIMILAR} {others} and frequency", 0, "same − different topic")
+    )
+    unit = f"{number}, matched"
+    return _claim(
+        need, "section8.2", _matched, measure, FRACTIONS[place], what, rule=above(low), unit=unit, kind="ours"
+    )
 
 
 def _claim(
@@ -139,18 +134,19 @@ def _claim(
 
 def _top(fraction: float, measure: str, found: Probed) -> Measurement:
     """The ratio for attention, the difference for cosine; intervals over words and LDA seeds, no test."""
-    row = found.row(fraction, "one")
-    top = row["top_co_occurring"]
-    number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
-    same, different = top[measure]["same"], top[measure]["different"]
+    top = found.row(fraction, "one")["top_co_occurring"]
     return measured(
         top[measure],
-        number=number,
-        same_topic=same,
-        top_co_occurring=different,
+        number=_number(measure),
+        same_topic=top[measure]["same"],
+        top_co_occurring=top[measure]["different"],
         pairs=top["pairs"],
         share_of_top_pairs_of_one_topic=top["same_topic"],
     )
+
+
+def _number(measure: str) -> Literal["ratio", "difference"]:
+    return "ratio" if measure == "attention" else "difference"
 
 
 def _matched(fraction: float, measure: str, found: Probed) -> Measurement:
@@ -161,7 +157,7 @@ def _matched(fraction: float, measure: str, found: Probed) -> Measurement:
     """
     row = found.row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
-    number: Literal["ratio", "difference"] = "ratio" if measure == "attention" else "difference"
+    number = _number(measure)
     # How often the matched pairs still co-occur: what matching leaves of the difference that it is to remove.
     left = {f"co_occurrence_{name}": matched["co_occurrence"][name] for name in ("same", "different")}
     details: dict[str, Detail] = {"unmatched": plain[number], "share_of_pairs_matched": matched["share"], **left}

@@ -5,7 +5,7 @@ LDA documents τ has no meaning, and only the order of the averages is claimed.
 """
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from topicscope.paper.claim import (
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -37,17 +38,14 @@ from topicscope.paper.setups import (
     VALUE_FROZEN,
     Budget,
     combination_id,
-    combination_name,
     how,
     set_up,
+    trained_with,
 )
 from topicscope.paper.theorem3 import SMALL, landscape, optimum
 from topicscope.settings.training import Loss, Optimizer
 from topicscope.theory.landscape import minimise
 from topicscope.theory.theorem3 import theorem3
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 STEPS = 1_000
 LOSSES: tuple[Loss, ...] = ("cross_entropy", "squared")
@@ -159,7 +157,19 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Attention by class for every setting of the table."""
     experiments = tuple(kind(preset, *each) for kind in (figure10.joint, frozen) for each in COMBINATIONS)
     experiments += tuple(topic_sets(preset, value_trained=trained) for trained in (True, False))
-    return (Drawing(name="table3", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import attention_bars
+
+        rows = {}
+        for each in experiments:
+            value = "trained" if each.settings.model.value.train else "frozen"
+            documents = "" if each.settings.data.sampler == "dirichlet" else ", τ = 2 documents"
+            rows[f"{trained_with(each.settings)}\nW^V {value}{documents}"] = trained[each.name].attention[:, :3]
+        title = "Table 3: average attention of word queries, by what key and query share"
+        return attention_bars(rows, uniform=UNIFORM_ATTENTION, title=title)
+
+    return (Drawing(name="table3", needs=experiments, draw=draw),)
 
 
 def implied(trained: Trained) -> list[ImpliedWeights]:
@@ -195,74 +205,63 @@ def same_topic_ratio(trained: Trained) -> Measurement:
 
 def attention_claims(experiment: Experiment, name: str, *, source: str, figure: str, words: str) -> tuple[Claim, Claim]:
     """More attention within topics: by the average that Theorem 3 is about, and, ours, by α̂ alone."""
-    paper = claim_on(
-        experiment,
-        topic_average,
-        id=f"{name}/topic-average",
-        source=source,
-        statement=f"Words attend more to words of their topic, their own included, than to words of other topics, by "
-        f"the average ((v − 1)α̂ + β̂)/v of Theorem 3 ({words}).",
-        unit="ratio of average attention",
-        rule=MORE_ATTENTION,
-        figure=figure,
-        before=Before(
-            "α̂ alone above 1.05",
-            rule=MORE_ATTENTION,
-            measure=lambda trained: same_topic_ratio(trained[experiment.name]),
+    claim = partial(
+        claim_on, experiment, source=source, unit="ratio of average attention", rule=MORE_ATTENTION, figure=figure
+    )
+    return (
+        claim(
+            topic_average,
+            id=f"{name}/topic-average",
+            statement="Words attend more to words of their topic, their own included, than to words of other topics, "
+            f"by the average ((v − 1)α̂ + β̂)/v of Theorem 3 ({words}).",
+            before=Before(
+                "α̂ alone above 1.05",
+                rule=MORE_ATTENTION,
+                measure=lambda trained: same_topic_ratio(trained[experiment.name]),
+            ),
+        ),
+        claim(
+            same_topic_ratio,
+            id=f"{name}/other-words",
+            statement="Words attend more to other words of their topic than to words of other topics, by α̂ alone "
+            f"({words}).",
+            kind="ours",
+            diagnosis=ALPHA_ALONE,
         ),
     )
-    ours = claim_on(
-        experiment,
-        same_topic_ratio,
-        id=f"{name}/other-words",
-        source=source,
-        statement="Words attend more to other words of their topic than to words of other topics, by α̂ alone "
-        f"({words}).",
-        unit="ratio of average attention",
-        rule=MORE_ATTENTION,
-        figure=figure,
-        kind="ours",
-        diagnosis=ALPHA_ALONE,
-    )
-    return paper, ours
 
 
 def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Claim]:
-    bounds = theorem3(SMALL)
+    bounds, best = theorem3(SMALL), optimum(SMALL).weighted_average
     assert bounds.high is not None
     words = "trained too" if value_trained else "frozen at Theorem 2's"
-    best = optimum(SMALL)
-    claims = [
-        claim_on(
-            experiment,
-            lambda trained: _weighted_average(trained, best.weighted_average),
-            id=f"{experiment.name}/interval",
-            source="Theorem 3",
-            statement=f"With documents of τ = 2 topics and W^V {words}, the trained attention's weighted average "
-            "((v − 1)α̂ + β̂)/v is inside Theorem 3's interval.",
-            expected=f"between {bounds.low:.4g} and {bounds.high:.6g}",
-            rule=within(bounds.low, bounds.high),
-            figure="table3",
-            # Uniform attention is inside too: the interval is too wide for training to leave it.
-            kind="check",
-        )
-    ]
-    if not value_trained:
-        claims.append(
-            claim_on(
-                experiment,
-                lambda trained: landscape_excess(implied(trained)),
-                id=f"{experiment.name}/exact-optimum",
-                source="Theorem 3",
-                statement="With documents of τ = 2 topics and W^V frozen at Theorem 2's, the trained attention's "
-                "(α̂, β̂) is as good as the exact optimum: less than 10 % of its gain over uniform attention is missing.",
-                unit="of the gain",
-                rule=SLIGHTLY,
-                figure="table3",
-                kind="ours",
-            )
-        )
-    return claims
+    claim = partial(claim_on, experiment, source="Theorem 3", figure="table3")
+    interval = claim(
+        lambda trained: over_seeds(
+            [each.weighted_average(TOPIC_SETS.words) for each in implied(trained)],
+            **_means(implied(trained)),
+            exact_optimum=best,
+        ),
+        id=f"{experiment.name}/interval",
+        statement=f"With documents of τ = 2 topics and W^V {words}, the trained attention's weighted average "
+        "((v − 1)α̂ + β̂)/v is inside Theorem 3's interval.",
+        expected=f"between {bounds.low:.4g} and {bounds.high:.6g}",
+        rule=within(bounds.low, bounds.high),
+        # Uniform attention is inside too: the interval is too wide for training to leave it.
+        kind="check",
+    )
+    if value_trained:
+        return [interval]
+    excess = claim(
+        lambda trained: landscape_excess(implied(trained)),
+        id=f"{experiment.name}/exact-optimum",
+        statement="With documents of τ = 2 topics and W^V frozen at Theorem 2's, the trained attention's (α̂, β̂) is as "
+        "good as the exact optimum: less than 10 % of its gain over uniform attention is missing.",
+        unit="of the gain",
+        rule=SLIGHTLY,
+        kind="ours",
+    )
+    return [interval, excess]
 
 
 def landscape_excess(weights: list[ImpliedWeights]) -> Measurement:
@@ -275,33 +274,10 @@ def landscape_excess(weights: list[ImpliedWeights]) -> Measurement:
     losses = np.array([float(words.loss(each.alpha, each.beta)) for each in weights])
     return over_seeds(
         (losses - best.loss) / (best.loss_uniform - best.loss),
-        alpha=float(np.mean([each.alpha for each in weights])),
-        beta=float(np.mean([each.beta for each in weights])),
+        **_means(weights),
         optimal_weighted_average=best.weighted_average,
     )
 
 
-def _weighted_average(trained: Trained, optimal: float) -> Measurement:
-    weights = implied(trained)
-    return over_seeds(
-        [each.weighted_average(TOPIC_SETS.words) for each in weights],
-        alpha=float(np.mean([each.alpha for each in weights])),
-        beta=float(np.mean([each.beta for each in weights])),
-        exact_optimum=optimal,
-    )
-
-
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
-    from topicscope.reporting.figures.training import attention_bars
-
-    rows = {}
-    for experiment in experiments:
-        training = experiment.settings.training
-        value = "trained" if experiment.settings.model.value.train else "frozen"
-        documents = "" if experiment.settings.data.sampler == "dirichlet" else ", τ = 2 documents"
-        rows[f"{combination_name(training.loss, training.optimizer)}\nW^V {value}{documents}"] = trained[
-            experiment.name
-        ].attention[:, :3]
-    return attention_bars(
-        rows, uniform=UNIFORM_ATTENTION, title="Table 3: average attention of word queries, by what key and query share"
-    )
+def _means(weights: list[ImpliedWeights]) -> dict[str, float]:
+    return {name: float(np.mean([getattr(each, name) for each in weights])) for name in ("alpha", "beta")}

@@ -11,7 +11,6 @@ of similarity, whose ratio is not defined where different topics have a cosine o
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -25,6 +24,7 @@ from topicscope.paper.claim import (
     Detail,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -57,9 +57,6 @@ from topicscope.paper.probe_experiment import (
 from topicscope.records import SIGNIFICANT
 from topicscope.text.tokenizers import UNTRAINED
 
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
-
 MEASURES = ("cosine", "dot", "attention")
 # Table 1: same- over different-topic averages by model, one row per threshold: cosine, dot product, attention.
 TABLE_1 = {
@@ -81,6 +78,12 @@ MEASURED_BY = {"embeddings": ("cosine", "dot"), "attention": ("attention",)}
 MEASURE_WORDS = {"cosine": "cosine ", "dot": "dot product ", "attention": ""}
 TABLES = {"one": "Table 1", "several": "Table 5"}
 TOPICS = {"one": "one topic per word", "several": "several topics per word"}
+ON_SYNTHETIC_DATA = "trained with cross-entropy and Adam on the paper's synthetic documents"
+MORE_PRONOUNCED_ATTENTION = (
+    "Attention's topic structure is more pronounced on synthetic data: the ratio of attention between different words "
+    "of the same topic to that between words of different topics is larger in Table 3's model (W^V trained) "
+    f"{ON_SYNTHETIC_DATA}"
+)
 # What is measured of a synthetic model and a language model together.
 Compared = Callable[[Trained, Probed], Measurement]
 
@@ -89,6 +92,11 @@ def table_1(model: str, fraction: float, measure: str) -> float:
     """One ratio of Table 1; of BERT (or the untrained one) for a model that is not the paper's."""
     like = UNTRAINED_BERT if model.startswith(UNTRAINED) else BERT
     return TABLE_1.get(model, TABLE_1[like])[FRACTIONS.index(fraction)][MEASURES.index(measure)]
+
+
+def _rule(need: Probing) -> Rule:
+    """What the paper says of a model's ratios."""
+    return near(1, TOLERANCE) if need.untrained else above(1)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
@@ -129,7 +137,7 @@ def _ratio_claims(need: Probing, assignment: str) -> list[Claim]:
             statement=f"In {need.words} on wiki-sample, at threshold {fraction:g} with {TOPICS[assignment]}, "
             f"the average {QUANTITIES[quantity]} {says} {ends}.",
             expected=_expected(need, fraction, quantity, assignment),
-            rule=near(1, TOLERANCE) if random else above(1),
+            rule=_rule(need),
             unit="same / different topic",
             figure=table,
             kind=need.kind,
@@ -170,43 +178,39 @@ def _synthetic_claims(need: Probing, preset: Preset) -> list[Claim]:
     joint = figure10.joint(preset, "cross_entropy", "adam")
     embedding = figure1.experiment(preset, "cross_entropy", "adam")
     about = f"than in {need.words} on wiki-sample at threshold {FRACTIONS[0]:g}"
-    trained = "trained with cross-entropy and Adam on the paper's synthetic documents"
     reason = why_unavailable(need.model)
 
-    def claim(name: str, statement: str, unit: str, rule: Rule, experiment: Experiment, measure: Compared) -> Claim:
-        return Claim(
-            id=f"section1/{need.slug}/{name}",
-            statement=f"{statement} {about}.",
-            rule=rule,
-            needs=() if reason else (need, experiment),
-            measure=lambda results: measure(results[experiment.name], results[need.name]),
-            unit=unit,
-            figure="table1",
-            kind=need.kind,
-            unavailable=reason,
-        )
-
-    return [
-        claim(
-            "attention",
-            "Attention's topic structure is more pronounced on synthetic data: the ratio of attention between "
-            "different words of the same topic to that between words of different topics is larger in Table 3's model "
-            f"(W^V trained) {trained}",
+    said: dict[str, tuple[str, str, Rule, Experiment, Compared]] = {
+        "attention": (
+            MORE_PRONOUNCED_ATTENTION,
             "ratio on synthetic data / in the language model",
             above(1),
             joint,
             _attention_beside,
         ),
-        claim(
-            "embeddings",
+        "embeddings": (
             "The embeddings' topic structure is more pronounced on synthetic data: the average cosine of different "
             "words of the same topic exceeds that of words of different topics (word-embedding matrix) by more in "
-            f"Figure 1's model {trained}",
+            f"Figure 1's model {ON_SYNTHETIC_DATA}",
             "difference on synthetic data − in the language model",
             above(0),
             embedding,
             _embeddings_beside,
         ),
+    }
+    return [
+        Claim(
+            id=f"section1/{need.slug}/{name}",
+            statement=f"{statement} {about}.",
+            rule=rule,
+            needs=() if reason else (need, experiment),
+            measure=lambda results, of=experiment, measure=measure: measure(results[of.name], results[need.name]),  # type: ignore[misc]
+            unit=unit,
+            figure="table1",
+            kind=need.kind,
+            unavailable=reason,
+        )
+        for name, (statement, unit, rule, experiment, measure) in said.items()
     ]
 
 
@@ -217,10 +221,8 @@ def _printed_claim(preset: Preset) -> Claim:
         figure10.joint(preset, "cross_entropy", "adam"),
         lambda trained: over_seeds(_attention_ratios(trained)),
         id="section1/printed-bert/attention",
-        statement="Attention's topic structure is more pronounced on synthetic data: the ratio of attention between "
-        "different words of the same topic to that between words of different topics is larger in Table 3's model "
-        "(W^V trained) trained with cross-entropy and Adam on the paper's synthetic documents than the paper's Table 1 "
-        f"has it for Bert at threshold {FRACTIONS[0]:g}.",
+        statement=f"{MORE_PRONOUNCED_ATTENTION} than the paper's Table 1 has it for Bert at threshold "
+        f"{FRACTIONS[0]:g}.",
         expected=f"> {printed:g}",
         unit="same / different topic",
         rule=above(printed),
@@ -305,7 +307,7 @@ def _head_claim(need: Probing) -> Claim:
         id=f"table1/{need.slug}/heads",
         statement=f"In {need.words} on wiki-sample, at threshold {FRACTIONS[0]:g} with one topic per word, {has}.",
         expected="within 2 % of 1" if random else "> 1",
-        rule=near(1, TOLERANCE) if random else above(1),
+        rule=_rule(need),
         unit="same / different topic",
         figure="heads",
         kind="ours",
@@ -389,10 +391,8 @@ def _expected(need: Probing, fraction: float, quantity: str, assignment: str) ->
 
 def _ratio(need: Probing, fraction: float, assignment: str, quantity: str, found: Probed) -> Measurement:
     """Of attention; or of cosine and dot product the one that says less for the rule."""
-    row = found.row(fraction, assignment)
-    make, rule = (measured, near(1, TOLERANCE)) if need.untrained else (tested, above(1))
-    names = MEASURED_BY[quantity]
-    weak = weakest([make(row[name]) for name in names], rule)
+    row, names = found.row(fraction, assignment), MEASURED_BY[quantity]
+    weak = weakest([_tested(need, row[name]) for name in names], _rule(need))
     beside: dict[str, Detail] = {}
     for name in names:
         start = "" if len(names) == 1 else f"{name}_"
@@ -418,7 +418,7 @@ def _paper_claim(model: str, preset: Preset) -> Claim:
         statement=f"The paper's {PAPER_MODELS[model]} ({model}) on wiki-sample: all nine ratios, of attention and of "
         f"the embedding layer's output, {holds}.",
         expected="largest distance from 1 < 2 %" if random else "smallest > 1",
-        rule=near(1, TOLERANCE) if random else above(1),
+        rule=_rule(need),
         measure=partial(_extreme_ratio, need),
         needs=() if reason else (need,),
         unit="same / different topic",
@@ -429,16 +429,20 @@ def _paper_claim(model: str, preset: Preset) -> Claim:
 
 def _extreme_ratio(need: Probing, results: Results) -> Measurement:
     """The ratio that says least for the rule: all nine hold if it does."""
-    found: Probed = results[need.name]
-    make, rule = (measured, near(1, TOLERANCE)) if need.untrained else (tested, above(1))
-    nine = [(fraction, measure) for fraction in FRACTIONS for measure in MEASURES]
-    return weakest(
-        [make(found.row(fraction, "one")[measure], where=f"{measure} at {fraction:g}") for fraction, measure in nine],
-        rule,
-    )
+    nine = [
+        _tested(need, results[need.name].row(fraction, "one")[measure], where=f"{measure} at {fraction:g}")
+        for fraction in FRACTIONS
+        for measure in MEASURES
+    ]
+    return weakest(nine, _rule(need))
 
 
-def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> "Drawn":
+def _tested(need: Probing, contrast: Row, **details: Detail) -> Measurement:
+    """A ratio; that of a trained model needs its test too."""
+    return replace(measured(contrast) if need.untrained else tested(contrast), details=details)
+
+
+def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) -> Drawn:
     from topicscope.reporting.figures.probe import ratio_table
 
     def row(need: Probing, fraction: float) -> Row:
@@ -458,7 +462,7 @@ def _draw_ratios(needs: tuple[Probing, ...], assignment: str, results: Results) 
     )
 
 
-def _draw_heads(needs: tuple[Probing, ...], results: Results) -> "Drawn":
+def _draw_heads(needs: tuple[Probing, ...], results: Results) -> Drawn:
     from topicscope.reporting.figures.probe import head_maps
 
     panels = {need.model: _heads(results[need.name]) for need in needs}

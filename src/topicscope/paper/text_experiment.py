@@ -190,15 +190,8 @@ class TextRuns:
 
 
 # Fields with an axis of seeds.
-BY_RUN = (
-    "loss",
-    "norms",
-    "rotation",
-    "attention_distance",
-    "log_ratios",
-    "final_low",
-    "layer_log_ratios",
-    "layer_final_low",
+BY_RUN = tuple(
+    field.name for field in dataclasses.fields(TextRuns) if field.name not in {"steps", "measured", "seconds"}
 )
 
 

@@ -7,18 +7,20 @@ beside it (``ours``). Then in training, against the best W^E⊤W^E for the exper
 
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.measure.blocks import block_sums, class_averages
+from topicscope.paper import figure1
 from topicscope.paper.claim import (
     ROUNDING,
     Before,
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -45,10 +47,12 @@ from topicscope.paper.setups import (
     THEOREM_1,
     T,
     V,
+    combination_id,
     infinite_documents,
     paper_moments,
     set_up,
 )
+from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.check import equal_word_topics
 from topicscope.theory.finite_documents import (
@@ -68,10 +72,6 @@ from topicscope.theory.theorem1 import (
     theorem1_embedding,
 )
 
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
-
-STEPS = SETTLED
 # How near the difference of block sums must be to c₃, as a share of it.
 TOLERANCE = 0.1
 # "Positive-vs-zero …, which we roughly observe" (Remark 2): zero is less than this share of what is positive.
@@ -277,15 +277,17 @@ def _other_words(results: Results) -> Measurement:
     return exact(contrast, excess_loss=_excess(embedding))
 
 
-def squared(preset: Preset) -> Experiment:
-    """Theorem 1's own setting."""
-    name = "theorem1/squared-adam"
-    return set_up(name, preset, THEOREM_1, "squared", "adam", STEPS, snapshots=FRAMES, most_seeds=FEW_SEEDS)
+def experiment(preset: Preset, loss: Loss, optimizer: Optimizer = "adam") -> Experiment:
+    """The embedding trained alone: Theorem 1's setting for the squared loss, without bias where there is no theorem.
 
-
-def cross_entropy(preset: Preset) -> Experiment:
-    """The same with cross-entropy, for which there is no theorem; without bias."""
-    return set_up("theorem1/cross-entropy-adam", preset, EMBEDDING_ALONE, "cross_entropy", "adam", STEPS)
+    With SGD it is trained for as long as all parts are in Figure 1.
+    """
+    model = THEOREM_1 if loss == "squared" else EMBEDDING_ALONE
+    how_long = SETTLED if optimizer == "adam" else figure1.SGD
+    few = 0 if (loss, optimizer) == ("cross_entropy", "adam") else FEW_SEEDS
+    shown: dict[str, Any] = {"snapshots": FRAMES} if (loss, optimizer) == ("squared", "adam") else {}
+    name = f"theorem1/{combination_id(loss, optimizer)}"
+    return set_up(name, preset, model, loss, optimizer, how_long, most_seeds=few, **shown)
 
 
 @cache
@@ -296,14 +298,14 @@ def optimum() -> SemidefiniteOptimum:
 
 def training_claims(preset: Preset) -> tuple[Claim, ...]:
     """Clause 3's difference of block sums, what is lost against the best E, and Remark 2's sums over other topics."""
-    experiment = squared(preset)
+    squared = experiment(preset, "squared")
     own, other = block_sums(optimum().matrix, TopicModel.from_settings(LDA).word_topics)
     c3 = topic_gain(MASKING)
     # The average sum over another topic is near 0 in an untrained W^E⊤W^E too: no claim can rest on it. Remark 2's sums
     # are taken one by one, and held against the own topic's.
     return (
         claim_on(
-            experiment,
+            squared,
             _difference_of_sums,
             id="theorem1/training/difference-of-sums",
             statement="The theorem's optimum closely tracks the embedding trained alone (§2.2): W^E⊤W^E summed over a "
@@ -314,11 +316,11 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
             before=Before(
                 "that of the best positive semi-definite matrix for finite documents, to a tenth of it; as ours",
                 rule=near(own - other, TOLERANCE * (own - other)),
-                measure=lambda trained: _difference_of_sums(trained[experiment.name]),
+                measure=lambda trained: _difference_of_sums(trained[squared.name]),
             ),
         ),
         claim_on(
-            experiment,
+            squared,
             _trained_excess,
             id="theorem1/training/excess-loss",
             statement="The embedding alone trained comes within 10 % of the gain of the best W^E⊤W^E over the best "
@@ -339,15 +341,28 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
                 rule=ROUGHLY_ZERO,
                 figure="theorem1",
             )
-            for loss, each in (("squared", experiment), ("cross_entropy", cross_entropy(preset)))
+            for loss, each in (("squared", squared), ("cross_entropy", experiment(preset, "cross_entropy")))
         ),
     )
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
     """The trained W^E⊤W^E beside the optimum."""
-    experiments = (squared(preset), cross_entropy(preset))
-    return (Drawing(name="theorem1", needs=experiments, draw=lambda trained: _draw(trained, experiments)),)
+    squared, cross_entropy = experiment(preset, "squared"), experiment(preset, "cross_entropy")
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
+
+        panels = {
+            "trained, squared loss": trained[squared.name].embedding_products[0],
+            "trained, mean over seeds": trained[squared.name].embedding_products.mean(axis=0),
+            "best W^E⊤W^E (theory)": optimum().matrix,
+            "trained, cross-entropy": trained[cross_entropy.name].embedding_products[0],
+        }
+        title = "Theorem 1 in training: W^E⊤W^E of the embedding trained alone (W^V = I, uniform attention)"
+        return heat_maps(panels, words=10, same_scale=[tuple(panels)[:3]], title=title)
+
+    return (Drawing(name="theorem1", needs=(squared, cross_entropy), draw=draw),)
 
 
 def _difference_of_sums(trained: Trained) -> Measurement:
@@ -381,21 +396,4 @@ def _trained_excess(trained: Trained) -> Measurement:
     losses = np.array([population_loss(matrix, moments, bias) for matrix in trained.embedding_products])
     return over_seeds(
         (losses - best) / (constant - best), population_loss=float(losses.mean()), optimum=best, constant=constant
-    )
-
-
-def _draw(trained: Results, experiments: tuple[Experiment, ...]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
-
-    panels = {
-        "trained, squared loss": trained[experiments[0].name].embedding_products[0],
-        "trained, mean over seeds": trained[experiments[0].name].embedding_products.mean(axis=0),
-        "best W^E⊤W^E (theory)": optimum().matrix,
-        "trained, cross-entropy": trained[experiments[1].name].embedding_products[0],
-    }
-    return heat_maps(
-        panels,
-        words=10,
-        same_scale=[tuple(panels)[:3]],
-        title="Theorem 1 in training: W^E⊤W^E of the embedding trained alone (W^V = I, uniform attention)",
     )

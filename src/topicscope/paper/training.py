@@ -5,10 +5,8 @@ both at once (§8.1); and gradients at the start, measured and as a formula in t
 through two stages (§8.1).
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
-from typing import TYPE_CHECKING
+from functools import cache, partial
 
 import numpy as np
 from jaxtyping import Float
@@ -19,6 +17,7 @@ from topicscope.paper.claim import (
     Claim,
     Diagnosis,
     Drawing,
+    Drawn,
     Measurement,
     Preset,
     Results,
@@ -29,10 +28,9 @@ from topicscope.paper.claim import (
     share_above,
 )
 from topicscope.paper.experiment import Experiment, Trained, held_out_documents, start_weights
-from topicscope.paper.figure2 import centred_contrast, uniformity
+from topicscope.paper.figure2 import block_measures, value_claim
 from topicscope.paper.figure4 import LOSSES, MORE_SCALES, SCALES, Cell
 from topicscope.paper.setups import (
-    EMBEDDING_ALONE,
     FEW_SEEDS,
     LDA,
     LOSS_WORDS,
@@ -41,7 +39,6 @@ from topicscope.paper.setups import (
     ONE_HOT,
     SETTLED,
     SLIGHTLY,
-    THEOREM_1,
     combination_id,
     extra_loss,
     gain,
@@ -54,9 +51,6 @@ from topicscope.settings.training import Loss, Optimizer, Schedule
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import gradient_ratio, key_gradient
-
-if TYPE_CHECKING:
-    from topicscope.reporting.figures import Drawn
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
 # Below it single precision leaves nothing of W^K's gradient, which goes as the square of the scale.
@@ -97,7 +91,20 @@ def part_drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Losses of all models that are compared, between the best constant prediction and the Bayes floor."""
     models: dict[Loss, dict[str, Experiment]] = {loss: _models(preset, loss) for loss in LOSSES}
     needs = tuple(experiment for each in models.values() for experiment in each.values())
-    return (Drawing(name="losses", needs=needs, draw=lambda trained: _draw_parts(trained, models)),)
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import loss_levels
+
+        panels = {
+            f"held-out {LOSS_WORDS[loss]}": (
+                {name: trained[experiment.name].held_out_loss for name, experiment in each.items()},
+                _levels(loss),
+            )
+            for loss, each in models.items()
+        }
+        return loss_levels(panels, title="§2, §4, §5.2: what training a part alone costs (Adam)")
+
+    return (Drawing(name="losses", needs=needs, draw=draw),)
 
 
 def attention(preset: Preset, loss: Loss) -> Experiment:
@@ -110,24 +117,15 @@ def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
     """What is compared, all for as many steps."""
     return {
         "all parts": figure1.experiment(preset, loss, "adam"),
-        "embedding alone": theorem1.squared(preset) if loss == "squared" else theorem1.cross_entropy(preset),
+        "embedding alone": theorem1.experiment(preset, loss),
         "attention, one-hot words": attention(preset, loss),
         "W^V, uniform attention": figure10.without_l2(preset, loss, "adam"),
     }
 
 
-def embedding_alone(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
-    """The embedding trained alone: Theorem 1's own with Adam, and with SGD for as long as all parts."""
-    if optimizer == "adam":
-        return theorem1.squared(preset) if loss == "squared" else theorem1.cross_entropy(preset)
-    model = THEOREM_1 if loss == "squared" else EMBEDDING_ALONE
-    name = f"theorem1/{combination_id(loss, optimizer)}"
-    return set_up(name, preset, model, loss, optimizer, figure1.SGD, most_seeds=FEW_SEEDS)
-
-
 def _alone_claim(preset: Preset, loss: Loss, optimizer: Optimizer) -> Claim:
     """§4: the pattern is there "regardless of whether we (i) train all layers or (ii) only train the embedding"."""
-    experiment = embedding_alone(preset, loss, optimizer)
+    experiment = theorem1.experiment(preset, loss, optimizer)
     return claim_on(
         experiment,
         figure1.clause_3,
@@ -162,16 +160,6 @@ def _cost_claim(name: str, loss: Loss, handicapped: Experiment, whole: Experimen
             see=(f"section{name}/cross-entropy",),
         ),
     )
-
-
-def _draw_parts(trained: Results, models: Mapping[Loss, Mapping[str, Experiment]]) -> "Drawn":
-    from topicscope.reporting.figures.training import loss_levels
-
-    panels = {}
-    for loss, each in models.items():
-        found = {name: trained[experiment.name].held_out_loss for name, experiment in each.items()}
-        panels[f"held-out {LOSS_WORDS[loss]}"] = (found, _levels(loss))
-    return loss_levels(panels, title="§2, §4, §5.2: what training a part alone costs (Adam)")
 
 
 def _levels(loss: Loss) -> dict[str, float]:
@@ -212,14 +200,7 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
                     see=(f"{run.name}/pattern",),
                 ),
             ),
-            claim_on(
-                run,
-                centred_contrast,
-                id=f"{run.name}/value",
-                statement=f"After {words} training W^V is on average larger within topics than between them.",
-                rule=above(0.0),
-                figure="schedules",
-            ),
+            value_claim(run, run.name, f"After {words} training", source="§8.1", figure="schedules"),
             Claim(
                 id=f"{run.name}/pattern",
                 statement=f"Joint training has no qualitative aspect that {words} training lacks: the blocks of its "
@@ -253,7 +234,7 @@ def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
 
 def _uniformity_lost(joint: Trained, staged: Trained) -> Measurement:
     """How uniform the blocks of joint training are beside those of a schedule, seed by seed."""
-    first, second = (uniformity(each) for each in (joint, staged))
+    first, second = (block_measures(each)["uniform"] for each in (joint, staged))
     ratios = [one / other for one, other in zip(first.values, second.values, strict=False)]
     return over_seeds(ratios, joint=first.value, staged=second.value)
 
@@ -263,27 +244,26 @@ def schedule_drawings(preset: Preset) -> tuple[Drawing, ...]:
     chosen = {"joint": figure10.joint(preset, "squared", "adam")}
     chosen |= {words: staged(preset, schedule) for schedule, words in SCHEDULES.items()}
     needs = tuple(chosen.values())
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import heat_maps
+
+        panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
+        title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
+        return heat_maps(panels, words=10, columns=3, same_scale=[tuple(panels)], title=title)
+
+    def draw_losses(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import loss_levels
+
+        losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}
+        steps = needs[0].settings.training.steps
+        title = f"§8.1: attention on one-hot words by schedule\n({steps:,} steps, Adam)"
+        return loss_levels({"held-out squared loss": (losses, _levels("squared"))}, title=title)
+
     return (
-        Drawing(name="schedules", needs=needs, draw=lambda trained: _draw_schedules(trained, chosen)),
-        Drawing(name="schedules-loss", needs=needs, draw=lambda trained: _draw_schedule_losses(trained, chosen)),
+        Drawing(name="schedules", needs=needs, draw=draw),
+        Drawing(name="schedules-loss", needs=needs, draw=draw_losses),
     )
-
-
-def _draw_schedules(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
-    from topicscope.reporting.figures.training import heat_maps
-
-    panels = {words: trained[experiment.name].value_products[0] for words, experiment in chosen.items()}
-    title = "§8.1: W^V after joint, two-stage and alternating training (squared loss, Adam)"
-    return heat_maps(panels, words=10, columns=3, same_scale=[tuple(panels)], title=title)
-
-
-def _draw_schedule_losses(trained: Results, chosen: Mapping[str, Experiment]) -> "Drawn":
-    from topicscope.reporting.figures.training import loss_levels
-
-    losses = {f"{words} training": trained[experiment.name].held_out_loss for words, experiment in chosen.items()}
-    steps = next(iter(chosen.values())).settings.training.steps
-    title = f"§8.1: attention on one-hot words by schedule\n({steps:,} steps, Adam)"
-    return loss_levels({"held-out squared loss": (losses, _levels("squared"))}, title=title)
 
 
 def gradient_cells(preset: Preset) -> dict[Loss, list[Cell]]:
@@ -315,36 +295,44 @@ def gradient_drawings(preset: Preset) -> tuple[Drawing, ...]:
     """Ratio against scale."""
     chosen = gradient_cells(preset)
     needs = tuple(at_start(cell) for each in chosen.values() for cell in each)
-    return (Drawing(name="first-gradients", needs=needs, draw=lambda trained: _draw_gradients(trained, chosen)),)
+
+    def draw(trained: Results) -> Drawn:
+        from topicscope.reporting.figures.training import gradient_ratios
+
+        measured, formula = {}, {}
+        for loss, each in chosen.items():
+            scales = np.geomspace(min(cell.scale for cell in each), max(cell.scale for cell in each), 20)
+            bags = gradient_bags(at_start(each[0]).settings)
+            ratios = np.array([gradient_ratio(bags, loss, float(scale)) for scale in scales])
+            formula[LOSS_WORDS[loss]] = (scales, ratios)
+            measured[LOSS_WORDS[loss]] = {cell.scale: _measured(trained[at_start(cell).name]) for cell in each}
+        return gradient_ratios(measured, formula, title="§8.1: gradients at the start, measured and ‖E[r x̃⊤]‖/(κ s²)")
+
+    return (Drawing(name="first-gradients", needs=needs, draw=draw),)
 
 
 def _first_gradient_claims(cell: Cell) -> list[Claim]:
     experiment = at_start(cell)
     words = f"{LOSS_WORDS[cell.loss]}, weights from N(0, {cell.scale:g}²)"
     stem = f"figure4/first-gradients/{cell.loss.replace('_', '-')}/scale-{cell.scale:g}"
+    claim = partial(claim_on, experiment, source="§8.1", figure="first-gradients")
     return [
-        claim_on(
-            experiment,
+        claim(
             lambda trained: _ratio(trained, cell),
             id=f"{stem}/ratio",
-            source="§8.1",
             statement=f"At the start W^V's gradient is more than ten times larger than W^K's ({words}).",
             unit="ratio of norms",
             rule=above(10.0, origin=1),
-            figure="first-gradients",
             # It goes as 1/s², so that near zero it cannot be otherwise.
             kind="check",
         ),
-        claim_on(
-            experiment,
+        claim(
             lambda trained: _formula(trained, cell),
             id=f"{stem}/formula",
-            source="§8.1",
             statement=f"W^K's gradient at the start is W^Q G⊤/√d_a, with G linear in W^V ({words}).",
             expected=1.0,
             unit="measured over formula",
             rule=near(1.0, FORMULA_WITHIN),
-            figure="first-gradients",
             kind="ours",
             diagnosis=BEYOND_LEADING_ORDER,
         ),
@@ -403,15 +391,3 @@ def gradient_bags(chosen: Settings) -> Bags:
     """The held-out documents that gradients at the start are taken on."""
     model = TopicModel.from_settings(chosen.data)
     return Bags.of(held_out_documents(chosen, model).span(0, experiments.GRADIENT_DOCUMENTS), model.vocabulary)
-
-
-def _draw_gradients(trained: Results, cells: Mapping[Loss, list[Cell]]) -> "Drawn":
-    from topicscope.reporting.figures.training import gradient_ratios
-
-    measured, formula = {}, {}
-    for loss, each in cells.items():
-        scales = np.geomspace(min(cell.scale for cell in each), max(cell.scale for cell in each), 20)
-        bags = gradient_bags(at_start(each[0]).settings)
-        formula[LOSS_WORDS[loss]] = (scales, np.array([gradient_ratio(bags, loss, float(scale)) for scale in scales]))
-        measured[LOSS_WORDS[loss]] = {cell.scale: _measured(trained[at_start(cell).name]) for cell in each}
-    return gradient_ratios(measured, formula, title="§8.1: gradients at the start, measured and ‖E[r x̃⊤]‖/(κ s²)")

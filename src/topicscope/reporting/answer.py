@@ -41,11 +41,9 @@ def model_label(row: Row) -> str:
 
 def answers(rows: Sequence[Row]) -> list[str]:
     """A paragraph per model, then the rule; nothing of models whose rows lack what it takes."""
-    found = [f"{model_label(row)}. {' '.join(_sentences(row))}" for row in answering(rows)]
-    if not found:
-        return []
-    assignment = ASSIGNMENTS.get(str(answering(rows)[0].get("assignment")), "")
-    return [*found, RULE.format(assignment=assignment)]
+    chosen = answering(rows)
+    found = [f"{model_label(row)}. {' '.join(_sentences(row))}" for row in chosen]
+    return [*found, RULE.format(assignment=ASSIGNMENTS.get(chosen[0]["assignment"], ""))] if found else []
 
 
 def answering(rows: Sequence[Row]) -> list[Row]:
@@ -87,23 +85,19 @@ def strongest_layers(layers: Sequence[Mapping[str, Any]]) -> str:
         return ""
     best = ratios.index(max(ratios))
     strong = [ratio - 1 >= (ratios[best] - 1) / 2 for ratio in ratios]
-    first = best - next(step for step in range(best + 1) if step == best or not strong[best - step - 1])
-    last = best + next(
-        step for step in range(len(ratios) - best) if best + step == len(ratios) - 1 or not strong[best + step + 1]
-    )
+    first = last = best
+    while first > 0 and strong[first - 1]:
+        first -= 1
+    while last < len(ratios) - 1 and strong[last + 1]:
+        last += 1
     return f"layer {first + 1}" if first == last else f"layers {first + 1}–{last + 1}"
-
-
-def hidden_verdicts(layers: Sequence[Mapping[str, Any]]) -> list[Verdict]:
-    """Of each layer, the embedding layer's output first."""
-    return [verdict(each["centred_cosine"], "p_all_layers") for each in layers]
 
 
 def _of_states(layers: Sequence[Mapping[str, Any]]) -> list[str]:
     """From which layer on the hidden states have topics; layer 0 is the embedding layer's output."""
     if not layers:
         return []
-    found = hidden_verdicts(layers)
+    found = [verdict(each["centred_cosine"], "p_all_layers") for each in layers]
     best = max(layers, key=lambda each: each["centred_cosine"].get("auc") or 0.0)
     numbers = best["centred_cosine"]
     area = ""

@@ -3,6 +3,7 @@
 import html
 import math
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,9 +46,7 @@ def table_html(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: s
 
 def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
     """Verdicts of all claims."""
-    counts: dict[str, int] = {}
-    for row in rows:
-        counts[row["verdict"]] = counts.get(row["verdict"], 0) + 1
+    counts = Counter(row["verdict"] for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
     cells = [(row["verdict"], row["id"], row["statement"], row["expected"], claim_text(row)) for row in rows]
     columns = ("verdict", "claim", "statement", "expected", "measured [95 % interval]")

@@ -131,7 +131,8 @@ def source_lines(rows: Sequence[Row]) -> list[str]:
 
 def headline(rows: Sequence[Row]) -> list[str]:
     """What all claims come to, and what that depends on, in a few sentences."""
-    lines = [by_kind(rows)[0].upper() + by_kind(rows)[1:]]
+    said = by_kind(rows)
+    lines = [said[0].upper() + said[1:]]
     broken = [row["id"] for row in _of_kind(rows, "check") if row["verdict"] != "holds"]
     if broken:
         lines.append(f"Checks that should always hold do not: {', '.join(broken)}.")
@@ -188,10 +189,9 @@ def what_does_not_hold(rows: Sequence[Row]) -> list[tuple[Row, str]]:
 def why(row: Row) -> str:
     """The diagnosis of a claim that does not hold."""
     known = row["diagnosis"]
-    parts = [f"{CAUSES.get(known['cause'], known['cause']).capitalize()}. {known['explanation']}"]
-    parts += [f"It holds {known['holds']}."] if known["holds"] else []
-    parts += [f"See {', '.join(known['see'])}."] if known["see"] else []
-    return " ".join(parts)
+    holds = f" It holds {known['holds']}." if known["holds"] else ""
+    see = f" See {', '.join(known['see'])}." if known["see"] else ""
+    return f"{CAUSES.get(known['cause'], known['cause']).capitalize()}. {known['explanation']}{holds}{see}"
 
 
 def sensitivity_table(rows: Sequence[Row]) -> str:

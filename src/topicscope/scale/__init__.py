@@ -8,14 +8,18 @@ interrupted map goes on where it was, a truncated file is never used, and items 
 from topicscope.scale.engines import Report, check_engine, completed, map_items
 from topicscope.scale.items import (
     Item,
+    available_cores,
+    code_digest,
     content_digest,
+    made_with,
+    package_versions,
     read_result,
     result_paths,
     scratch_folder,
     shared_folder,
+    versions,
     write_result,
 )
-from topicscope.scale.versions import available_cores, code_digest, made_with, package_versions, versions
 
 __all__ = [
     "Item",

@@ -28,8 +28,7 @@ from typing import Any, TypeVar
 
 from topicscope.errors import InputError, LostWorkError
 from topicscope.files import remove_leftovers
-from topicscope.scale.items import Item, Task, read_result, remove_stale, result_paths
-from topicscope.scale.versions import available_cores, versions
+from topicscope.scale.items import Item, Task, available_cores, read_result, remove_stale, result_paths, versions
 
 T = TypeVar("T")
 # Called with how many pieces of work are done, how many there are, and the name or state of the last.

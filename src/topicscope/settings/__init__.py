@@ -43,11 +43,8 @@ class Settings:
         check_at_least("seed", self.seed, 0)
         self._check_masks_can_be_drawn()
         if self.training.engine == "bag" and self.model.positions != "none":
-            raise refuse(
-                "training.engine",
-                self.training.engine,
-                f'it needs model.positions = "none", not "{self.model.positions}"; use "auto" or "reference"',
-            )
+            remedy = f'it needs model.positions = "none", not "{self.model.positions}"; use "auto" or "reference"'
+            raise refuse("training.engine", self.training.engine, remedy)
         if not self.data.topic_words:
             self.check_vocabulary(self.data.topics * self.data.words + 1)
         self._check_something_is_trained()
@@ -69,11 +66,8 @@ class Settings:
         """Refuse widths that do not fit a vocabulary of this size (known late with a topic-word file)."""
         dimension = self.model.dimension or vocabulary
         if self.model.embedding.start == "identity" and dimension != vocabulary:
-            raise refuse(
-                "model.dimension",
-                dimension,
-                f"one-hot embeddings need d = V = {vocabulary}; leave it out or set it to 0",
-            )
+            remedy = f"one-hot embeddings need d = V = {vocabulary}; leave it out or set it to 0"
+            raise refuse("model.dimension", dimension, remedy)
         if dimension % self.model.heads:
             raise refuse("model.heads", self.model.heads, f"it must divide d = {dimension}")
 
@@ -106,10 +100,7 @@ class Settings:
             )
         stages = self.training.schedule != "joint"
         if stages and (self.model.uniform or not trained & ATTENTION_PARTS or not trained - ATTENTION_PARTS):
-            raise refuse(
-                "training.schedule",
-                self.training.schedule,
-                'it needs attention that is not uniform, key or query trained, and another part; use "joint"',
-            )
+            remedy = 'it needs attention that is not uniform, key or query trained, and another part; use "joint"'
+            raise refuse("training.schedule", self.training.schedule, remedy)
         if self.training.l2 and not trained & frozenset(self.training.l2_parts):
             raise refuse("training.l2_parts", self.training.l2_parts, "none of them is trained; name one that is")

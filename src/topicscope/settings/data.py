@@ -60,18 +60,12 @@ class Data:
             if parameter < SMALLEST_DIRICHLET:
                 raise refuse("data.dirichlet", parameter, f"give a number of at least {SMALLEST_DIRICHLET:g}")
         if sum(self.dirichlet) * (max(self.topics, 1) if len(self.dirichlet) == 1 else 1) > LARGEST_DIRICHLET_SUM:
-            raise refuse(
-                "data.dirichlet",
-                self.dirichlet,
-                f"its sum over all topics must be at most {LARGEST_DIRICHLET_SUM:g}; give smaller numbers",
-            )
+            remedy = f"its sum over all topics must be at most {LARGEST_DIRICHLET_SUM:g}; give smaller numbers"
+            raise refuse("data.dirichlet", self.dirichlet, remedy)
         shortest, longest = self.length
         if not 1 <= shortest <= longest <= LONGEST:
-            raise refuse(
-                "data.length",
-                self.length,
-                f"give the shortest length, 1 or more, then the longest, not below it and at most {LONGEST}",
-            )
+            remedy = f"give the shortest length, 1 or more, then the longest, not below it and at most {LONGEST}"
+            raise refuse("data.length", self.length, remedy)
         if self.topic_words:
             self._take_sizes_from_the_file()
         else:
@@ -91,17 +85,11 @@ class Data:
         check_at_least("data.words", self.words, 1)
         # The Dirichlet sampler has no τ: its default may exceed T, but a τ that was given may not.
         if self.per_document > self.topics and (self.sampler == "topics" or self.per_document != Data.per_document):
-            raise refuse(
-                "data.per_document",
-                self.per_document,
-                f"a document cannot have more than data.topics = {self.topics} distinct topics",
-            )
+            remedy = f"a document cannot have more than data.topics = {self.topics} distinct topics"
+            raise refuse("data.per_document", self.per_document, remedy)
         if len(self.dirichlet) not in (1, self.topics):
-            raise refuse(
-                "data.dirichlet",
-                self.dirichlet,
-                f"give one number, or one for each of the data.topics = {self.topics} topics",
-            )
+            remedy = f"give one number, or one for each of the data.topics = {self.topics} topics"
+            raise refuse("data.dirichlet", self.dirichlet, remedy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,20 +114,14 @@ class Masking:
         check_probability("masking.keep", self.keep)
         check_probability("masking.random", self.random)
         if self.mask == 0:
-            raise refuse(
-                "masking.mask",
-                self.mask,
-                "with no masked position there is nothing to predict; give a number above 0",
-            )
+            remedy = "with no masked position there is nothing to predict; give a number above 0"
+            raise refuse("masking.mask", self.mask, remedy)
         for name in ("mask", "keep", "random"):
             if 0 < getattr(self, name) < SMALLEST_MASK:
                 raise refuse(f"masking.{name}", getattr(self, name), f"give a number of at least {SMALLEST_MASK:g}")
         if self.keep + self.random > 1 + ROUNDING:
-            raise refuse(
-                "masking.keep + masking.random",
-                self.keep + self.random,
-                "together they may be at most 1; lower one of them",
-            )
+            remedy = "together they may be at most 1; lower one of them"
+            raise refuse("masking.keep + masking.random", self.keep + self.random, remedy)
 
     @property
     def replaced(self) -> float:

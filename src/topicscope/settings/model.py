@@ -153,11 +153,8 @@ class Model:
         if self.dimension and self.dimension % self.heads:
             raise refuse("model.heads", self.heads, f"it must divide model.dimension = {self.dimension}")
         if not self.trained_parts:
-            raise refuse(
-                "model.*.train",
-                False,
-                "every part is frozen, so there is nothing to train; set train = true for at least one part",
-            )
+            remedy = "every part is frozen, so there is nothing to train; set train = true for at least one part"
+            raise refuse("model.*.train", False, remedy)
 
     def part(self, name: str) -> Part:
         """One of the eight parts of the equations, by name."""

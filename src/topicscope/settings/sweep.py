@@ -24,6 +24,7 @@ from topicscope.settings.toml import (
     to_table,
     with_files_relative_to,
 )
+from topicscope.settings.values import convert
 
 # Each is a folder, and is looked at before the first is trained.
 MOST_RUNS = 100_000
@@ -118,9 +119,9 @@ class Sweep:
     def __post_init__(self) -> None:
         check_one_of("method", self.method, get_args(Method))
         object.__setattr__(self, "seeds", _seeds(self.seeds))
-        for name, kind in (("settings", "a dictionary of settings"), ("vary", "a dictionary of lists and ranges")):
+        for name, of in (("settings", "settings"), ("vary", "lists and ranges")):
             if not isinstance(getattr(self, name), Mapping):
-                raise refuse(name, getattr(self, name), f"give {kind}")
+                raise refuse(name, getattr(self, name), f"give a dictionary of {of}")
         check_at_least("together", self.together, 1)
         check_at_least("seed", self.seed, 0)
         if not self.vary:
@@ -217,8 +218,7 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
 
 
-KEYS = ("base", "settings", "vary", "method", "samples", "seed", "seeds", "together")
-RANGE_KEYS = tuple(field.name for field in dataclasses.fields(Range))
+KEYS = ("base", *(field.name for field in dataclasses.fields(Sweep)))
 
 
 def load_sweep(path: Path | str) -> Sweep:
@@ -227,21 +227,25 @@ def load_sweep(path: Path | str) -> Sweep:
     ``base`` is a file of settings that those of the sweep go over; ``seeds`` is a list, or a number K for 0 to K − 1.
     """
     path = path_of(path, "path")
-    table = read_table(path)
+    folder, table = path.parent.resolve(), {"settings": {}, "vary": {}} | read_table(path)
     for key in table:
         if key not in KEYS:
             raise InputError(f"{key} is not a key of a sweep: give {', '.join(KEYS)}; settings go below [settings].")
-    vary = {name: _axis(name, value, path.parent.resolve()) for name, value in _axes(_table(table, "vary")).items()}
-    settings = with_files_relative_to(path.parent.resolve(), _table(table, "settings"))
-    if "base" in table:
-        base = path.parent.resolve() / _typed(table, "base", str, "the path of a TOML file with settings")
+    for key in ("settings", "vary"):
+        if not isinstance(table[key], dict):
+            raise refuse(key, table[key], f"it is a table, write [{key}]")
+    kinds = {"method": Method, "samples": int, "seed": int, "together": int}
+    table |= {key: convert(kind, table[key], key) for key, kind in kinds.items() if key in table}
+    table["seeds"] = _seeds(table.get("seeds", [0]))
+    table["vary"] = {name: _axis(name, value, folder) for name, value in _axes(table["vary"]).items()}
+    table["settings"] = with_files_relative_to(folder, table["settings"])
+    if (base := table.pop("base", None)) is not None:
+        if not isinstance(base, str):
+            raise refuse("base", base, "give the path of a TOML file with settings")
         # A base may be complete; what varies lies over it, as do the sweep's own settings.
-        below = _without(["seed", *vary], with_files_relative_to(base.parent, read_table(base)))
-        settings = overlay(below, settings)
-    plain = {key: _typed(table, key, int, "a whole number") for key in ("samples", "seed", "together") if key in table}
-    method = table.get("method", "grid")
-    check_one_of("method", method, get_args(Method))
-    return Sweep(settings=settings, vary=vary, method=method, seeds=_seeds(table.get("seeds", [0])), **plain)
+        below = with_files_relative_to((folder / base).parent, read_table(folder / base))
+        table["settings"] = overlay(_without(["seed", *table["vary"]], below), table["settings"])
+    return Sweep(**table)
 
 
 def dump_sweep(sweep: Sweep) -> str:
@@ -295,10 +299,10 @@ def _axes(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _axis(name: str, value: Any, folder: Path) -> Axis:
     if isinstance(value, dict):
-        unknown = [key for key in value if key not in RANGE_KEYS]
         kinds = {"low": (int, float), "high": (int, float), "count": (int,), "spacing": (str,)}
-        wrong = [key for key in RANGE_KEYS if key in value and type(value[key]) not in kinds[key]]
-        if unknown or wrong or not {"low", "high"} <= set(value):
+        if not {"low", "high"} <= set(value) or any(
+            type(each) not in kinds.get(key, ()) for key, each in value.items()
+        ):
             raise InputError(
                 f"vary.{name} = {shown(value)} is not a range: give {{ low = 0.001, high = 0.1, count = 3 }}, "
                 'and spacing = "log" if you like.'
@@ -319,13 +323,3 @@ def _seeds(value: Any) -> tuple[int, ...]:
     if isinstance(value, list | tuple | range) and all(type(seed) is int for seed in value):
         return tuple(value)
     raise refuse("seeds", value, "give a list of whole numbers, or how many")
-
-
-def _table(table: dict[str, Any], key: str) -> dict[str, Any]:
-    return _typed(table, key, dict, f"it is a table, write [{key}]") if key in table else {}
-
-
-def _typed(table: dict[str, Any], key: str, kind: type, expected: str) -> Any:
-    if type(table[key]) is not kind:
-        raise refuse(key, table[key], expected if kind is dict else f"give {expected}")
-    return table[key]

@@ -24,6 +24,12 @@ SPECIAL_POSITIONS = 2
 # A passage of one token has nothing beside it to be predicted from.
 SHORTEST_PASSAGE = 2
 
+# What an encoder and the model for documents of a topic model both have, beside their widths and scales.
+SHARED = (
+    *("heads", "layers", "positions", "residual", "layer_norm"),
+    *("output_projection", "feed_forward", "head_transform", "tied"),
+)
+
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Layout = Literal["auto", "lines", "paragraphs", "files"]
 
@@ -155,34 +161,16 @@ class Encoder:
     @property
     def is_bert(self) -> bool:
         """Whether every part of BERT is there, as it is in BERT."""
-        switches = (self.token_types, self.embedding_norm, self.residual, self.layer_norm, self.output_projection)
-        return (
-            all(switches)
-            and self.head_transform
-            and self.tied
-            and self.positions == "learned"
-            and self.feed_forward > 0
+        return self.positions == "learned" and all(
+            getattr(self, name) for name in ("token_types", "embedding_norm", *SHARED)
         )
 
     def as_model(self) -> Model:
         """As the model for documents of a topic model, with the same parts but the embedding layer's additions."""
         attention = Part(scale=self.attention_scale)
-        return Model(
-            dimension=self.width,
-            heads=self.heads,
-            layers=self.layers,
-            positions=self.positions,
-            residual=self.residual,
-            layer_norm=self.layer_norm,
-            output_projection=self.output_projection,
-            feed_forward=self.feed_forward,
-            head_transform=self.head_transform,
-            tied=self.tied,
-            embedding=Part(scale=self.scale),
-            value=attention,
-            key=attention,
-            query=attention,
-        )
+        same = {name: getattr(self, name) for name in SHARED}
+        embedding = Part(scale=self.scale)
+        return Model(dimension=self.width, embedding=embedding, value=attention, key=attention, query=attention, **same)
 
 
 @dataclass(frozen=True, kw_only=True)

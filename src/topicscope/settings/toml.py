@@ -2,10 +2,9 @@
 
 import copy
 import dataclasses
-import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import tomli_w
 
@@ -13,7 +12,9 @@ from topicscope.errors import InputError, nearest, path_of, shown
 from topicscope.files import read_toml
 from topicscope.settings import PARTS, Settings
 from topicscope.settings.text import TextData, TextSettings, found_from
-from topicscope.settings.values import convert
+from topicscope.settings.values import section
+
+T = TypeVar("T")
 
 # Settings that name a file; in a TOML file they are relative to its folder.
 FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in PARTS))
@@ -22,11 +23,7 @@ FILE_SETTINGS = (("data", "topic_words"), *(("model", part, "file") for part in 
 def load_settings(path: Path | str) -> Settings:
     """Read a TOML file; what it leaves out has its default."""
     path = path_of(path, "path")
-    table = with_files_relative_to(path.parent, read_table(path))
-    try:
-        return settings_from_table(table)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    return _of_file(path, settings_from_table, with_files_relative_to(path.parent, read_table(path)))
 
 
 def load_any_settings(path: Path) -> Settings | TextSettings:
@@ -34,15 +31,19 @@ def load_any_settings(path: Path) -> Settings | TextSettings:
 
     A corpus or tokenizer beside the file is found from there; else from where the program runs.
     """
-    path = Path(path)
     table = read_table(path)
     if "vary" in table:
         raise InputError(f"{path} is a sweep, not the settings of one run: use `topicscope sweep {path} --out DIR`.")
     if not names_a_corpus(table):
         return load_settings(path)
     table["data"] |= found_from(path.parent, table["data"])
+    return _of_file(path, text_settings_from_table, table)
+
+
+def _of_file(path: Path, make: Callable[[dict[str, Any]], T], table: dict[str, Any]) -> T:
+    """What is made of a file's table; the file is named in what is wrong with it."""
     try:
-        return text_settings_from_table(table)
+        return make(table)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -71,14 +72,14 @@ def settings_from_table(table: dict[str, Any]) -> Settings:
             f"data.corpus = {shown(table['data']['corpus'])} is not allowed here: this is about documents of a topic "
             "model, not about a run on text; give the settings or the folder of a run without a corpus."
         )
-    settings: Settings = _build(Settings, table, "", Settings())
-    return settings
+    _check_keys(table, to_table(Settings()))
+    return section(Settings, table, Settings())
 
 
 def text_settings_from_table(table: dict[str, Any]) -> TextSettings:
     """Settings of a run on text from nested dictionaries, every key and type checked."""
-    settings: TextSettings = _build(TextSettings, table, "", TextSettings(data=TextData(corpus="corpus")))
-    return settings
+    _check_keys(table, to_table(TextSettings(data=TextData(corpus="corpus"))))
+    return section(TextSettings, table, None)
 
 
 def names_a_corpus(table: dict[str, Any]) -> bool:
@@ -113,35 +114,17 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _build(kind: Any, table: dict[str, Any], prefix: str, known: Any) -> Any:
-    """An object of this kind; ``known`` is a complete set of settings, for the names that there are."""
-    hints = typing.get_type_hints(kind)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for key in table:
-        if key not in fields:
-            raise InputError(f"{prefix}{key} is not a setting: did you mean {_nearest(prefix + key, known)}?")
-    values = {}
+def _check_keys(table: dict[str, Any], known: dict[str, Any], prefix: str = "", names: Sequence[str] = ()) -> None:
+    """Refuse what is no setting, and a value in the place of a table; ``known`` is a complete table."""
+    names = names or [*flat(known), *known]
     for key, value in table.items():
-        if dataclasses.is_dataclass(hints[key]):
+        name = f"{prefix}{key}"
+        if key not in known:
+            raise InputError(f"{name} is not a setting: did you mean {nearest(name, names, cutoff=0.0)}?")
+        if isinstance(known[key], dict):
             if not isinstance(value, dict):
-                raise InputError(
-                    f"{prefix}{key} = {shown(value)} is not allowed: it is a table, write [{prefix}{key}]."
-                )
-            # What a table leaves out keeps the default of its place, not of its type: biases start at zero.
-            default = fields[key].default
-            complete = value if default is dataclasses.MISSING else overlay(to_table(default), value)
-            values[key] = _build(hints[key], complete, f"{prefix}{key}.", known)
-        else:
-            values[key] = convert(hints[key], value, f"{prefix}{key}")
-    return kind(**values)
-
-
-def _nearest(name: str, known: Any) -> str:
-    """The setting or section whose name is most like this one, with its section or without."""
-    names = [*flat(to_table(known)), *(field.name for field in dataclasses.fields(known))]
-    found = nearest(name, names, cutoff=0.0)
-    assert found is not None
-    return found
+                raise InputError(f"{name} = {shown(value)} is not allowed: it is a table, write [{name}].")
+            _check_keys(value, known[key], f"{name}.", names)
 
 
 def overlay(under: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

@@ -144,11 +144,8 @@ class Training(AnyTraining):
         if self.squared == "mean" and self.loss != "squared":
             raise refuse("training.squared", self.squared, 'it is about training.loss = "squared"; leave it out')
         if self.stage_steps > self.steps:
-            raise refuse(
-                "training.stage_steps",
-                self.stage_steps,
-                f"the first stage cannot be longer than training.steps = {self.steps}",
-            )
+            remedy = f"the first stage cannot be longer than training.steps = {self.steps}"
+            raise refuse("training.stage_steps", self.stage_steps, remedy)
 
     def loss_unit(self, vocabulary: int) -> float:
         """What the loss of eq. 3 or 4 is multiplied by: 1, or 1/V for a mean over the entries."""

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from topicscope.errors import InputError, nearest, refuse, shown
+from topicscope.errors import InputError, nearest, refuse
+
+T = typing.TypeVar("T")
 
 
 def settle(settings: Any, prefix: str) -> None:
@@ -17,14 +19,17 @@ def settle(settings: Any, prefix: str) -> None:
     Lists become tuples, one value a list of one, a dictionary the settings of its section. Else it is one sentence.
     """
     kind: Any = type(settings)
-    for name, hint in _hints(kind).items():
+    for name in _hints(kind):
         value = getattr(settings, name)
-        if dataclasses.is_dataclass(hint):
-            found = _section(hint, value, getattr(kind, name, None), prefix + name)
-        else:
-            found = convert(hint, value, prefix + name)
+        found = _field(kind, name, value, prefix)
         if found is not value:
             object.__setattr__(settings, name, found)
+
+
+def section(kind: type[T], values: Mapping[str, Any], default: Any, prefix: str = "") -> T:
+    """Settings from a dictionary; what it leaves out keeps the default of its place, not of its type."""
+    given = {name: _field(kind, name, value, prefix) for name, value in values.items()}
+    return kind(**given) if default is None else dataclasses.replace(default, **given)
 
 
 @cache
@@ -32,17 +37,19 @@ def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _section(kind: Any, value: Any, default: Any, name: str) -> Any:
-    """A dataclass within another; what a dictionary leaves out keeps the default of its place, not of its type."""
-    if isinstance(value, kind):
+def _field(kind: Any, name: str, value: Any, prefix: str) -> Any:
+    """A value as the type that the field declares."""
+    path, inner = prefix + name, _hints(kind)[name]
+    if not dataclasses.is_dataclass(typing.cast(object, inner)):
+        return convert(inner, value, path)
+    if isinstance(value, inner):
         return value
     if not isinstance(value, Mapping):
-        raise refuse(name, value, f"give a {kind.__name__}, or a dictionary of its settings")
-    fields = [field.name for field in dataclasses.fields(kind)]
-    if unknown := next((key for key in value if key not in fields), None):
-        meant = nearest(str(unknown), fields, cutoff=0.0)
-        raise InputError(f"{name}.{unknown} is not a setting: did you mean {name}.{meant}?")
-    return dataclasses.replace(default, **value) if isinstance(default, kind) else kind(**value)
+        raise refuse(path, value, f"give a {inner.__name__}, or a dictionary of its settings")
+    if unknown := next((key for key in value if key not in _hints(inner)), None):
+        meant = nearest(str(unknown), list(_hints(inner)), cutoff=0.0)
+        raise InputError(f"{path}.{unknown} is not a setting: did you mean {path}.{meant}?")
+    return section(inner, value, getattr(kind, name, None), f"{path}.")
 
 
 def convert(hint: Any, value: Any, name: str) -> Any:
@@ -57,15 +64,15 @@ def convert(hint: Any, value: Any, name: str) -> Any:
         if isinstance(value, list | tuple) and len(kinds) == len(value):
             found = tuple(convert(kind, item, name) for kind, item in zip(kinds, value, strict=True))
             return value if isinstance(value, tuple) and all(map(operator.is_, found, value)) else found
-        raise InputError(f"{name} = {shown(_plain(value))} is not allowed: give {_described(hint)}.")
-    if origin is typing.Literal:
+        value = tuple(value) if isinstance(value, list) else value
+    elif origin is typing.Literal:
         # Words may be written with hyphens.
         written = value if value in arguments or not isinstance(value, str) else value.replace("-", "_")
         if isinstance(written, str) and written in arguments:
             return written
     elif (found := _scalar(hint, value)) is not None:
         return found
-    raise InputError(f"{name} = {shown(value)} is not allowed: give {_described(hint)}.")
+    raise refuse(name, value, f"give {_described(hint)}")
 
 
 def _scalar(kind: Any, value: Any) -> Any:
@@ -81,10 +88,6 @@ def _scalar(kind: Any, value: Any) -> Any:
     if kind is float and isinstance(value, int | float):
         return float(value)
     return int(value) if kind is int and isinstance(value, int) else None
-
-
-def _plain(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _described(hint: Any) -> str:

@@ -45,11 +45,8 @@ class TopicModel:
             topic_words = equal_topics(data.topics, data.words)
         topics = len(topic_words)
         if len(data.dirichlet) not in (1, topics):
-            raise refuse(
-                "data.dirichlet",
-                data.dirichlet,
-                f"give one number, or one for each of the {topics} topics of data.topic_words",
-            )
+            remedy = f"give one number, or one for each of the {topics} topics of data.topic_words"
+            raise refuse("data.dirichlet", data.dirichlet, remedy)
         if data.sampler == "topics" and data.per_document > topics:
             raise refuse("data.per_document", data.per_document, f"data.topic_words has {topics} topics only")
         dirichlet = np.broadcast_to(np.array(data.dirichlet, dtype=float), topics)

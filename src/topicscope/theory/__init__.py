@@ -8,9 +8,11 @@ from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.check import Residuals, embedding_residuals, residuals
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
 from topicscope.theory.dynamics import (
+    LogitGradient,
     Stage1Rates,
     Stage2Rates,
     gradient_ratio,
+    logit_gradient,
     stage1_rates,
     stage1_topic_rate,
     stage2_rates,
@@ -30,8 +32,7 @@ from topicscope.theory.finite_documents import (
 )
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
-from topicscope.theory.logit_gradient import LogitGradient, logit_gradient
-from topicscope.theory.reduced import Reduced, Rows, flow, sampled_rows
+from topicscope.theory.reduced import Reduced, Rows, flow
 from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,
@@ -85,7 +86,6 @@ __all__ = [
     "predict",
     "realisable",
     "residuals",
-    "sampled_rows",
     "semidefinite_optimum",
     "stage1_rates",
     "stage1_topic_rate",

@@ -90,7 +90,11 @@ def class_statistics(
 
     A class without entries (same topic for v = 1, different topic for T = 1) is None.
     """
-    return {name: _average(matrix[where]) for name, where in class_masks(topic).items()}
+    found = {name: matrix[where] for name, where in class_masks(topic).items()}
+    return {
+        name: ClassAverage(float(each.mean()), float(each.std()), each.size) if each.size else None
+        for name, each in found.items()
+    }
 
 
 def residuals(
@@ -106,7 +110,7 @@ def residuals(
     give W + b1⊤: frequencies sum to one, so it predicts the same.
     """
     require_topic_sets(topics, per_document)
-    check_size(matrix, topics, words)
+    check_size(matrix.shape, topics, words)
     population = infinite_topic_moments(topics, words, per_document, masking)
     topic = equal_word_topics(topics, words)
     return Residuals(
@@ -121,7 +125,7 @@ def embedding_residuals(
 ) -> FamilyResiduals:
     """E = W^E⊤W^E beside Theorem 1: W^V = I and Theorem 1's bias, whatever the model's own are."""
     require_topic_sets(topics, per_document)
-    check_size(gram, topics, words)
+    check_size(gram.shape, topics, words)
     population = infinite_topic_moments(topics, words, per_document, masking)
     family = theorem1(topics, words, masking)
     return family_residuals(gram, family, population, theorem1_bias(topics, words, masking))
@@ -184,24 +188,15 @@ def deviation(values: Float[np.ndarray, "..."]) -> Deviation:
     return Deviation(float(abs(values).max()), float(np.sqrt(np.mean(values**2))))
 
 
-def check_size(matrix: Float[np.ndarray, "row column"], topics: int, words: int, name: str = "The matrix") -> None:
+def check_size(shape: tuple[int, ...], topics: int, words: int, name: str = "The matrix") -> None:
     """Refuse a matrix that does not fit T topics of v words; say which T and v it would fit."""
-    rows, columns = matrix.shape
-    if rows != columns:
-        needed = _needed(topics, words)
-        raise InputError(f"{name} is {rows} × {columns}, but {needed}: give a square matrix.")
-    check_tokens(rows, topics, words, name)
-
-
-def check_tokens(tokens: int, topics: int, words: int, name: str) -> None:
-    """The same for a square matrix that need not be formed yet."""
-    if tokens != topics * words + 1:
-        needed = _needed(topics, words)
-        raise InputError(f"{name} is {tokens} × {tokens}, but {needed}: {fitting(tokens - 1, topics, words)}.")
-
-
-def _needed(topics: int, words: int) -> str:
-    return f"topics = {topics} and words = {words} need {topics * words + 1} × {topics * words + 1}"
+    rows, columns, needed = *shape, topics * words + 1
+    if rows == columns == needed:
+        return
+    remedy = "give a square matrix" if rows != columns else fitting(rows - 1, topics, words)
+    raise InputError(
+        f"{name} is {rows} × {columns}, but topics = {topics} and words = {words} need {needed} × {needed}: {remedy}."
+    )
 
 
 def fitting(words_in_all: int, topics: int, words: int) -> str:
@@ -212,7 +207,3 @@ def fitting(words_in_all: int, topics: int, words: int) -> str:
     pairs.sort(key=lambda pair: abs(np.log(pair[0] / topics)) + abs(np.log(pair[1] / words)))
     shown = " or ".join(f"topics = {t} and words = {v}" for t, v in pairs[:3])
     return f"it fits {shown}; give one of these"
-
-
-def _average(values: Float[np.ndarray, " entry"]) -> ClassAverage | None:
-    return ClassAverage(float(values.mean()), float(values.std()), values.size) if values.size else None

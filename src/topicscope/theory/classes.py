@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.theory.theorem2 import ClassMatrix
+from topicscope.errors import refuse
+from topicscope.settings.data import Data
 
 CLASSES = ("mask_mask", "mask_row", "mask_column", "same_word", "same_topic", "different_topic")
 
@@ -38,11 +39,11 @@ class Modes:
         return cls(scale, scale, scale * np.eye(2))
 
     @classmethod
-    def of(cls, numbers: Float[np.ndarray, " 6"]) -> "Modes":
+    def of(cls, numbers: Six) -> "Modes":
         """From one row."""
         return cls(float(numbers[0]), float(numbers[1]), numbers[2:].reshape(2, 2))
 
-    def flat(self) -> Float[np.ndarray, " 6"]:
+    def flat(self) -> Six:
         """All numbers in one row."""
         return np.concatenate([[self.topic, self.same_word], self.plane.ravel()])
 
@@ -67,6 +68,14 @@ class Vocabulary:
 
     topics: int
     words: int
+
+    @classmethod
+    def of(cls, data: Data) -> "Vocabulary":
+        """That of equal topics, all as likely; others are refused."""
+        for name, unequal in (("topic_words", bool(data.topic_words)), ("dirichlet", len(set(data.dirichlet)) > 1)):
+            if unequal:
+                raise refuse(f"data.{name}", getattr(data, name), "classes need equal topics; leave it out")
+        return cls(data.topics, data.words)
 
     @property
     def count(self) -> int:
@@ -125,6 +134,22 @@ class Vocabulary:
         """The classes of W⊤W."""
         modes = self.modes(classes)
         return self.classes(modes.transposed @ modes)
+
+
+@dataclass(frozen=True)
+class ClassMatrix:
+    """A matrix with one number per class of entries and a 0-th row of zeros."""
+
+    mask_column: float
+    """W_i0 for words i."""
+    same_word: float
+    same_topic: float
+    """Two different words of one topic."""
+    different_topic: float
+
+    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
+        """The whole matrix."""
+        return Vocabulary(topics, words).matrix(six(self))
 
 
 def six(matrix: ClassMatrix) -> Six:

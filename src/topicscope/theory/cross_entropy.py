@@ -15,7 +15,7 @@ from scipy.special import logsumexp, softmax
 from topicscope.errors import check_at_least, check_positive
 from topicscope.settings.data import Masking
 from topicscope.synthetic.documents import Bags
-from topicscope.theory.theorem2 import ClassMatrix
+from topicscope.theory.classes import ClassMatrix
 
 # Newton's method stops when a step promises less than this, and takes at most so many.
 LEAST_GAIN = 1e-14
@@ -33,12 +33,6 @@ class CrossEntropyOptimum(ClassMatrix):
 
     objective: float
     """Its loss plus λ‖W‖², on the sample."""
-
-    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
-        """W itself."""
-        matrix = super().matrix(topics, words)
-        matrix[0, 1:], matrix[0, 0] = self.mask_row, self.mask_mask
-        return matrix
 
 
 def infinite_bag(topics: int, words: int, per_document: int, masking: Masking) -> Bags:

@@ -18,12 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy.special import comb, gammaln
 
 from topicscope.errors import check_at_least, check_not_negative, check_positive, refuse
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average
 from topicscope.synthetic.topics import TopicModel
-from topicscope.theory.theorem2 import ClassMatrix
+from topicscope.theory.classes import ClassMatrix, Modes, Vocabulary
 
 # Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
 NULL_EIGENVALUE = 1e-12
@@ -292,98 +293,64 @@ def _inverse(values: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
-@dataclass(frozen=True)
-class _Spaces:
-    """A matrix of the symmetric kind on its three invariant spaces: a number on each of the first two."""
-
-    within: float
-    """On contrasts within a topic, of dimension T(v − 1)."""
-
-    between: float
-    """On contrasts between topics, of dimension T − 1."""
-
-    plane: tuple[float, float]
-    """From ([MASK], mean word), both of length one, to the mean word."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClassMoments:
     """S and R of the paper's symmetric setting, on the spaces that are invariant under permutations."""
 
-    topics: int
-    words: int
-    second: _Spaces
-    second_mask: float
-    """S₀₀."""
-
-    cross: _Spaces
-
-    @property
-    def plane(self) -> Float[np.ndarray, "side side"]:
-        """S on [MASK] and the mean word."""
-        coupling, mean = self.second.plane
-        return np.array([[self.second_mask, coupling], [coupling, mean]])
+    vocabulary: Vocabulary
+    second: Modes
+    cross: Modes
 
 
 def class_moments(
     data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
 ) -> ClassMoments:
     """``moments`` for T equal topics of v equally likely words and one Dirichlet parameter (or τ of T topics)."""
-    if data.topic_words or len(set(data.dirichlet)) > 1:
-        name = "data.topic_words" if data.topic_words else "data.dirichlet"
-        raise refuse(name, getattr(data, name.removeprefix("data.")), "classes need equal topics; leave it out")
+    size = Vocabulary.of(data)
     shares = infinite_shares(masking.mask) if infinite else finite_shares(data.length, masking.mask, average)
     # S and R of docs/theory-finite.md with p = θ_topic/v.
-    n, keep = data.topics * data.words, masking.keep
+    n, keep = size.count, masking.keep
     noise = masking.random / n
     topic_variance = _topic_contrast(data) / data.words
 
     pairs = shares.pair_masked * keep**2 + 2 * shares.pair_mixed * keep + shares.pair_seen
     mixed = shares.pair_masked * keep + shares.pair_mixed
     itself = shares.self_masked * (noise + keep / n) + shares.self_seen / n
-    second = _Spaces(
-        within=itself,
-        between=itself + pairs * topic_variance,
-        plane=(
-            np.sqrt(n) * masking.replaced * (shares.pair_masked * noise + mixed / n),
-            itself + pairs / n + 2 * mixed * noise + shares.pair_masked * n * noise**2,
-        ),
-    )
+    mask = masking.replaced * (shares.pair_masked * masking.replaced + shares.self_masked)
+    coupling = np.sqrt(n) * masking.replaced * (shares.pair_masked * noise + mixed / n)
+    mean = itself + pairs / n + 2 * mixed * noise + shares.pair_masked * n * noise**2
+    second = Modes(itself + pairs * topic_variance, itself, np.array([[mask, coupling], [coupling, mean]]))
     kept = shares.own * keep / n
     others = shares.other_masked * keep + 1 - shares.masked
     masked = shares.own + shares.other_masked
-    cross = _Spaces(
-        within=kept,
-        between=kept + others * topic_variance,
-        plane=(masked * masking.replaced / np.sqrt(n), kept + others / n + masked * noise),
-    )
-    second_mask = masking.replaced * (shares.pair_masked * masking.replaced + shares.self_masked)
-    return ClassMoments(data.topics, data.words, second, second_mask, cross)
+    # [MASK] is never a word to predict.
+    target = [masked * masking.replaced / np.sqrt(n), kept + others / n + masked * noise]
+    cross = Modes(kept + others * topic_variance, kept, np.array([[0.0, 0.0], target]))
+    return ClassMoments(size, second, cross)
 
 
 def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
     """R(S + λI)⁻¹ without bias, two divisions and a 2 × 2 inverse; at λ = 0 with S singular, its limit λ → 0."""
     check_not_negative("ridge", ridge)
-    second, cross, n = moments.second, moments.cross, moments.topics * moments.words
-    plane = np.array(cross.plane) @ np.linalg.pinv(moments.plane + ridge * np.eye(2), hermitian=True)
-    within, between = _ratio(cross.within, second.within + ridge), _ratio(cross.between, second.between + ridge)
-    different = (plane[1] - between) / n
-    same_topic = different + (between - within) / moments.words
-    return ClassMatrix(float(plane[0]) / np.sqrt(n), same_topic + within, same_topic, float(different))
+    second, cross = moments.second, moments.cross
+    plane = np.zeros((2, 2))
+    plane[1] = cross.plane[1] @ np.linalg.pinv(second.plane + ridge * np.eye(2), hermitian=True)
+    topic, same_word = _ratio(cross.topic, second.topic + ridge), _ratio(cross.same_word, second.same_word + ridge)
+    return ClassMatrix(*moments.vocabulary.classes(Modes(topic, same_word, plane))[2:].tolist())
 
 
 def class_loss(matrix: ClassMatrix, moments: ClassMoments) -> float:
     """1 − 2⟨W, R⟩ + ⟨WS, W⟩."""
-    topics, words = moments.topics, moments.words
+    size, second, cross = moments.vocabulary, moments.second, moments.cross
     within = matrix.same_word - matrix.same_topic
-    between = within + words * (matrix.same_topic - matrix.different_topic)
-    plane = np.array([np.sqrt(topics * words) * matrix.mask_column, between + topics * words * matrix.different_topic])
+    between = within + size.words * (matrix.same_topic - matrix.different_topic)
+    plane = np.array([np.sqrt(size.count) * matrix.mask_column, between + size.count * matrix.different_topic])
     spaces = (
-        (topics * (words - 1), within, moments.cross.within, moments.second.within),
-        (topics - 1, between, moments.cross.between, moments.second.between),
+        (size.topics * (size.words - 1), within, cross.same_word, second.same_word),
+        (size.topics - 1, between, cross.topic, second.topic),
     )
     loss = 1 + sum(dimension * (w * w * s - 2 * w * r) for dimension, w, r, s in spaces)
-    return float(loss + plane @ moments.plane @ plane - 2 * plane @ np.array(moments.cross.plane))
+    return float(loss + plane @ second.plane @ plane - 2 * plane @ cross.plane[1])
 
 
 def _topic_contrast(data: Data) -> float:
@@ -398,3 +365,43 @@ def _topic_contrast(data: Data) -> float:
 def _ratio(cross: float, second: float) -> float:
     """Cross over second; 0 on a space that the documents never reach."""
     return cross / second if second > 0 else 0.0
+
+
+def topic_count_distribution(data: Data, least: float = 0.0) -> Float[np.ndarray, " count"]:
+    r"""How many topics a finite LDA document has: P(k topics) for k = 0 … T.
+
+    A topic counts if it has this share of the document's words, and one at least. Given the document's length N, the
+    numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
+
+    .. math:: P(n_1, \dots, n_T) \propto \prod_t w(n_t), \qquad w(n) = \frac{\Gamma(n + \alpha)}{n!\,\Gamma(\alpha)},
+        \quad \sum_t n_t = N.
+
+    Split the generating function of w into few words, n < m, and many, n ≥ m. With T topics, k of which have many,
+
+    .. math:: P(k) = \binom{T}{k} \frac{[x^N]\, M(x)^k F(x)^{T-k}}{[x^N]\, (M(x) + F(x))^T}.
+
+    All terms are positive: no digits are lost.
+    """
+    if data.sampler != "dirichlet" or len(set(data.dirichlet)) > 1:
+        raise refuse("data.dirichlet", data.dirichlet, "topics are counted for one Dirichlet parameter; give one")
+    lengths = range(data.length[0], data.length[1] + 1)
+    return np.mean([_of_length(data, length, least) for length in lengths], axis=0)
+
+
+def _of_length(data: Data, length: int, least: float) -> Float[np.ndarray, " count"]:
+    counts, alpha = np.arange(length + 1), data.dirichlet[0]
+    weights = np.exp(gammaln(counts + alpha) - gammaln(counts + 1) - gammaln(alpha))
+    # The share is reached from this many words on; a share of 0.05 of 100 words is 5 in spite of rounding.
+    needed = max(1, int(np.ceil(least * length - 1e-9)))
+    many, few = np.where(counts >= needed, weights, 0.0), np.where(counts < needed, weights, 0.0)
+    with_many, with_few = _powers(many, data.topics), _powers(few, data.topics)
+    ways = np.array([comb(data.topics, k) * (with_many[k] @ with_few[-1 - k][::-1]) for k in range(data.topics + 1)])
+    return np.asarray(ways / ways.sum())
+
+
+def _powers(series: Float[np.ndarray, " count"], highest: int) -> list[Float[np.ndarray, " count"]]:
+    """The series to the powers 0 … highest, up to x^N."""
+    found = [np.eye(1, len(series))[0]]
+    for _ in range(highest):
+        found.append(np.convolve(found[-1], series)[: len(series)])
+    return found

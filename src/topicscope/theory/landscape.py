@@ -27,7 +27,7 @@ from jaxtyping import Float
 
 from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.settings.data import Masking
-from topicscope.theory.theorem2 import ClassMatrix
+from topicscope.theory.classes import ClassMatrix
 
 # A prediction this close to the best one, in probability over a class of words, is it but for rounding.
 LEMMA_1_ROUNDING = 1e-9

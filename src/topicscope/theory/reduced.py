@@ -11,15 +11,14 @@ so if these are class matrices too, each mode evolves on its own but for G: a nu
 those within a topic, 2 × 2 matrices on the plane of [MASK] and the mean word. Random W^K and W^Q with entries N(0, s²)
 have W^K⊤W^K = W^Q⊤W^Q = s² d_a I and W^K⊤W^Q = 0 on average; that is the start of the reduced model.
 
-Expectations over finite documents are means over a sample, which determines so few numbers very well; those over
-infinite documents need one document (``Rows.infinite``).
+Expectations over finite documents are means over a sample, which determines so few numbers very well.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -27,11 +26,8 @@ from scipy.integrate import solve_ivp
 from scipy.special import logsumexp, softmax
 
 from topicscope.errors import InputError, check_positive
-from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import MaskedDocuments
-from topicscope.synthetic.masking import mask_documents
-from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import Modes, Six, Vocabulary
 
 # Rows of this many numbers in all are looked at in one go.
@@ -41,9 +37,8 @@ MOST_LOOKS = 20_000
 
 
 class Gradient(NamedTuple):
-    """The expected loss, and its derivatives by a class's entries, each on average over the class."""
+    """The expected loss's derivatives by a class's entries, each on average over the class."""
 
-    loss: float
     value: Six
     logits: Six
     value_squares: Six
@@ -69,36 +64,6 @@ class Rows:
     """Which document the row is of; rows are ordered by it."""
 
     @classmethod
-    def infinite(cls, topics: int, words: int, per_document: int, masking: Masking) -> "Rows":
-        """Assumption 1's documents: that of the first τ topics stands for all, and one query for each kind."""
-        size = Vocabulary(topics, words)
-        if 4 * (size.count + 1) > MOST_NUMBERS:
-            raise InputError(
-                f"topics · words = {size.count} is not allowed here: give fewer, the model lists all words."
-            )
-        original = np.zeros(size.count + 1)
-        original[1 : per_document * words + 1] = 1 / (per_document * words)
-        hidden = np.full(size.count + 1, masking.random / size.count)
-        hidden[0] = masking.replaced
-        seen = (1 - masking.mask + masking.mask * masking.keep) * original + masking.mask * hidden
-        inside = per_document / topics
-        kept = np.eye(1, size.count + 1, 1)[0]
-        kinds = [
-            (0, masking.replaced * original),
-            (1, masking.keep * kept),
-            (1, masking.random * inside * original),
-            (size.count, masking.random * (1 - inside) * original),
-        ]
-        some = [(query, target) for query, target in kinds if target.any()]
-        return cls(
-            size,
-            np.broadcast_to(seen, (len(some), size.count + 1)),
-            np.array([query for query, _ in some]),
-            np.array([target for _, target in some]),
-            np.zeros(len(some), dtype=np.int64),
-        )
-
-    @classmethod
     def of(cls, documents: MaskedDocuments, vocabulary: Vocabulary, average: Average = "document") -> "Rows":
         """Those of a sample."""
         tokens = vocabulary.count + 1
@@ -116,8 +81,11 @@ class Rows:
 
     def loss(self, value: Six, logits: Six, loss: Loss) -> float:
         """The expected loss."""
-        attention = self._attention(logits)
-        return self._losses(self._predict(value, attention), loss)
+        scores, weight = self._predict(value, self._attention(logits)), self.targets.sum(axis=1)
+        hit = float((scores * self.targets).sum())
+        if loss == "squared":
+            return float(weight.sum() - 2 * hit + weight @ (scores**2).sum(axis=1))
+        return float(weight @ logsumexp(scores, axis=1) - hit)
 
     def distance(self, logits: Six) -> float:
         """How far word queries' attention is from uniform in total variation, on average over masked positions."""
@@ -156,7 +124,6 @@ class Rows:
         if squares:
             spread = (self._value_squares(missing), self._logit_squares(through, attention * weight, noise, loss))
         return Gradient(
-            loss=self._losses(scores, loss),
             value=self._value_sums(missing, attention) / sizes,
             logits=by_logits / sizes,
             value_squares=spread[0],
@@ -217,33 +184,28 @@ class Rows:
         return np.repeat(sums, self.vocabulary.words, axis=1)
 
     def _predict(self, value: Six, attention: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
-        """W^V A."""
-        mask_mask, mask_row, mask_column, same_word, same_topic, different = value
-        mask, words = attention[:, :1], attention[:, 1:]
-        scores = np.empty_like(attention)
-        scores[:, :1] = mask_mask * mask + mask_row * (1 - mask)
-        scores[:, 1:] = (
-            mask_column * mask
-            + different * (1 - mask)
-            + (same_topic - different) * self._topic_sums(words)
-            + (same_word - same_topic) * words
-        )
-        return scores
+        """W^V A; A sums to one."""
+        return self._product(value, attention, 1 - attention[:, :1])
 
     def _back(self, value: Six, missing: Float[np.ndarray, "row token"]) -> Float[np.ndarray, "row token"]:
         """W^V⊤ r: the same with the [MASK] row and column exchanged."""
+        return self._product(value[[0, 2, 1, 3, 4, 5]], missing, missing[:, 1:].sum(axis=1, keepdims=True))
+
+    def _product(
+        self, value: Six, rows: Float[np.ndarray, "row token"], total: Float[np.ndarray, "row 1"]
+    ) -> Float[np.ndarray, "row token"]:
+        """The class matrix times each row, whose words sum to ``total``."""
         mask_mask, mask_row, mask_column, same_word, same_topic, different = value
-        mask, words = missing[:, :1], missing[:, 1:]
-        total = words.sum(axis=1, keepdims=True)
-        pull = np.empty_like(missing)
-        pull[:, :1] = mask_mask * mask + mask_column * total
-        pull[:, 1:] = (
-            mask_row * mask
+        mask, words = rows[:, :1], rows[:, 1:]
+        product = np.empty_like(rows)
+        product[:, :1] = mask_mask * mask + mask_row * total
+        product[:, 1:] = (
+            mask_column * mask
             + different * total
             + (same_topic - different) * self._topic_sums(words)
             + (same_word - same_topic) * words
         )
-        return pull
+        return product
 
     def _value_sums(self, missing: Float[np.ndarray, "row token"], attention: Float[np.ndarray, "row token"]) -> Six:
         """Σ r_i A_a over the entries of each class."""
@@ -255,27 +217,6 @@ class Rows:
         return np.array(
             [of_mask @ mask, of_mask @ seen, total @ mask, own, topic - own, total @ seen - topic], dtype=float
         )
-
-    def _losses(self, scores: Float[np.ndarray, "row token"], loss: Loss) -> float:
-        weight = self.targets.sum(axis=1)
-        hit = float((scores * self.targets).sum())
-        if loss == "squared":
-            return float(weight.sum() - 2 * hit + weight @ (scores**2).sum(axis=1))
-        return float(weight @ logsumexp(scores, axis=1) - hit)
-
-
-def sampled_rows(
-    data: Data, masking: Masking, documents: int, *, generator: np.random.Generator, average: Average = "document"
-) -> Rows:
-    """Rows of so many documents drawn afresh."""
-    model = TopicModel.from_settings(data)
-    if model.equal_words is None:
-        raise InputError(
-            "Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out."
-        )
-    size = Vocabulary(model.topics, model.equal_words)
-    drawn = sample_documents(model, documents, generator=generator)
-    return Rows.of(mask_documents(drawn, masking, model.vocabulary, generator=generator), size, average)
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,12 +234,11 @@ class Reduced:
     """How W^V scatters around its mean: the covariance of its columns, summed over its rows."""
 
     @classmethod
-    def start(cls, scale: float, width: int, *, value: Six | None = None, noise: float = 0.0) -> "Reduced":
-        """W^V at zero, or as given; W^K and W^Q as random matrices N(0, s²) of ``width`` rows are on average."""
+    def start(cls, scale: float, width: int, *, noise: float = 0.0) -> "Reduced":
+        """W^V at zero; W^K and W^Q as random matrices N(0, s²) of ``width`` rows are on average."""
         check_positive("scale", scale)
         square = Modes.identity(scale**2 * width)
-        nothing = np.zeros(6) if value is None else value
-        return cls(nothing, square, square, Modes.identity(0.0), Modes.identity(noise))
+        return cls(np.zeros(6), square, square, Modes.identity(0.0), Modes.identity(noise))
 
     def flat(self) -> Float[np.ndarray, " 30"]:
         """All numbers in one row."""
@@ -359,42 +299,9 @@ def velocity(state: Reduced, gradient: Gradient, vocabulary: Vocabulary, width: 
 Optimiser = Callable[[Reduced, Gradient], Rates]
 
 
-@dataclass(frozen=True, eq=False)
-class Path:
-    """The reduced model at given times."""
-
-    times: Float[np.ndarray, " time"]
-    states: tuple[Reduced, ...]
-    vocabulary: Vocabulary
-    width: int
-
-    @property
-    def value(self) -> Float[np.ndarray, "time 6"]:
-        """W^V by classes."""
-        return np.array([state.value for state in self.states])
-
-    @property
-    def logits(self) -> Float[np.ndarray, "time 6"]:
-        """M by classes."""
-        return np.array([state.logits(self.vocabulary, self.width) for state in self.states])
-
-
-@runtime_checkable
-class Gradients(Protocol):
-    """What the reduced model follows: ``Rows``, or something that knows its gradient better."""
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        """T and v."""
-
-    def gradient(
-        self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
-    ) -> Gradient:
-        """As of ``Rows``."""
-
-
 def flow(
-    rows: Gradients,
+    gradient_at: Callable[..., Gradient],
+    size: Vocabulary,
     loss: Loss,
     start: Reduced,
     times: Float[np.ndarray, " time"],
@@ -404,13 +311,14 @@ def flow(
     enough: Callable[[Reduced], float] | None = None,
     squares: bool = False,
     tolerance: float = 1e-5,
-) -> Path:
+) -> tuple[Float[np.ndarray, " reached"], list[Reduced]]:
     """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
-    With ``enough`` it ends where that passes zero, and the path with it. An ``optimiser`` that looks at the gradient's
+    ``gradient_at`` is the gradient of ``Rows``, or of something that knows it better.
+    With ``enough`` it ends where that passes zero, and the times with it. An ``optimiser`` that looks at the gradient's
     mean squares asks for them by ``squares``.
     """
-    size, looks = rows.vocabulary, count()
+    looks = count()
 
     def move(_: float, flat: Float[np.ndarray, " 30"]) -> Float[np.ndarray, " 30"]:
         if next(looks) == MOST_LOOKS:
@@ -419,7 +327,7 @@ def flow(
             )
         here = Reduced.of(flat)
         noise = size.classes(here.noise) if flat[24:].any() else None
-        gradient = rows.gradient(here.value, here.logits(size, width), loss, noise, squares=squares)
+        gradient = gradient_at(here.value, here.logits(size, width), loss, noise, squares=squares)
         return velocity(here, gradient, size, width, optimiser(here, gradient)).flat()
 
     def ended(_: float, flat: Float[np.ndarray, " 30"]) -> float:
@@ -446,4 +354,4 @@ def flow(
     if enough is not None and found.t_events is not None and len(found.t_events[0]):
         assert found.y_events is not None
         at, numbers = np.append(at, found.t_events[0][0]), np.vstack([numbers, found.y_events[0][0]])
-    return Path(at, tuple(Reduced.of(flat) for flat in numbers), size, width)
+    return at, [Reduced.of(flat) for flat in numbers]

@@ -18,20 +18,19 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.errors import InputError, check_at_least, check_one_of, check_positive
+from topicscope.errors import InputError, check_at_least, check_one_of, check_positive, refuse
 from topicscope.measure.stages import TAKE_OFF, distance_from_uniform
 from topicscope.randomness import Purpose, generator
 from topicscope.settings.data import Data, Masking
-from topicscope.settings.training import Average, Loss, Optimizer
+from topicscope.settings.training import Loss, Optimizer
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.classes import Modes, Six, Vocabulary, six
+from topicscope.theory.classes import ClassMatrix, Modes, Six, Vocabulary, six
 from topicscope.theory.cross_entropy import cross_entropy_optimum
-from topicscope.theory.finite_documents import class_loss, class_moments, class_optimum, moments
-from topicscope.theory.logit_gradient import logit_gradient
+from topicscope.theory.dynamics import logit_gradient
+from topicscope.theory.finite_documents import ClassMoments, class_loss, class_moments, class_optimum, moments
 from topicscope.theory.reduced import Gradient, Optimiser, Rates, Reduced, Rows, flow
-from topicscope.theory.theorem2 import ClassMatrix
 
 # Documents that the reduced model's expectations are taken on. Under the squared loss the exact moments correct them.
 DOCUMENTS = {"squared": 60, "cross_entropy": 200}
@@ -80,9 +79,7 @@ class Stepping:
         check_at_least("width", self.width, 0)
         check_at_least("batch", self.batch, 1)
         if not 0 <= self.momentum < 1:
-            raise InputError(
-                f"momentum = {self.momentum} is not allowed: give a number from 0 up to, not including, 1."
-            )
+            raise refuse("momentum", self.momentum, "give a number from 0 up to, not including, 1")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +93,6 @@ class Prediction:
     """a(t) of [MASK] queries."""
     gain: Float[np.ndarray, " point"]
     """g(t)."""
-    norms: dict[str, Float[np.ndarray, " point"]]
-    """Norms of W^V, W^K and W^Q."""
-    value: Float[np.ndarray, "point 6"]
-    logits: Float[np.ndarray, "point 6"]
 
     @property
     def take_off(self) -> float | None:
@@ -136,9 +129,7 @@ class Population:
     Where the exact moments are known (squared loss) the sample's gradient is freed of its error at uniform attention.
     """
 
-    def __init__(
-        self, data: Data, masking: Masking, loss: Loss, *, average: Average = "document", seed: int = 0
-    ) -> None:
+    def __init__(self, data: Data, masking: Masking, loss: Loss, *, seed: int = 0) -> None:
         model = TopicModel.from_settings(data)
         if model.equal_words is None or len(set(data.dirichlet)) > 1:
             raise InputError("The dynamics are predicted for equal, disjoint topics; leave topic_words out.")
@@ -147,12 +138,12 @@ class Population:
                 f"topics · words = {model.vocabulary - 1} is not allowed for a predicted take-off: give at most "
                 f"{MOST_WORDS}."
             )
-        self.data, self.masking, self.loss, self.average = data, masking, loss, average
+        self.data, self.masking, self.loss = data, masking, loss
         self.vocabulary = Vocabulary(model.topics, model.equal_words)
         draw = generator(seed, Purpose.THEORY)
         documents = sample_documents(model, DOCUMENTS[loss], generator=draw)
         self.documents = mask_documents(documents, masking, model.vocabulary, generator=draw)
-        self.rows = Rows.of(self.documents, self.vocabulary, average)
+        self.rows = Rows.of(self.documents, self.vocabulary)
 
     def gradient(
         self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
@@ -175,7 +166,7 @@ class Population:
         if self.loss != "squared":
             return None
         size, zero, basis = self.vocabulary, np.zeros(6), np.eye(6)
-        exact = moments(TopicModel.from_settings(self.data), self.masking, self.average)
+        exact = moments(TopicModel.from_settings(self.data), self.masking)
         nothing = self.rows.gradient(zero, zero, "squared")
         columns, of_value, of_gram = np.zeros((3, 6, 6))
         for place, unit in enumerate(basis):
@@ -184,7 +175,7 @@ class Population:
             columns[:, place] = whole.value - nothing.value - size.means(2 * size.matrix(unit) @ exact.second)
             of_gram[:, place], of_value[:, place] = scatter.logits, whole.logits
         of_value -= of_gram @ np.array([size.gram(unit) for unit in basis]).T
-        known = logit_gradient(self.data, self.masking, self.average)
+        known = logit_gradient(self.data, self.masking)
         return (
             nothing.value + size.means(2 * exact.cross),
             columns,
@@ -200,29 +191,27 @@ class Population:
         return distance_from_uniform(logits, keys, keys)
 
     @cached_property
-    def second(self) -> Modes:
-        """S = E[x̃x̃⊤] on the modes."""
-        found = class_moments(self.data, self.masking, self.average)
-        return Modes(found.second.between, found.second.within, found.plane)
+    def exact(self) -> ClassMoments:
+        """S and R on the modes."""
+        return class_moments(self.data, self.masking)
 
     def gain(self, state: Reduced) -> float:
         """g, with what W^V's scatter costs."""
         gain = self.gains(state.value)
         if self.loss == "squared":
-            gain -= self.vocabulary.trace(self.second @ state.noise) / (1 - self.best)
+            gain -= self.vocabulary.trace(self.exact.second @ state.noise) / (1 - self.best)
         return gain
 
     @cached_property
     def best(self) -> float:
         """The least squared loss under uniform attention."""
-        exact = class_moments(self.data, self.masking, self.average)
-        return class_loss(class_optimum(exact), exact)
+        return class_loss(class_optimum(self.exact), self.exact)
 
     @cached_property
     def residual(self) -> float:
         """E‖W x̃ − y‖² at the best W, y a document's mean target: the size of the noise in W^V's gradient."""
         first, x = self.rows.documents
-        value = six(class_optimum(class_moments(self.data, self.masking, self.average)))
+        value = six(class_optimum(self.exact))
         y = np.add.reduceat(self.rows.targets, first, axis=0) * len(first)
         return float(((x @ self.vocabulary.matrix(value).T - y) ** 2).sum(axis=1).mean())
 
@@ -230,8 +219,7 @@ class Population:
     def gains(self) -> Callable[[Six], float]:
         """G of any W^V."""
         if self.loss == "squared":
-            exact = class_moments(self.data, self.masking, self.average)
-            return lambda value: (1 - class_loss(ClassMatrix(*value[2:].tolist()), exact)) / (1 - self.best)
+            return lambda value: (1 - class_loss(ClassMatrix(*value[2:].tolist()), self.exact)) / (1 - self.best)
         bags = Bags.of(self.documents, self.vocabulary.count + 1)
         best = cross_entropy_optimum(bags, self.vocabulary.topics, self.vocabulary.words, GAIN_RIDGE).objective
         nothing = np.log(self.vocabulary.count + 1)
@@ -239,16 +227,10 @@ class Population:
 
 
 def predict(
-    data: Data,
-    masking: Masking,
-    stepping: Stepping,
-    *,
-    average: Average = "document",
-    steps: float = MOST_STEPS,
-    seed: int = 0,
+    data: Data, masking: Masking, stepping: Stepping, *, steps: float = MOST_STEPS, seed: int = 0
 ) -> Prediction:
     """Follow the reduced model until attention takes off, or for so many steps."""
-    population = Population(data, masking, stepping.loss, average=average, seed=seed)
+    population = Population(data, masking, stepping.loss, seed=seed)
     size = population.vocabulary
     width = stepping.width or size.count + 1
     rate = stepping.rate / (1 - stepping.momentum) if stepping.optimizer == "momentum" else stepping.rate
@@ -257,46 +239,27 @@ def predict(
         return population.rows.distance(state.logits(size, width)) - FAR
 
     start = Reduced.start(stepping.scale, width, noise=stepping.scale**2 * (size.count + 1))
-    optimiser = adam(stepping, population) if stepping.optimizer == "adam" else sgd(rate, stepping, population)
     if stepping.optimizer == "adam":
-        rate = 1.0
-    times = rate * np.geomspace(1.0, steps, 2000)
-    path = flow(
-        population,
+        rate, optimiser = 1.0, adam(stepping, population)
+    else:
+        optimiser = sgd(rate, stepping, population)
+    times, states = flow(
+        population.gradient,
+        size,
         stepping.loss,
         start,
-        times,
+        rate * np.geomspace(1.0, steps, 2000),
         width=width,
         enough=far,
         optimiser=optimiser,
         squares=stepping.optimizer == "adam",
         tolerance=1e-3,
     )
-    chosen = np.unique(np.linspace(0, len(path.times) - 1, POINTS).astype(int))
-    states = [path.states[point] for point in chosen]
-    draw = np.random.default_rng(seed)
-    logits = draw_logits(states, size, width, generator=draw)
-    words, mask = population.distances(logits)
-    return Prediction(
-        steps=path.times[chosen] / rate,
-        words=words,
-        mask=mask,
-        gain=np.array([population.gain(state) for state in states]),
-        norms=_norms(states, size),
-        value=path.value[chosen],
-        logits=path.logits[chosen],
-    )
-
-
-def _norms(states: list[Reduced], size: Vocabulary) -> dict[str, Float[np.ndarray, " point"]]:
-    """‖W^V‖, ‖W^K‖ and ‖W^Q‖: square roots of traces of their products."""
-    value = [size.modes(state.value) for state in states]
-    squares = {
-        "value": [each.transposed @ each + state.noise for each, state in zip(value, states, strict=True)],
-        "key": [state.key for state in states],
-        "query": [state.query for state in states],
-    }
-    return {name: np.sqrt([size.trace(each) for each in every]) for name, every in squares.items()}
+    chosen = np.unique(np.linspace(0, len(times) - 1, POINTS).astype(int))
+    states = [states[point] for point in chosen]
+    words, mask = population.distances(draw_logits(states, size, width, generator=np.random.default_rng(seed)))
+    gain = np.array([population.gain(state) for state in states])
+    return Prediction(steps=times[chosen] / rate, words=words, mask=mask, gain=gain)
 
 
 def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
@@ -308,7 +271,7 @@ def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
     if stepping.loss == "cross_entropy":
         return lambda state, gradient: Rates()
     size, residual = population.vocabulary, population.residual
-    fastest = 1 / float(np.linalg.eigvalsh(population.second.plane)[-1])
+    fastest = 1 / float(np.linalg.eigvalsh(population.exact.second.plane)[-1])
     if rate >= fastest:
         raise InputError(
             f"rate = {stepping.rate:g} is not allowed: W^V diverges; give less than "
@@ -386,6 +349,9 @@ def draw_logits(
     count = vocabulary.count
     # The same normal numbers at every time: on each mode W^K is what it is, W^Q what they have in common and the rest.
     first, second = generator.normal(size=(2, width, count + 1))
+    ends = np.column_stack(
+        [end for each in (first, second) for end in (each[:, 0], each[:, 1:].sum(axis=1) / np.sqrt(count))]
+    )
     mean = np.ones((count, count)) / count
     blocks = np.kron(np.eye(vocabulary.topics), np.full((vocabulary.words,) * 2, 1 / vocabulary.words))
     projections = {"topic": blocks - mean, "same_word": np.eye(count) - blocks}
@@ -401,20 +367,9 @@ def draw_logits(
         joint = np.block([[state.key.plane, state.cross.plane], [state.cross.plane.T, state.query.plane]]) / width
         values, vectors = np.linalg.eigh(joint)
         root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-        plane = (
-            np.column_stack(
-                [
-                    first[:, 0],
-                    first[:, 1:].sum(axis=1) / np.sqrt(count),
-                    second[:, 0],
-                    second[:, 1:].sum(axis=1) / np.sqrt(count),
-                ]
-            )
-            @ root
-        )
-        keys[:, 0] += plane[:, 0]
-        keys[:, 1:] += plane[:, 1:2] / np.sqrt(count)
-        queries[:, 0] += plane[:, 2]
-        queries[:, 1:] += plane[:, 3:4] / np.sqrt(count)
+        plane = ends @ root
+        for matrix, own in ((keys, plane[:, :2]), (queries, plane[:, 2:])):
+            matrix[:, 0] += own[:, 0]
+            matrix[:, 1:] += own[:, 1:] / np.sqrt(count)
         found.append(keys.T @ queries / np.sqrt(width))
     return np.array(found)

@@ -86,11 +86,8 @@ def theorem1_embedding(
     rows = np.hstack([np.zeros((len(factor), 1)), factor])
     if u is not None and u.any():
         if not realisable(u, topics, words, masking):
-            raise refuse(
-                "u",
-                f"({u[0]:.6g}, …)",
-                "no embedding realises it; give u₀ < 0 and sums −u₀v/c₂ over every topic, or zeros",
-            )
+            remedy = "no embedding realises it; give u₀ < 0 and sums −u₀v/c₂ over every topic, or zeros"
+            raise refuse("u", f"({u[0]:.6g}, …)", remedy)
         rows = np.vstack([np.sqrt(constants(topics, words, masking).c2 / -u[0]) * u, rows])
     if dimension < len(rows):
         raise refuse(

@@ -3,45 +3,24 @@
 Each has one number per class of entries, so each is known by its four numbers for any T and v (``..._classes``).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
 from topicscope.settings.data import Masking
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.lemma1 import constants, lemma1
 
 Pattern = Literal["block", "diagonal"]
-
-
-@dataclass(frozen=True)
-class ClassMatrix:
-    """A matrix with one number per class of entries and a 0-th row of zeros."""
-
-    mask_column: float
-    """W_i0 for words i."""
-    same_word: float
-    same_topic: float
-    """Two different words of one topic."""
-    different_topic: float
-
-    def matrix(self, topics: int, words: int) -> Float[np.ndarray, "token token"]:
-        """The whole matrix."""
-        full = np.full((topics * words + 1, topics * words + 1), self.different_topic)
-        full[1:, 1:] += np.kron(np.eye(topics), np.full((words, words), self.same_topic - self.different_topic))
-        full[1:, 1:] += (self.same_word - self.same_topic) * np.eye(topics * words)
-        full[:, 0], full[0, :] = self.mask_column, 0.0
-        return full
 
 
 def theorem2(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:
     """The ridge optimum of W^V under uniform attention as λ → 0 (Theorem 2); see ``theorem2_classes``."""
     w = theorem2_classes(topics, words, masking)
     matrix = np.full((topics * words + 1, topics * words + 1), w.different_topic)
-    matrix[0, :] = 0
-    matrix[1:, 0] = w.mask_column
     matrix[1:, 1:][np.kron(np.eye(topics, dtype=bool), np.full((words, words), True))] = w.same_topic
+    matrix[:, 0], matrix[0, :] = w.mask_column, 0
     return matrix
 
 

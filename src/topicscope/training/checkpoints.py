@@ -23,36 +23,14 @@ class Checkpoint:
     """All that training needs to go on after ``step`` updates; random numbers follow from the step."""
 
     step: int
-    weights: dict[str, Tensor]
-    optimizer: dict[str, Tensor]
-    """``parameter/quantity``."""
+    tensors: dict[str, Tensor]
+    """``weights/PARAMETER``, ``optimizer/PARAMETER/QUANTITY``, and ``history/STEP``: W^V at earlier steps that a later
+    row's rotation compares with."""
 
-    history: dict[int, Tensor]
-    """W^V at earlier steps that a later row's rotation compares with."""
-
-    def copy(self) -> "Checkpoint":
-        """The same in memory of its own, on the processor."""
-        copies = {name: tensor.detach().cpu().clone() for name, tensor in self.tensors().items()}
-        return Checkpoint.from_tensors(self.step, copies)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Everything under one flat set of names."""
-        groups = {
-            "weights": self.weights,
-            "optimizer": self.optimizer,
-            "history": {str(step): value for step, value in self.history.items()},
-        }
-        return {f"{group}/{name}": tensor for group, members in groups.items() for name, tensor in members.items()}
-
-    @classmethod
-    def from_tensors(cls, step: int, tensors: dict[str, Tensor]) -> "Checkpoint":
-        """The inverse of ``tensors``."""
-        groups: dict[str, dict[str, Tensor]] = {"weights": {}, "optimizer": {}, "history": {}}
-        for path, tensor in tensors.items():
-            group, name = path.split("/", 1)
-            groups[group][name] = tensor
-        history = {int(name): tensor for name, tensor in groups["history"].items()}
-        return cls(step, groups["weights"], groups["optimizer"], history)
+    def part(self, name: str) -> dict[str, Tensor]:
+        """The weights, the optimizer or the history."""
+        start = f"{name}/"
+        return {path.removeprefix(start): each for path, each in self.tensors.items() if path.startswith(start)}
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None:
@@ -61,7 +39,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None
     ``every``: steps between checkpoints. One in between, where a run was stopped, goes as soon as there is a newer one,
     so that a run that was stopped ends with the same files as one that was not.
     """
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors().items()}
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
     metadata = {"checksum": _checksum(checkpoint.step, tensors)}
     write_atomically(checkpoint_path(folder, checkpoint.step), safetensors.torch.save(tensors, metadata))
@@ -82,7 +60,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
                 tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118 (not a dict)
             if metadata.get("checksum") != _checksum(step, tensors):
                 raise ValueError("its checksum does not match its content")
-            return Checkpoint.from_tensors(step, tensors)
+            return Checkpoint(step, tensors)
         except (SafetensorError, ValueError, KeyError) as error:
             instead = f"going back to that of step {steps[place - 1]}" if place else "starting again from step 0"
             logger.warning("%s is damaged (%s): %s.", path.name, error, instead)
@@ -90,8 +68,8 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
-def newest_checkpoints(folders: Sequence[Path]) -> list[Checkpoint] | None:
-    """The checkpoints of the newest step that is whole in all folders, or None if there is no such step.
+def newest_checkpoints(folders: Sequence[Path]) -> list[Checkpoint]:
+    """The checkpoints of the newest step that is whole in all folders; none if there is no such step.
 
     Runs that are trained together are saved one after another, so a kill may leave some a checkpoint ahead. What is
     newer than the common step is removed: it will be made again, the same.
@@ -102,7 +80,7 @@ def newest_checkpoints(folders: Sequence[Path]) -> list[Checkpoint] | None:
         common = min(checkpoint.step for checkpoint in whole) if len(whole) == len(folders) else -1
         ahead = [(folder, step) for folder in folders for step in checkpoint_steps(folder) if step > common]
         if not ahead:
-            return whole or None
+            return whole
         for folder, step in ahead:
             checkpoint_path(folder, step).unlink()
 

@@ -175,6 +175,7 @@ class TopicModelEngine(Engine):
         self.topic_model, self.models = topic_model, models
         self.settings, self.training = members[0], members[0].training
         self.weights = shared_weights(models)
+        self.computing: Sequence[Transformer | BagTransformer] = models
         self._unit = self.training.loss_unit(models[0].sizes.vocabulary)
         self.trained = [name for name in self.weights if part_of(name) in self.settings.model.trained_parts]
         self._phase: Phase | None = None
@@ -191,9 +192,8 @@ class TopicModelEngine(Engine):
 
     @cached_property
     def _stages(self) -> StageRecorder | None:
-        if not StageRecorder.can(self.settings, self.topic_model.vocabulary):
-            return None
-        return StageRecorder(self.settings, self.topic_model)
+        can = StageRecorder.can(self.settings, self.topic_model.vocabulary)
+        return StageRecorder(self.settings, self.topic_model) if can else None
 
     @cached_property
     def _snapshot_takers(self) -> list[SnapshotTaker]:
@@ -215,7 +215,7 @@ class TopicModelEngine(Engine):
 
     def hold_uniform(self, uniform: bool) -> None:
         """Hold attention uniform, or compute it; batches are for attention as it was when they were prepared."""
-        for model in self.models:
+        for model in self.computing:
             model.uniform_attention = uniform
 
     @abstractmethod
@@ -256,6 +256,7 @@ class BagEngine(TopicModelEngine):
         super().__init__(members, topic_model, models)
         model, sizes = self.settings.model, models[0].sizes
         self._model = BagTransformer(model, sizes, self.weights)
+        self.computing = [*models, self._model]
         self._table = uses_table(model, sizes)
         self._equation_7 = self._table and is_equation_7(model)
         # Its three matrices without their layer axis; they share memory with the weights.
@@ -292,11 +293,6 @@ class BagEngine(TopicModelEngine):
         leaves = [self.weights[name] for name in names]
         found = torch.autograd.grad(losses, leaves, torch.ones_like(losses), allow_unused=True)
         return {name: gradient for name, gradient in zip(names, found, strict=True) if gradient is not None}
-
-    def hold_uniform(self, uniform: bool) -> None:
-        """Hold attention uniform, or compute it."""
-        super().hold_uniform(uniform)
-        self._model.uniform_attention = uniform
 
 
 class ReferenceEngine(TopicModelEngine):

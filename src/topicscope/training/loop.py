@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -253,7 +253,7 @@ class _Member:
     settings: AnySettings
     run: RunFolder | MemoryRun
     snapshots: dict[int, Snapshot]
-    history: dict[int, Tensor] = field(default_factory=dict)
+    history: dict[int, Tensor]
     """W^V at earlier steps that a later row's rotation compares with."""
 
 
@@ -297,13 +297,11 @@ class Trainer:
         with contextlib.ExitStack() as stack:
             for run in runs:
                 stack.enter_context(run.recording(self.step))
-            going = [
-                _Member(seed, settings, run, run.snapshots())
-                for seed, (settings, run) in enumerate(zip(engine.members, runs, strict=True))
-            ]
-            for member, checkpoint in zip(going, checkpoints, strict=False):
-                device = engine.weights["value"].device
-                member.history = {step: value.to(device) for step, value in checkpoint.history.items()}
+            going = []
+            for seed, (settings, run) in enumerate(zip(engine.members, runs, strict=True)):
+                earlier = checkpoints[seed].part("history") if checkpoints else {}
+                history = {int(step): value.to(engine.weights["value"].device) for step, value in earlier.items()}
+                going.append(_Member(seed, settings, run, run.snapshots(), history))
             while going:
                 last, began = self.step == training.steps, time.perf_counter()
                 if engine.enter(self.step):
@@ -344,7 +342,7 @@ class Trainer:
 
     def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint]:
         """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
-        checkpoints = (newest_checkpoints([folder.path for folder in folders]) or []) if folders else []
+        checkpoints = newest_checkpoints([folder.path for folder in folders]) if folders else []
         for folder in folders:
             if checkpoints and (missing := folder.missing_before(checkpoints[0].step, self.training)):
                 logger.warning("%s: %s; starting again from step 0.", folder.path, missing)
@@ -356,9 +354,9 @@ class Trainer:
         """Weights and optimiser of all members as they were."""
         self.step = checkpoints[0].step
         for seed, checkpoint in enumerate(checkpoints):
-            for name, weight in self.engine.weights.items():
-                weight[seed].copy_(checkpoint.weights[name])
-            self.optimizer.restore(seed, checkpoint.optimizer)
+            for name, weight in checkpoint.part("weights").items():
+                self.engine.weights[name][seed].copy_(weight)
+            self.optimizer.restore(seed, checkpoint.part("optimizer"))
 
     def _batch(self) -> Any:
         """The documents of this step; those of some steps are drawn and laid out at once."""
@@ -437,8 +435,10 @@ class Trainer:
             member.run.flush()
             weights = {name: weight[member.seed].detach() for name, weight in self.engine.weights.items()}
             if all(bool(weight.isfinite().all()) for weight in weights.values()):
-                optimizer = self.optimizer.tensors(member.seed)
-                checkpoint = Checkpoint(self.step, weights, optimizer, member.history)
+                tensors = {f"weights/{name}": weight for name, weight in weights.items()}
+                tensors |= {f"optimizer/{path}": each for path, each in self.optimizer.tensors(member.seed).items()}
+                tensors |= {f"history/{step}": value for step, value in member.history.items()}
+                checkpoint = Checkpoint(self.step, tensors)
                 snapshots = None if self.engine.snapshot_steps is None else member.snapshots
                 member.run.save(checkpoint, snapshots, every=self.training.checkpoint_every)
 

@@ -98,12 +98,6 @@ def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "laye
     ]
 
 
-def embedding_products(model: Transformer) -> Float[np.ndarray, "token token"]:
-    """E = W^E⊤ W^E."""
-    table = model.parameter("embedding").detach()
-    return (table @ table.T).numpy()
-
-
 def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
     """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
     table = model.parameter("embedding").detach()
@@ -211,66 +205,53 @@ class SnapshotTaker:
     """Takes snapshots of a model, always on the same held-out documents."""
 
     def __init__(self, stream: BatchStream) -> None:
-        documents, masked_keys = stream.held_out(DOCUMENTS, Purpose.MEASURE), stream.settings.model.masked_keys
-        self._attention: BagAttention | PositionAttention
-        if stream.settings.model.positions == "none":
-            self._attention = BagAttention(documents, masked_keys, stream.topic_model.word_topics)
-        else:
-            self._attention = PositionAttention(documents, masked_keys, stream.topic_model.word_topics)
+        self._attention = AttentionByClass(
+            stream.held_out(DOCUMENTS, Purpose.MEASURE),
+            stream.settings.model.masked_keys,
+            stream.topic_model.word_topics,
+            bags=stream.settings.model.positions == "none",
+        )
 
     @torch.no_grad()
     def take(self, model: Transformer) -> Snapshot:
         """W^V of each layer, W^E⊤W^E, W^E⊤W^V W^E, and each head's attention to the same word, topic, other topics."""
         snapshot = {"value": model.parameter("value").detach().float().numpy().copy()}
         if model.sizes.vocabulary <= LARGEST_VOCABULARY:
-            snapshot["embedding_products"] = embedding_products(model).astype(np.float32)
+            table = model.parameter("embedding").detach()
+            snapshot["embedding_products"] = (table @ table.T).numpy().astype(np.float32)
             # With one-hot embeddings this is W^V itself, kept once.
-            if not one_hot(model):
+            if model.settings.embedding.start != "identity" or model.settings.embedding.train:
                 snapshot["value_products"] = value_products(model)
         averages = self._attention.averages(model)
         classes = (averages.same_word, averages.same_topic, averages.different_topic)
         return snapshot | {"attention": np.stack(classes).astype(np.float32)}
 
 
-def one_hot(model: Transformer) -> bool:
-    """Whether the embedding is frozen at the identity."""
-    part = model.settings.embedding
-    return part.start == "identity" and not part.train
+class AttentionByClass:
+    """Average attention by class of word pairs, from all pairs of positions.
 
-
-def length_shares(documents: MaskedDocuments) -> Float[np.ndarray, "1 document 1 1 1"]:
-    """Lengths over their mean, to multiply attention with.
-
-    Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+    For models without positions it may be had from ``bags``, distinct tokens and their counts: the same from far fewer
+    pairs.
     """
-    shares = documents.lengths / documents.lengths.mean()
-    return shares.astype(np.float32)[None, :, None, None, None]
-
-
-class PositionAttention:
-    """Average attention by class, from all pairs of positions: for any model."""
 
     def __init__(
-        self, documents: MaskedDocuments, masked_keys: MaskedKeys, word_topics: Int[np.ndarray, " token"]
+        self,
+        documents: MaskedDocuments,
+        masked_keys: MaskedKeys,
+        word_topics: Int[np.ndarray, " token"],
+        *,
+        bags: bool,
     ) -> None:
-        self._batch = padded_batch(documents, masked_keys=masked_keys, average="document")
-        present = np.arange(self._batch.tokens.shape[1]) < documents.lengths[:, None]
-        self._classes = pair_classes(self._batch.tokens.numpy(), present, word_topics)
-        self._shares = length_shares(documents)
-
-    @torch.no_grad()
-    def averages(self, model: Transformer) -> AttentionAverages:
-        """Average attention over the pairs of each class."""
-        attention = model.attention(self._batch.tokens, self._batch.visible).numpy()
-        return attention_averages(attention * self._shares, self._classes)
-
-
-class BagAttention:
-    """The same from distinct tokens and their counts: for models without positions, and far fewer pairs."""
-
-    def __init__(
-        self, documents: MaskedDocuments, masked_keys: MaskedKeys, word_topics: Int[np.ndarray, " token"]
-    ) -> None:
+        self._word_topics = word_topics
+        # Uniform attention is 1/N: without this, short documents would count for more in one class than in another.
+        shares = documents.lengths / documents.lengths.mean()
+        self._shares = shares.astype(np.float32)[None, :, None, None, None]
+        if not bags:
+            batch = padded_batch(documents, masked_keys=masked_keys, average="document")
+            self._tokens, self._visible, self._counts = batch.tokens.numpy(), batch.visible.numpy(), None
+            present = np.arange(self._tokens.shape[1]) < documents.lengths[:, None]
+            self._classes = pair_classes(self._tokens, present, word_topics)
+            return
         vocabulary = len(word_topics)
         code = documents.document * vocabulary + documents.tokens
         distinct, number, total = np.unique(code, return_inverse=True, return_counts=True)
@@ -278,14 +259,15 @@ class BagAttention:
         visible = np.bincount(number[~hidden], minlength=len(distinct))
         document, token = np.divmod(distinct, vocabulary)
         slot = np.arange(len(distinct)) - np.searchsorted(document, document)
-        self._tokens, self._counts, self._visible = np.zeros((3, len(documents), slot.max() + 1), dtype=np.int64)
-        for grid, values in ((self._tokens, token), (self._counts, total), (self._visible, visible)):
-            grid[document, slot] = values
-        self._word_topics = word_topics
-        self._shares = length_shares(documents)
+        grids = np.zeros((3, len(documents), slot.max() + 1), dtype=np.int64)
+        grids[:, document, slot] = token, visible, total
+        self._tokens, self._visible, self._counts = grids
 
     @torch.no_grad()
     def averages(self, model: Transformer) -> AttentionAverages:
         """Average attention over the pairs of each class."""
         attention = model.attention(torch.from_numpy(self._tokens), torch.from_numpy(self._visible)).numpy()
-        return bag_attention_averages(attention * self._shares, self._tokens, self._counts, self._word_topics)
+        attention = attention * self._shares
+        if self._counts is None:
+            return attention_averages(attention, self._classes)
+        return bag_attention_averages(attention, self._tokens, self._counts, self._word_topics)

@@ -189,7 +189,8 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
 
 def _has_own_optimum(settings: Settings) -> bool:
     """Whether W^V alone is trained, on one-hot embeddings and under uniform attention."""
-    return _alone(settings, "value") and _one_hot(settings)
+    embedding = settings.model.embedding
+    return _alone(settings, "value") and embedding.start == "identity" and not embedding.train
 
 
 def _ridge(settings: Settings, topic_model: TopicModel) -> float:
@@ -205,10 +206,6 @@ def _alone(settings: Settings, *names: str) -> bool:
     still = all(not bias.train and bias.start == "zero" for bias in biases)
     plain = model.layers == 1 and not model.extras and not model.residual and model.positions == "none"
     return model.uniform and settings.training.schedule == "joint" and plain and still
-
-
-def _one_hot(settings: Settings) -> bool:
-    return settings.model.embedding.start == "identity" and not settings.model.embedding.train
 
 
 @lru_cache(maxsize=16)

@@ -33,7 +33,7 @@ from topicscope.settings.training import AnyTraining
 from topicscope.training.schedule import snapshot_steps, spaced_steps, steps_with_rows, why_not_longer
 
 if TYPE_CHECKING:
-    import topicscope.training.checkpoints
+    from topicscope.training.checkpoints import Checkpoint
 
 logger = logging.getLogger(__name__)
 
@@ -71,20 +71,19 @@ class Speed:
 
 
 class MemoryRun:
-    """A run that is not written anywhere: its rows, its snapshots, and its newest checkpoint. It begins at step 0."""
+    """A run that is not written anywhere: its rows, its snapshots, and its newest weights. It begins at step 0."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.rows: list[Row] = []
-        self.checkpoint: topicscope.training.checkpoints.Checkpoint | None = None
+        self._saved = -1
+        self._weights: dict[str, np.ndarray] = {}
         self._snapshots: dict[int, Snapshot] = {}
 
     @property
     def weights(self) -> dict[str, np.ndarray] | None:
         """Those of the last step; None if the run diverged."""
-        if self.checkpoint is None or self.checkpoint.step < self.settings.training.steps:
-            return None
-        return {name: weight.numpy() for name, weight in self.checkpoint.weights.items()}
+        return self._weights if self._saved == self.settings.training.steps else None
 
     # What the training loop asks of a run, and tells it.
 
@@ -93,8 +92,8 @@ class MemoryRun:
         return self._snapshots
 
     def checkpoint_steps(self) -> list[int]:
-        """The step of the newest checkpoint."""
-        return [] if self.checkpoint is None else [self.checkpoint.step]
+        """The step of the newest weights."""
+        return [self._saved] if self._weights else []
 
     def recording(self, step: int) -> AbstractContextManager[None]:
         """Nothing to open."""
@@ -107,15 +106,10 @@ class MemoryRun:
     def flush(self) -> None:
         """Nothing to do."""
 
-    def save(
-        self,
-        checkpoint: "topicscope.training.checkpoints.Checkpoint",
-        snapshots: dict[int, Snapshot] | None,
-        *,
-        every: int,
-    ) -> None:
+    def save(self, checkpoint: "Checkpoint", snapshots: dict[int, Snapshot] | None, *, every: int) -> None:
         """Keep copies: training goes on in the tensors given."""
-        self.checkpoint, self._snapshots = checkpoint.copy(), dict(snapshots or {})
+        self._weights = {name: weight.cpu().clone().numpy() for name, weight in checkpoint.part("weights").items()}
+        self._saved, self._snapshots = checkpoint.step, dict(snapshots or {})
 
 
 class RunFolder:
@@ -337,13 +331,7 @@ class RunFolder:
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
 
-    def save(
-        self,
-        checkpoint: "topicscope.training.checkpoints.Checkpoint",
-        snapshots: dict[int, Snapshot] | None,
-        *,
-        every: int,
-    ) -> None:
+    def save(self, checkpoint: "Checkpoint", snapshots: dict[int, Snapshot] | None, *, every: int) -> None:
         """Write all snapshots and a checkpoint; ``every``: steps between checkpoints."""
         from topicscope.training.checkpoints import save_checkpoint
 

@@ -30,14 +30,12 @@ def phase(settings: Settings, step: int) -> Phase:
     if training.schedule == "joint":
         return Phase(trained, settings.model.uniform)
     if training.schedule == "two_stage":
-        first = step < (training.stage_steps or training.steps // 2)
-        return (
-            Phase(trained - ATTENTION_PARTS, True)
-            if first
-            else Phase(trained & ATTENTION_PARTS, settings.model.uniform)
-        )
-    turn = min(step * 2 * training.rounds // training.steps, 2 * training.rounds - 1)
-    return Phase(trained & ATTENTION_PARTS if turn % 2 else trained - ATTENTION_PARTS, settings.model.uniform)
+        attention = step >= (training.stage_steps or training.steps // 2)
+        uniform = settings.model.uniform or not attention
+    else:
+        turn = min(step * 2 * training.rounds // training.steps, 2 * training.rounds - 1)
+        attention, uniform = turn % 2 == 1, settings.model.uniform
+    return Phase(trained & ATTENTION_PARTS if attention else trained - ATTENTION_PARTS, uniform)
 
 
 def learning_rate(training: AnyTraining, step: int) -> float:

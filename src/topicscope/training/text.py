@@ -18,8 +18,7 @@ from torch import Tensor
 
 from topicscope.errors import InputError
 from topicscope.files import Row
-from topicscope.model.bert import bert_config, require_bert, to_bert
-from topicscope.model.encoder import Encoder, PackedBatch, encoder_weights, pack_parts
+from topicscope.model.encoder import Encoder, PackedBatch, bert_config, encoder_weights, pack_parts, to_bert
 from topicscope.model.transformer import ATTENTION
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
@@ -44,7 +43,7 @@ from topicscope.training.engines import Engine, losses
 from topicscope.training.machine import check_memory
 from topicscope.training.optimizers import Gradients
 from topicscope.training.record import head_norms, norms
-from topicscope.training.schedule import measured_steps, spaced_steps
+from topicscope.training.schedule import steps_measured
 
 logger = logging.getLogger(__name__)
 
@@ -91,22 +90,16 @@ def read_specials(folder: Path, name: str) -> Specials:
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
-    wanted = {"mask": MASK, "cls": BEFORE, "sep": AFTER, "pad": PADDING}
-    for kind, example in wanted.items():
+    kinds = {"mask": "mask", "before": "cls", "after": "sep", "padding": "pad"}
+    for kind, example in zip(kinds.values(), (MASK, BEFORE, AFTER, PADDING), strict=True):
         if getattr(tokenizer, f"{kind}_token_id") is None:
             raise InputError(
                 f'data.tokenizer = "{name}" has no {kind} token: give a tokenizer that has one (such as {example}), '
                 "or leave it out to train one."
             )
     words = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
-    return Specials(
-        before=tokenizer.cls_token_id,
-        after=tokenizer.sep_token_id,
-        mask=tokenizer.mask_token_id,
-        padding=tokenizer.pad_token_id,
-        words=words,
-        vocabulary=len(tokenizer),
-    )
+    numbers = {place: getattr(tokenizer, f"{kind}_token_id") for place, kind in kinds.items()}
+    return Specials(**numbers, words=words, vocabulary=len(tokenizer))
 
 
 def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report | None) -> None:
@@ -213,11 +206,7 @@ class TextEngine(Engine):
         self._parameters = dict(self.encoder.named_parameters())
         self.weights = {name: weight.detach()[None] for name, weight in self._parameters.items()}
         self.trained = list(self.weights)
-        self._measured = (
-            spaced_steps((*earlier, self.training.steps), self.training.measures, measured_steps)
-            if measure
-            else frozenset()
-        )
+        self._measured = steps_measured(self.training, earlier)
         self._gradients: Gradients = {}
         self._distances = AttentionDistances(settings, text, attention_passages) if attention_passages else None
 
@@ -266,18 +255,13 @@ class TextEngine(Engine):
         specials, training = self.text.specials, self.training
         parts = max(training.accumulate, -(-len(passages) * training.accumulate // training.batch))
         batches = pack_parts(
-            passages,
-            min(parts, len(passages)),
-            before=specials.before,
-            after=specials.after,
-            average=training.average,
+            passages, min(parts, len(passages)), before=specials.before, after=specials.after, average=training.average
         )
         return [batch.to(self.device) for batch in batches]
 
 
 def export(encoder: Encoder, specials: Specials, tokenizer_folder: Path, folder: Path, *, longest: int) -> None:
     """Write settings, weights (safetensors) and tokenizer; whole or not at all."""
-    require_bert(encoder.settings)
     try:
         from transformers import BertConfig, BertForMaskedLM
         from transformers.utils import logging

@@ -9,8 +9,8 @@ import pytest
 
 from support.page_data import data_of
 from support.page_material import save_view, two_stages, with_theory, write_article, write_runs
+from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS
-from topicscope.paper.registry import registry
 from topicscope.reporting.page import page_html
 from topicscope.reporting.page.article import words
 from topicscope.reporting.page.runs import take_offs, theory_run, two_stage_run, where_things_happen

@@ -9,6 +9,7 @@ from support.wasm import SHOWN, Core, Setting
 from topicscope.paper.robustness import overlapping_topics
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import bayes_floors, disjoint_losses
+from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import (
     class_loss,
     class_moments,
@@ -19,7 +20,7 @@ from topicscope.theory.finite_documents import (
     population_loss,
 )
 from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
-from topicscope.theory.theorem2 import ClassMatrix, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem2 import diagonal_classes, theorem2_classes
 from topicscope.theory.theorem3 import theorem3
 
 SETTINGS = 20

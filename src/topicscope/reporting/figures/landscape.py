@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from topicscope.files import Row
-from topicscope.reporting.figures import ORANGE, Drawn
+from topicscope.reporting.figures import ORANGE, Drawn, panels
 
 SKY, BLACK, WHITE = "#56B4E9", "#000000", "#FFFFFF"
 
@@ -44,13 +44,12 @@ class LandscapeData:
 
 def landscape_figure(data: LandscapeData) -> Drawn:
     """Loss over log α and log β: for all masked positions, and for word queries alone (Remark 5)."""
-    panels = [(data.loss, "all masked positions")]
+    losses = [(data.loss, "all masked positions")]
     if data.word_loss is not None:
-        panels.append((data.word_loss, "without [MASK] queries"))
-    figure = Figure(figsize=(4.6 * len(panels) + 0.6, 5.2), layout="constrained")
-    figure.suptitle(data.title, fontsize=11)
-    axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for axis, (loss, title) in zip(axes, panels, strict=True):
+        losses.append((data.word_loss, "without [MASK] queries"))
+    size = (4.6 * len(losses) + 0.6, 5.2)
+    figure, [axes] = panels(data.title, size, 1, len(losses), lines=None, letters=11, sharey=True)
+    for axis, (loss, title) in zip(axes, losses, strict=True):
         _draw_loss(figure, axis, data, loss)
         _draw_theory(axis, data)
         axis.set_title(title, fontsize=10)
@@ -59,7 +58,7 @@ def landscape_figure(data: LandscapeData) -> Drawn:
     # Only the whole loss has one optimum; without [MASK] queries it may be a line.
     _mark(axes[0], data, data.optimum, "o", ORANGE)
     figure.legend(handles=_legend(data), loc="outside lower center", ncols=2, fontsize=8, frameon=False)
-    return Drawn(figure, [row for loss, title in panels for row in _rows(data, loss, title)] + _theory_rows(data))
+    return Drawn(figure, [row for loss, title in losses for row in _rows(data, loss, title)] + _theory_rows(data))
 
 
 def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str) -> list[Row]:
@@ -104,15 +103,14 @@ def _draw_theory(axis: Axes, data: LandscapeData) -> None:
     """Theorem 3's interval as a band: what is outside it is faded; its limit; uniform attention."""
     average = data.average.T
     grid = (data.alpha, data.beta, average)
-    outside = [(average.min(), data.low)] + ([] if data.high is None else [(data.high, average.max())])
-    for lower, upper in outside:
-        if lower < upper:
+    least, most = average.min(), average.max()
+    for lower, upper in ((least, data.low), (data.high, most)):
+        if lower is not None and lower < upper:
             axis.contourf(*grid, levels=[lower, upper], colors=WHITE, alpha=FADED)
-    for bound in (data.low, data.high):
-        if bound is not None and average.min() < bound < average.max():
-            axis.contour(*grid, levels=[bound], colors=WHITE, linewidths=1.4)
-    if data.limit is not None and average.min() < data.limit < average.max():
-        axis.contour(*grid, levels=[data.limit], colors=SKY, linestyles="dashed", linewidths=1.6)
+    lines = ((data.low, WHITE, "solid", 1.4), (data.high, WHITE, "solid", 1.4), (data.limit, SKY, "dashed", 1.6))
+    for level, colour, style, width in lines:
+        if level is not None and least < level < most:
+            axis.contour(*grid, levels=[level], colors=colour, linestyles=style, linewidths=width)
     _mark(axis, data, (1.0, 1.0), "s", WHITE)
 
 

@@ -80,7 +80,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
                     heads[model_label(row)] = (np.log2(ratio), p < SIGNIFICANT)
         shown = "own topics" if fraction is None else f"threshold {fraction:g}"
         title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
-        written += save_figure(head_maps(heads, title=title), folder / f"heads-{_threshold(fraction)}")
+        written += save_figure(head_maps(heads, title=title), folder / f"heads-{threshold(fraction)}")
     # A figure for each list of words: tokenizers may keep different ones of the paper's nine.
     for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
         cosines = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
@@ -96,7 +96,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
         chosen.sort(key=lambda row: revisions.index(row["revision"]))
         lines: dict[str, dict[str, list[Row]]] = {measure: {} for measure in MEASURES}
         for measure, row in itertools.product(MEASURES, chosen):
-            lines[measure].setdefault(_threshold(row["fraction"]), []).append(row[measure])
+            lines[measure].setdefault(threshold(row["fraction"]), []).append(row[measure])
         figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {model}")
         written += save_figure(figure, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
     return written
@@ -112,7 +112,7 @@ def ratio_text(rows: Sequence[Row]) -> str:
     cells = [["model", "threshold", *(f"{name} (same/different)" for name in LABELS.values())]]
     for before, row in zip([None, *rows], rows, strict=False):
         model = "" if before and model_label(before) == model_label(row) else model_label(row)
-        cells.append([model, _threshold(row["fraction"]), *(_cell(row[name]) for name in MEASURES)])
+        cells.append([model, threshold(row["fraction"]), *(_cell(row[name]) for name in MEASURES)])
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     cells.insert(1, ["-" * width for width in widths])
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
@@ -136,7 +136,8 @@ def is_difference(ratio: Mapping[str, Any]) -> bool:
     return ratio.get("ratio") is None and ratio.get("difference") is not None
 
 
-def _threshold(fraction: float | None, own: str = "own") -> str:
+def threshold(fraction: float | None, own: str = "own") -> str:
+    """The ambiguity threshold; ``own`` where topics were given and not found."""
     return own if fraction is None else f"{fraction:g}"
 
 
@@ -160,7 +161,7 @@ def ratio_table(rows: Sequence[Row], *, title: str, reference: Sequence[Row] = (
         panel.set_xlabel(f"{name}: same / different topic")
         if reference:
             panel.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
-    labels = [f"{model_label(row)}  {_threshold(row['fraction'], 'own topics')}" for row, _ in every]
+    labels = [f"{model_label(row)}  {threshold(row['fraction'], 'own topics')}" for row, _ in every]
     axes[0].set_yticks(range(len(every)), labels, fontsize=8)
     axes[0].set_ylim(len(every) - 0.4, -0.6)
     measured = [row[measure] for row in rows for measure in MEASURES]
@@ -177,7 +178,7 @@ def ratio_table(rows: Sequence[Row], *, title: str, reference: Sequence[Row] = (
     table = [
         {
             "model": model_label(row),
-            "threshold": _threshold(row["fraction"]),
+            "threshold": threshold(row["fraction"]),
             "measure": name,
             "source": "paper" if printed else "measured",
             **{number: row[measure].get(number) for number in (*NUMBERS, "p")},

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.collections import PathCollection
 from matplotlib.colors import LogNorm, Normalize
@@ -70,11 +70,11 @@ def by_setting(
         joined = connected and _numbers(values)
         means: list[float] = []
         for number, combination in enumerate(combinations if apart else [None]):
-            mine = [row for row in rows if combination in (None, tuple(row[name] for name in others))]
-            found = {value: over_seeds([row for row in mine if row[setting] == value], measure) for value in values}
-            there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
             fixed = dict(zip(others, combination or (), strict=False))
-            label = ", ".join(f"{_short(name)} {names[name][value]}" for name, value in fixed.items())
+            found = {value: over_seeds(_where(rows, fixed | {setting: value}), measure) for value in values}
+            there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
+            short = {name: name.rpartition(".")[2].replace("_", " ") for name in fixed}
+            label = ", ".join(f"{short[name]} {names[name][value]}" for name, value in fixed.items())
             # Words have no distance: nothing joins them, and curves stand side by side.
             shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
             highs = [interval.high - interval.value for interval in there.values()]
@@ -118,27 +118,23 @@ def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequen
     table: list[Row] = []
     for axes, measure in zip(list(figure.axes), measures, strict=True):
         if cells:
-            found = {
-                (x, y): over_seeds([row for row in rows if (row[first], row[second]) == (x, y)], measure)
-                for y in up
-                for x in across
-            }
+            cells_of = {(x, y): _where(rows, {first: x, second: y}) for y in up for x in across}
+            found = {place: over_seeds(mine, measure) for place, mine in cells_of.items()}
             means = np.array([np.nan if each is None else each.value for each in found.values()])
-            highs = np.array([np.nan if each is None else each.high for each in found.values()])
             norm, grid = _colour_scale(means.tolist()), (len(up), len(across))
             shown = np.ma.masked_invalid(means.reshape(grid))
             image = axes.imshow(shown, cmap="viridis", norm=norm, origin="lower", aspect="auto")
             _set_labels(axes, "x", across)
             _set_labels(axes, "y", up)
-            axes.set_xlabel(first)
-            axes.set_ylabel(second)
-            words = ["diverged" if _all_diverged(rows, {first: x, second: y}) else "not defined" for x, y in found]
-            _label_cells(axes, means.reshape(grid), (highs - means).reshape(grid), norm, np.reshape(words, grid))
+            axes.set(xlabel=first, ylabel=second)
+            # Where no run reached its end there is none to measure; else the measure is not defined for these settings.
+            diverged = [all(row.get("diverged") for row in mine) for mine in cells_of.values()]
+            _label_cells(axes, list(found.values()), diverged, norm, grid)
             table += [_row(measure, {first: x, second: y}, interval) for (x, y), interval in found.items()]
         else:
             xs, ys = _places(axes, "x", across, first), _places(axes, "y", up, second)
             pairs = list(dict.fromkeys((row[first], row[second]) for row in rows))
-            colours = [_mean(rows, measure, {first: x, second: y}) for x, y in pairs]
+            colours = [_mean(_where(rows, {first: x, second: y}), measure) for x, y in pairs]
             image = axes.scatter(
                 [xs[x] for x, _ in pairs], [ys[y] for _, y in pairs], c=colours, cmap="viridis", s=40,
                 norm=_colour_scale(colours),
@@ -156,7 +152,7 @@ def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequen
 def over_seeds(rows: Sequence[Row], measure: str) -> Interval | None:
     """Mean and interval over seeds, each seed's rows averaged first; None if no run has the measure."""
     seeds = list(dict.fromkeys(row["seed"] for row in rows))
-    numbers = [_mean(rows, measure, {"seed": seed}) for seed in seeds]
+    numbers = [_mean(_where(rows, {"seed": seed}), measure) for seed in seeds]
     finite = np.array([number for number in numbers if np.isfinite(number)])
     return student_interval(finite) if len(finite) else None
 
@@ -173,9 +169,12 @@ def _spans_decades(numbers: Sequence[float]) -> bool:
     return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) > LARGEST_RATIO
 
 
-def _mean(rows: Sequence[Row], measure: str, where: Mapping[str, Any]) -> float:
-    chosen = [row[measure] for row in rows if all(row[name] == value for name, value in where.items())]
-    numbers = [float(number) for number in chosen if number is not None]
+def _where(rows: Sequence[Row], settings: Row) -> list[Row]:
+    return [row for row in rows if all(row[name] == value for name, value in settings.items())]
+
+
+def _mean(rows: Sequence[Row], measure: str) -> float:
+    numbers = [float(row[measure]) for row in rows if row[measure] is not None]
     return float(np.mean(numbers)) if numbers else np.nan
 
 
@@ -213,27 +212,24 @@ def _colour_scale(numbers: Sequence[float]) -> Normalize:
 
 
 def _label_cells(
-    axes: Axes,
-    table: Float[np.ndarray, "row column"],
-    halves: Float[np.ndarray, "row column"],
-    norm: Normalize,
-    without: Shaped[np.ndarray, "row column"],
+    axes: Axes, cells: Sequence[Interval | None], diverged: Sequence[bool], norm: Normalize, grid: tuple[int, int]
 ) -> None:
-    """Each cell's number, or why it has none."""
-    if table.size > MOST_LABELS:
+    """Each cell's number with half of its interval, or why it has none."""
+    if len(cells) > MOST_LABELS:
         return
-    form = same_digits(table[np.isfinite(table)])
-    size = min(8.0, 48.0 / table.shape[1])
-    for (row, column), value in np.ndenumerate(table):
-        text, half = form.format(value), halves[row, column]
+    form = same_digits(np.array([each.value for each in cells if each and np.isfinite(each.value)]))
+    size = min(8.0, 48.0 / grid[1])
+    for cell, none, (row, column) in zip(cells, diverged, np.ndindex(grid), strict=True):
         style: dict[str, Any] = {"ha": "center", "fontsize": size}
-        if not np.isfinite(value):
-            axes.text(column, row, str(without[row, column]), va="center", **style)
+        if cell is None or not np.isfinite(cell.value):
+            axes.text(column, row, "diverged" if none else "not defined", va="center", **style)
             continue
-        style["color"] = "black" if norm(value) > 0.5 else "white"
-        axes.text(column, row, text, va="bottom" if np.isfinite(half) else "center", **style)
-        if np.isfinite(half):
-            axes.text(column, row, f"± {form.format(half)}", va="top", **style | {"fontsize": 0.75 * size})
+        style["color"] = "black" if norm(cell.value) > 0.5 else "white"
+        whole = np.isfinite(cell.high)
+        axes.text(column, row, form.format(cell.value), va="bottom" if whole else "center", **style)
+        if whole:
+            half = f"± {form.format(cell.high - cell.value)}"
+            axes.text(column, row, half, va="top", **style | {"fontsize": 0.75 * size})
 
 
 def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
@@ -242,11 +238,6 @@ def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
     largest = float(np.abs(numbers).max()) if len(numbers) else 0.0
     digits = 2 - int(np.floor(np.log10(span or largest or 1.0)))
     return f"{{:.{max(digits, 0)}f}}" if digits <= 6 and largest < 1e5 else "{:.2e}"
-
-
-def _all_diverged(rows: Sequence[Row], where: Mapping[str, Any]) -> bool:
-    """Whether no run of these settings reached its end; else a measure that is missing is not defined for them."""
-    return all(row.get("diverged") for row in rows if all(row[name] == value for name, value in where.items()))
 
 
 def _labels(values: Sequence[Any]) -> dict[Any, str]:
@@ -276,7 +267,3 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
 
 def _numbers(values: Sequence[Any]) -> bool:
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-
-
-def _short(name: str) -> str:
-    return name.rpartition(".")[2].replace("_", " ")

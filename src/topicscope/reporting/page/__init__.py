@@ -35,7 +35,7 @@ from topicscope.reporting.page.sweeps import four_digits, sweep_section
 from topicscope.reporting.page.texts import text_section
 from topicscope.reporting.playground import content_policy, playground
 from topicscope.reporting.symbols import typeset
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
 
@@ -45,9 +45,7 @@ MOST_BYTES, MARGIN = 10_000_000, 800_000
 # The end of a page's title tells that it is ours; it is well within so many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 
-SCRIPTS = (
-    "core.js", "figures.js", "probes.js", "sweeps.js", "claims.js", "maps.js", "player.js", "landscapes.js", "start.js",
-)  # fmt: skip
+SCRIPTS = ("core.js", "figures.js", "sweeps.js", "claims.js", "player.js", "landscapes.js", "start.js")
 
 
 @dataclass(frozen=True)

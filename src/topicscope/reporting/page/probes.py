@@ -14,16 +14,16 @@ from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, r
 from topicscope.reporting.answer import answering, answers, is_encoded, model_label
 from topicscope.reporting.figures.probe import (
     MEASURES,
+    TOPICS,
     colour_limit,
     has_interval,
     is_difference,
     ratio_axis,
+    threshold,
     topic_name,
 )
 from topicscope.reporting.page.store import Found
 from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
-
-ASSIGNMENTS = {"one": "one topic a word", "several": "several topics a word"}
 
 # Blue, white and red of ColorBrewer, as in the pictures.
 BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
@@ -55,7 +55,7 @@ def plotted(text: object) -> str:
 
 def threshold_name(row: Row) -> str:
     """The ambiguity threshold, where topics were found and not given."""
-    return "own topics" if row.get("fraction") is None else f"{row['fraction']:g}"
+    return threshold(row.get("fraction"), "own topics")
 
 
 def number(value: Any) -> float:
@@ -239,7 +239,7 @@ def _said(row: Row, ratio: Grid, p: Grid) -> str:
     if not np.isfinite(ratio).any():
         return "No head has a ratio."
     shown = "Own topics" if row.get("fraction") is None else f"Threshold {threshold_name(row)}"
-    assignment = ASSIGNMENTS.get(str(row.get("assignment")), str(row.get("assignment")))
+    assignment = TOPICS.get(str(row.get("assignment")), str(row.get("assignment")))
     missing = int(np.isnan(log_ratio(ratio)).sum())
     return (
         f"{shown}, {assignment}. White: 1, no topic structure; colours are the same for all models. "

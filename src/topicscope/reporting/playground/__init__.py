@@ -16,11 +16,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from topicscope.scale.versions import package_versions
+from topicscope.scale import package_versions
 
 FOLDER = Path(__file__).parent
 ASSETS = FOLDER / "assets"
-SCRIPTS = ("settings.js", "scenes.js", "draw.js", "playground.js")
+SCRIPTS = ("settings.js", "draw.js", "playground.js")
 
 
 @dataclass(frozen=True)

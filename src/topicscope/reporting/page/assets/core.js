@@ -1,5 +1,5 @@
 "use strict";
-// Unpacks the page's arrays; colours of the reader's theme; saving.
+// Unpacks the page's arrays; colours of the reader's theme; elements; saving.
 
 const $ = (id) => document.getElementById(id);
 const DATA = JSON.parse($("data").textContent);
@@ -9,16 +9,32 @@ const PRINT = matchMedia("print");
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8c6d00", "#3a96cc"];
 let BUFFER = null;
 
+function make(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+// Many events per painted frame are one act, on what the last of them gave.
+function oncePerFrame(act) {
+  let last = null;
+  return (...given) => {
+    if (last === null) requestAnimationFrame(() => {
+      const now = last;
+      last = null;
+      act(...now);
+    });
+    last = given;
+  };
+}
+
 async function unpacked(id) {
   const text = atob($(id).textContent.trim());
   const packed = Uint8Array.from(text, (character) => character.charCodeAt(0));
   $(id).remove();
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).arrayBuffer();
-}
-
-async function unpack() {
-  BUFFER = await unpacked("arrays");
 }
 
 function bytes(reference) {
@@ -117,10 +133,7 @@ function typeset(element, text) {
 const slug = (text) => String(text).replace(/α/g, "alpha").replace(/β/g, "beta").replace(/τ/g, "tau").replace(/[^\w.]+/g, "-").replace(/^[-.]+|[-.]+$/g, "");
 
 function download(name, url) {
-  const link = document.createElement("a");
-  link.href = url;
-  link.download = name;
-  link.click();
+  make("a", { href: url, download: name }).click();
 }
 
 function downloadText(name, text, type) {

@@ -1,6 +1,6 @@
 // The loss over attention's weights, at each T and τ that was computed.
 
-const landscape = { topics: [], perDocument: [], now: null, asked: false, settling: null };
+const landscape = { topics: [], perDocument: [], now: null, settling: null };
 
 function choices(name, value) {
   return [...new Set(DATA.landscapes.filter((each) => each.value === value).map((each) => each[name]))].sort((a, b) => a - b);
@@ -143,15 +143,6 @@ function chooseLandscape() {
   else draw($("surface"), surface);
 }
 
-// Many slider events a frame are one move.
-function askForLandscape() {
-  if (!landscape.asked) requestAnimationFrame(() => {
-    landscape.asked = false;
-    chooseLandscape();
-  });
-  landscape.asked = true;
-}
-
 function showLandscapes() {
   if (!DATA.landscapes.length) return;
   const values = [...new Set(DATA.landscapes.map((each) => each.value))];
@@ -170,6 +161,6 @@ function showLandscapes() {
   };
   $("topics").value = $("per-document").value = 0;
   $("landscape-value").addEventListener("change", fill);
-  for (const id of ["topics", "per-document"]) $(id).addEventListener("input", askForLandscape);
+  for (const id of ["topics", "per-document"]) $(id).addEventListener("input", oncePerFrame(chooseLandscape));
   drawLater($("landscape"), fill);
 }

@@ -1,3 +1,97 @@
+// Matrices over tokens as maps: trained, theory, and their difference, at the step that is shown.
+
+// Blue to red, symmetric around zero, which has the colour of the paper: white, or nearly black in the dark.
+const ON_WHITE = [[0, "#053061"], [0.25, "#4393c3"], [0.5, "#f7f7f7"], [0.75, "#d6604d"], [1, "#67001f"]];
+const ON_BLACK = [[0, "#b9e3ff"], [0.25, "#3787c0"], [0.5, "#161b22"], [0.75, "#d6604d"], [1, "#ffd9c4"]];
+const diverging = (light) => (light || !DARK.matches ? ON_WHITE : ON_BLACK);
+// The matrix that has these averages by class: what is shown of seeds without frames.
+function fromClasses(averages, size, boundaries) {
+  const topic = [];
+  for (let token = 0, now = 0; token < size; token++) {
+    while (now < boundaries.length && token > boundaries[now]) now++;
+    topic.push(now);
+  }
+  const [word, same, other, column, line] = averages;
+  return topic.map((ours, i) => Float32Array.from(topic, (theirs, j) => {
+    if (i === 0) return line;
+    if (j === 0) return column;
+    return i === j ? word : ours === theirs ? same : other;
+  }));
+}
+
+// `bare`: three side by side at the head of the page, which need neither names of axes nor, but for one, a scale.
+function heatSpec(z, limit, title, text, boundaries, bare, scale = true) {
+  const size = z.length, line = (at) => [
+    { type: "line", x0: at, x1: at, y0: -0.5, y1: size - 0.5, line: { color: "#808080", width: 0.6 } },
+    { type: "line", y0: at, y1: at, x0: -0.5, x1: size - 0.5, line: { color: "#808080", width: 0.6 } },
+  ];
+  return {
+    title, text,
+    traces: [{ type: "heatmap", name: title, showscale: scale && !(bare && narrow()), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: { thickness: 12, len: 0.9 },
+      hovertemplate: "token i = %{y}<br>token j = %{x}<br>%{z:.4g}<extra></extra>" }],
+    layout: {
+      shapes: boundaries.flatMap(line),
+      xaxis: { title: { text: bare ? "" : "token j (0 is [MASK])" }, constrain: "domain", showgrid: false, zeroline: false },
+      yaxis: { title: { text: bare ? "" : "token i" }, autorange: "reversed", scaleanchor: "x", constrain: "domain", showgrid: false, zeroline: false },
+      margin: { l: 50, r: 5, t: 10, b: 45 },
+      ...(bare ? { margin: { l: 30, r: narrow() ? 0 : 74, t: 8, b: 25 } } : {}),
+    },
+    narrow: bare ? { xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 0, r: 0, t: 0, b: 0 } } : {},
+  };
+}
+
+function subtract(left, right) {
+  return left.map((line, i) => line.map((value, j) => value - right[i][j]));
+}
+
+function theoryOf(matrix) {
+  matrix.unpacked ??= matrix.theory && rows(Float32Array.from(numbers(matrix.theory)), matrix.size);
+  return matrix.unpacked;
+}
+
+// Paint the map's own picture at once; the library, which takes longer, follows when the slider rests.
+function replaceMatrix(panel, z) {
+  const trace = SPECS.get(panel).traces[0], image = panel.querySelector(".heatmaplayer image");
+  trace.z = z;
+  if (image) image.setAttribute("href", painted(z, trace.zmax));
+  clearTimeout(panel.settling);
+  panel.settling = setTimeout(() => { if (panel.isConnected) Plotly.restyle(panel.querySelector(".plot"), { z: [z] }, [0]); }, 400);
+}
+
+const CANVAS = document.createElement("canvas");
+const shades = (scale) => Uint8Array.from({ length: 4 * 256 }, (_, at) => {
+  const share = (at >> 2) / 255, upper = Math.max(1, scale.findIndex(([stop]) => stop >= share));
+  const [[low, first], [high, second]] = [scale[upper - 1], scale[upper]];
+  const channel = (colour) => parseInt(colour.slice(1 + 2 * (at & 3), 3 + 2 * (at & 3)), 16);
+  return (at & 3) === 3 ? 255 : Math.round(channel(first) + ((channel(second) - channel(first)) * (share - low)) / (high - low));
+});
+const SHADES = new Map([ON_WHITE, ON_BLACK].map((scale) => [scale, shades(scale)]));
+
+function painted(z, limit) {
+  CANVAS.width = z[0].length;
+  CANVAS.height = z.length;
+  const context = CANVAS.getContext("2d"), picture = context.createImageData(CANVAS.width, CANVAS.height);
+  const colours = SHADES.get(diverging(PRINT.matches));
+  let at = 0;
+  for (const line of z) for (const value of line) {
+    const shade = 4 * Math.round(255 * Math.min(Math.max((value + limit) / (2 * limit), 0), 1));
+    for (let channel = 0; channel < 4; channel++) picture.data[at++] = colours[shade + channel];
+  }
+  context.putImageData(picture, 0, 0);
+  return CANVAS.toDataURL();
+}
+
+function classAverages(matrix, boundaries) {
+  const topic = matrix.map((_, token) => boundaries.filter((at) => token > at).length);
+  const sum = [0, 0, 0, 0, 0], count = [0, 0, 0, 0, 0];
+  matrix.forEach((line, i) => line.forEach((value, j) => {
+    const kind = i === 0 ? 4 : j === 0 ? 3 : i === j ? 0 : topic[i] === topic[j] ? 1 : 2;
+    sum[kind] += value;
+    count[kind]++;
+  }));
+  return sum.map((value, kind) => (count[kind] ? value / count[kind] : NaN));
+}
+
 // Training to play: a slider over steps drives every panel of a player, and there may be several on a page.
 
 const CLASS_NAMES = ["same word", "same topic", "different topic", "[MASK] column", "[MASK] row"];
@@ -28,7 +122,8 @@ function nearest(values, wanted) {
 
 class Player {
   constructor(spec) {
-    Object.assign(this, { spec, root: $(spec.id), run: null, beside: null, seed: 0, layer: -1, frame: 0, timer: null, wanted: null, alone: false });
+    Object.assign(this, { spec, root: $(spec.id), run: null, beside: null, seed: 0, layer: -1, frame: 0, timer: null, alone: false });
+    this.ask = oncePerFrame((place) => this.moveTo(place));
     PLAYERS[spec.id] = this;
     const choose = (name, act) => this.part(name).addEventListener("change", () => act(Number(this.part(name).value)));
     if (spec.choose) {
@@ -113,16 +208,6 @@ class Player {
     this.updateCurves();
   }
 
-  // Many slider events per painted frame are one move.
-  ask(place) {
-    if (this.wanted === null) requestAnimationFrame(() => {
-      const last = this.wanted;
-      this.wanted = null;
-      this.moveTo(last);
-    });
-    this.wanted = place;
-  }
-
   play() {
     const going = this.timer !== null, last = this.frames - 1;
     clearInterval(this.timer);
@@ -185,32 +270,18 @@ class Player {
   mapPanels() {
     if (!this.has("maps")) return;
     this.part("maps").replaceChildren(...this.matrices.map(([place, matrix]) => {
-      const group = document.createElement("div"), kinds = this.kinds(matrix);
-      group.className = kinds.length > 1 ? "with-theory" : "without-theory";
-      const grid = document.createElement("div");
-      grid.className = "grid";
-      for (const kind of kinds) {
+      const kinds = this.kinds(matrix), panels = kinds.map((kind) => {
         const panel = $("panel").content.firstElementChild.cloneNode(true);
         panel.id = `${this.spec.id}-map-${place}-${kind}`;
         panel.querySelector(".save").setAttribute("aria-label", `Save ${matrix.label}, ${kind}`);
         wireSave(panel);
-        grid.append(panel);
-      }
-      group.append(grid, this.spec.maps === "first" ? "" : this.averagesPlace(matrix, place));
-      return group;
+        return panel;
+      });
+      const table = make("table", { class: "averages", id: `${this.spec.id}-averages-${place}` });
+      const averages = make("div", { class: "sideways", tabindex: 0, role: "region", "aria-label": `Averages of ${matrix.label}` }, table);
+      return make("div", { class: kinds.length > 1 ? "with-theory" : "without-theory" },
+        make("div", { class: "grid" }, ...panels), this.spec.maps === "first" ? "" : averages);
     }));
-  }
-
-  averagesPlace(matrix, place) {
-    const table = document.createElement("table"), holder = document.createElement("div");
-    table.className = "averages";
-    table.id = `${this.spec.id}-averages-${place}`;
-    holder.className = "sideways";
-    holder.tabIndex = 0;
-    holder.setAttribute("role", "region");
-    holder.setAttribute("aria-label", `Averages of ${matrix.label}`);
-    holder.append(table);
-    return holder;
   }
 
   trained(matrix) {
@@ -255,16 +326,8 @@ class Player {
       matrix.theoryClasses ??= classAverages(theory, this.run.boundaries);
       lines.push(["theory", ...matrix.theoryClasses.map(short)]);
     }
-    table.replaceChildren(...lines.map((cells, line) => {
-      const found = document.createElement("tr");
-      found.append(...cells.map((text, column) => {
-        const cell = document.createElement(line === 0 || column === 0 ? "th" : "td");
-        if (cell.tagName === "TH") cell.scope = line === 0 ? "col" : "row";
-        cell.textContent = text;
-        return cell;
-      }));
-      return found;
-    }));
+    const tag = (line, column) => (line === 0 ? ["th", { scope: "col" }] : column === 0 ? ["th", { scope: "row" }] : ["td", {}]);
+    table.replaceChildren(...lines.map((cells, line) => make("tr", {}, ...cells.map((text, column) => make(...tag(line, column), text)))));
   }
 
   // Lines of all seeds, the chosen one in bold; then that of the run beside it, dashed. `meta` is a line's name in a table.
@@ -376,8 +439,7 @@ function markStep(panel, step) {
   if (!full || !full.xaxis || !SPECS.has(panel)) return;
   let line = panel.querySelector(".now");
   if (!line) {
-    line = document.createElement("div");
-    line.className = "now";
+    line = make("div", { class: "now" });
     panel.append(line);
     plot.on("plotly_afterplot", () => markStep(panel, SPECS.get(panel).step));
   }

@@ -16,7 +16,7 @@ function setPresent(wanted) {
 
 async function start() {
   showTables();
-  await unpack();
+  BUFFER = await unpacked("arrays");
   if (DATA.runs.length || DATA.landscapes.length || DATA.figures.length || DATA.sweeps.length) await loadLibrary();
   for (const panel of document.querySelectorAll(".panel")) wireSave(panel);
   showPictures();

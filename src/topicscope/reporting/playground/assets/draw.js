@@ -30,6 +30,36 @@ function pen(canvas, height) {
   return { context, width, height: tall };
 }
 
+// A line through points, broken where one is null.
+function line(context, points) {
+  context.beginPath();
+  let open = false;
+  for (const point of points) {
+    if (point && open) context.lineTo(...point);
+    else if (point) context.moveTo(...point);
+    open = Boolean(point);
+  }
+  context.stroke();
+}
+
+function disc(context, [x, y], radius, colour) {
+  context.beginPath();
+  context.arc(x, y, radius, 0, 7);
+  context.fillStyle = colour;
+  context.fill();
+}
+
+function write(context, text, x, y, textAlign, textBaseline) {
+  Object.assign(context, { textAlign, textBaseline });
+  context.fillText(text, x, y);
+}
+
+// A point of a picture: so far from one colour to the other.
+function blend(data, at, from, to, share) {
+  for (let i = 0; i < 3; i++) data[at + i] = from[i] + (to[i] - from[i]) * share;
+  data[at + 3] = 255;
+}
+
 // As many colours as there are topics, neighbours far apart.
 function topicColour(topic, topics, dark) {
   const hue = topics <= 12 ? (360 * topic) / topics : (topic * 137.508) % 360;
@@ -77,15 +107,9 @@ function drawDocuments(canvas, bytes, settings, colours, dark) {
         context.lineWidth = 2;
         context.strokeRect(x + 0.5, y + 0.5, size - 2.5, size - 2.5);
         if (token === document.word[place]) return;
-        context.fillStyle = colours.paper;
-        context.beginPath();
-        context.arc(x + 5.25, y + 5.25, 3.6, 0, 7);
-        context.fill();
+        disc(context, [x + 5.25, y + 5.25], 3.6, colours.paper);
       }
-      context.fillStyle = colour(document.word[place]);
-      context.beginPath();
-      context.arc(x + 5.25, y + 5.25, 2.7, 0, 7);
-      context.fill();
+      disc(context, [x + 5.25, y + 5.25], 2.7, colour(document.word[place]));
     });
   }
 }
@@ -100,9 +124,8 @@ function drawMatrix(canvas, size, entry, scale, colours) {
   const middle = rgb(colours.paper), above = rgb("#d55e00"), below = rgb("#0072b2");
   for (let row = 0, at = 0; row < size; row++)
     for (let column = 0; column < size; column++, at += 4) {
-      const value = entry(row, column) / scale, share = Math.min(Math.abs(value), 1), end = value > 0 ? above : below;
-      for (let i = 0; i < 3; i++) data[at + i] = middle[i] + (end[i] - middle[i]) * share;
-      data[at + 3] = 255;
+      const value = entry(row, column) / scale;
+      blend(data, at, middle, value > 0 ? above : below, Math.min(Math.abs(value), 1));
     }
   context.putImageData(image, 0, 0);
   drawn.context.imageSmoothingEnabled = false;
@@ -142,19 +165,13 @@ function drawCurves(canvas, { steps, curves, references = [], dots = [], from = 
   context.fillStyle = colours.soft;
   context.strokeStyle = colours.line;
   context.lineWidth = 1;
-  context.textAlign = "right";
-  context.textBaseline = "middle";
   const marks = log ? Array.from({ length: 13 }, (_, i) => 10 ** (i - 8)).filter((value) => value >= low && value <= high) : ticks(low, high, 4);
   for (const value of marks.length > 1 ? marks : ticks(low, high, 3)) {
-    context.beginPath();
-    context.moveTo(left, y(value));
-    context.lineTo(width - right, y(value));
-    context.stroke();
-    context.fillText(brief(value), left - 6, y(value));
+    line(context, [[left, y(value)], [width - right, y(value)]]);
+    write(context, brief(value), left - 6, y(value), "right", "middle");
   }
-  context.textAlign = "center";
-  context.textBaseline = "top";
-  for (const value of ticks(0, last, Math.max(2, Math.floor(width / 110)))) if (x(value) < width - 14) context.fillText(value >= 1000 ? `${brief(value / 1000)}k` : String(value), x(value), height - bottom + 7);
+  for (const value of ticks(0, last, Math.max(2, Math.floor(width / 110))).filter((each) => x(each) < width - 14))
+    write(context, value >= 1000 ? `${brief(value / 1000)}k` : String(value), x(value), height - bottom + 7, "center", "top");
   context.save();
   context.beginPath();
   context.rect(left, top - 4, width - left - right, height - top - bottom + 8);
@@ -168,40 +185,24 @@ function drawCurves(canvas, { steps, curves, references = [], dots = [], from = 
     }
     context.setLineDash(each.dash || [6, 4]);
     context.lineWidth = 1.5;
-    context.beginPath();
-    context.moveTo(left, y(each.at));
-    context.lineTo(width - right, y(each.at));
-    context.stroke();
+    line(context, [[left, y(each.at)], [width - right, y(each.at)]]);
   }
   for (const curve of curves) {
     context.setLineDash(curve.dash || []);
     context.strokeStyle = curve.colour;
     context.lineWidth = curve.thin ? 1 : 2;
     context.globalAlpha = curve.faint ? 0.45 : 1;
-    context.beginPath();
-    let open = false;
-    for (let i = 0; i < steps.length; i++) {
-      const value = curve.values[i];
-      if (!Number.isFinite(value) || (log && value <= 0)) { open = false; continue; }
-      if (open) context.lineTo(x(steps[i]), y(value));
-      else context.moveTo(x(steps[i]), y(value));
-      open = true;
-    }
-    context.stroke();
+    const there = (value) => Number.isFinite(value) && !(log && value <= 0);
+    line(context, Array.from(steps, (step, i) => (there(curve.values[i]) ? [x(step), y(curve.values[i])] : null)));
     context.globalAlpha = 1;
   }
-  context.setLineDash([]);
-  for (const each of dots) {
-    if (each.step > last) continue;
+  context.lineWidth = 1.5;
+  for (const each of dots.filter(({ step }) => step <= last)) {
     context.strokeStyle = each.colour;
     context.setLineDash(each.dash || [2, 3]);
-    context.lineWidth = 1.5;
-    context.beginPath();
-    context.moveTo(x(each.step), top);
-    context.lineTo(x(each.step), height - bottom);
-    context.stroke();
-    context.setLineDash([]);
+    line(context, [[x(each.step), top], [x(each.step), height - bottom]]);
   }
+  // The dashes, the clip and the colours go with what was saved.
   context.restore();
 }
 
@@ -216,9 +217,7 @@ function drawLandscape(canvas, { grid, points, low, high, least, optimum, trail 
   for (let row = 0; row < points; row++)
     for (let column = 0; column < points; column++) {
       const share = Math.log(1 + 1e4 * Math.max(grid[row * points + column] - least, 0)) / range;
-      const band = 1 - Math.round(share * 12) / 12, at = 4 * ((points - 1 - column) * points + row);
-      for (let i = 0; i < 3; i++) image.data[at + i] = ground[i] + (tint[i] - ground[i]) * 0.85 * band;
-      image.data[at + 3] = 255;
+      blend(image.data, 4 * ((points - 1 - column) * points + row), ground, tint, 0.85 * (1 - Math.round(share * 12) / 12));
     }
   small.putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
@@ -227,36 +226,23 @@ function drawLandscape(canvas, { grid, points, low, high, least, optimum, trail 
   const y = (beta) => height - bottom - ((height - top - bottom) * (Math.log(Math.max(beta, 1e-12)) - low)) / (high - low);
   const inside = ([alpha, beta]) => [Math.min(Math.max(x(alpha), left), width - right), Math.min(Math.max(y(beta), top), height - bottom)];
   context.fillStyle = colours.soft;
-  context.textAlign = "center";
-  context.textBaseline = "top";
   for (let power = -2; power <= 8; power++) {
     const value = 10 ** power;
     if (Math.log(value) < low || Math.log(value) > high) continue;
-    context.fillText(brief(value), x(value), height - bottom + 5);
-    context.textAlign = "right";
-    context.textBaseline = "middle";
-    context.fillText(brief(value), left - 6, y(value));
-    context.textAlign = "center";
-    context.textBaseline = "top";
+    write(context, brief(value), x(value), height - bottom + 5, "center", "top");
+    write(context, brief(value), left - 6, y(value), "right", "middle");
   }
-  context.fillText("α, same topic", left + (width - left - right) / 2, height - 14);
+  write(context, "α, same topic", left + (width - left - right) / 2, height - 14, "center", "top");
   context.save();
   context.translate(10, top + (height - top - bottom) / 2);
   context.rotate(-Math.PI / 2);
-  context.fillText("β, same word", 0, -6);
+  write(context, "β, same word", 0, -6, "center", "top");
   context.restore();
   context.strokeStyle = colours.ink;
   context.lineWidth = 1.5;
-  if (trail.length) {
-    context.beginPath();
-    trail.forEach((point, i) => (i ? context.lineTo(...inside(point)) : context.moveTo(...inside(point))));
-    context.stroke();
-  }
+  line(context, trail.map(inside));
   const spot = (point, colour, radius) => {
-    context.beginPath();
-    context.arc(...inside(point), radius, 0, 7);
-    context.fillStyle = colour;
-    context.fill();
+    disc(context, inside(point), radius, colour);
     context.strokeStyle = colours.ink;
     context.stroke();
   };
@@ -265,12 +251,7 @@ function drawLandscape(canvas, { grid, points, low, high, least, optimum, trail 
     const [a, b] = inside(optimum);
     context.strokeStyle = COLOURS.optimum;
     context.lineWidth = 3;
-    context.beginPath();
-    context.moveTo(a - 6, b - 6);
-    context.lineTo(a + 6, b + 6);
-    context.moveTo(a + 6, b - 6);
-    context.lineTo(a - 6, b + 6);
-    context.stroke();
+    line(context, [[a - 6, b - 6], [a + 6, b + 6], null, [a + 6, b - 6], [a - 6, b + 6]]);
     context.lineWidth = 1.5;
   }
   if (trail.length) spot(trail[trail.length - 1], COLOURS.word, 6);

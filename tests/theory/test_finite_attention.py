@@ -1,0 +1,241 @@
+"""Optima for finite documents, against listed documents, the reference model's own loss, and the infinite limit."""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from topicscope.errors import InputError
+from topicscope.measure.attention import bag_attention_averages, implied_weights
+from topicscope.settings import Data, Masking
+from topicscope.settings.training import Average
+from topicscope.synthetic.documents import MaskedDocuments
+from topicscope.synthetic.masking import mask_documents
+from topicscope.synthetic.topics import TopicModel, sample_documents
+from topicscope.theory.classes import ClassMatrix, Vocabulary
+from topicscope.theory.finite_attention import (
+    ClassCounts,
+    Weights,
+    attention_optimum,
+    implied_by,
+    joint_optimum,
+    phase_diagram,
+    sampled_counts,
+)
+from topicscope.theory.finite_documents import class_loss, class_moments, class_optimum
+from topicscope.theory.landscape import InfiniteDocuments, Landscape, minimise
+from topicscope.theory.reduced import Rows
+from topicscope.theory.theorem2 import theorem2_classes
+
+STRONG = Masking(mask=0.3, keep=0.3, random=0.2)
+VALUE = ClassMatrix(0.02, 0.4, 0.15, -0.03)
+WEIGHTS = Weights(2.5, 4.0, 0.6, 1.7)
+
+
+def documents(data: Data, masking: Masking, count: int, seed: int = 0) -> MaskedDocuments:
+    model, generator = TopicModel.from_settings(data), np.random.default_rng(seed)
+    return mask_documents(
+        sample_documents(model, count, generator=generator), masking, model.vocabulary, generator=generator
+    )
+
+
+def one_by_one(found: MaskedDocuments, size: Vocabulary, value: ClassMatrix, weights: Weights) -> np.ndarray:
+    """Each document's loss by position: softmax over all its positions, W^V as a whole matrix."""
+    matrix, words, losses = value.matrix(size.topics, size.words), size.words, []
+    for number in range(len(found)):
+        one = found.span(number, number + 1)
+        total = []
+        for place in one.where:
+            query, given = one.tokens[place], np.ones(len(one.tokens))
+            for other, key in enumerate(one.tokens):
+                if query == 0:
+                    given[other] = weights.mask_on_mask if key == 0 else 1.0
+                elif key == 0:
+                    given[other] = weights.word_on_mask
+                elif key == query:
+                    given[other] = weights.beta
+                elif (key - 1) // words == (query - 1) // words:
+                    given[other] = weights.alpha
+            guess = matrix[:, one.tokens] @ (given / given.sum())
+            total.append(float(((guess - np.eye(len(matrix))[one.words[place]]) ** 2).sum()))
+        losses.append(float(np.mean(total)))
+    return np.array(losses)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        Data(topics=3, words=2, length=(5, 9)),
+        Data(sampler="topics", topics=4, words=3, per_document=2, length=(6, 8)),
+        Data(topics=4, words=1, length=(4, 7)),
+    ],
+)
+def test_sums_over_classes_give_the_loss_of_attention_over_positions(data: Data) -> None:
+    found, size = documents(data, STRONG, 40), Vocabulary(data.topics, data.words)
+    counts, brute = ClassCounts.of(found, size), one_by_one(found, size, VALUE, WEIGHTS)
+    assert counts.loss(VALUE, WEIGHTS) == pytest.approx(brute.mean(), rel=1e-12)
+    assert counts.loss(VALUE, WEIGHTS._replace(mask_on_mask=1.0)) != pytest.approx(brute.mean(), rel=1e-6)
+    pooled = ClassCounts.of(found, size, "batch").loss(VALUE, WEIGHTS)
+    assert pooled == pytest.approx(float(found.masked_counts @ brute / found.masked_counts.sum()), rel=1e-12)
+
+
+def test_a_sample_agrees_with_a_list_of_all_documents() -> None:
+    """T = 2, v = 2, N = 3, documents of one topic: 16 texts, 7 masks, three ways to fill each masked position."""
+    data, size = Data(sampler="topics", topics=2, words=2, per_document=1, length=(3, 3)), Vocabulary(2, 2)
+    tokens, words, masked, chances = [], [], [], []
+    for topic, text in product(range(2), product((1, 2), repeat=3)):
+        for hidden in product((False, True), repeat=3):
+            if not any(hidden):
+                continue
+            shown = [range(5) if each else (word + 2 * topic,) for each, word in zip(hidden, text, strict=True)]
+            for seen in product(*shown):
+                chance = 1.0
+                for each, word, token in zip(hidden, text, seen, strict=True):
+                    if each and token == 0:
+                        chance *= STRONG.mask * STRONG.replaced
+                    elif each:
+                        chance *= STRONG.mask * (STRONG.random / 4 + STRONG.keep * (token == word + 2 * topic))
+                    else:
+                        chance *= 1 - STRONG.mask
+                tokens.append(seen)
+                words.append([word + 2 * topic for word in text])
+                masked.append(hidden)
+                chances.append(chance)
+    listed = MaskedDocuments(
+        np.full(len(tokens), 3, dtype=np.int32), np.ravel(tokens), np.ravel(words), np.ravel(masked).astype(bool)
+    )
+    probability = np.array(chances) / sum(chances)
+    exact = ClassCounts.of(listed, size, chances=probability)
+    brute = one_by_one(listed, size, VALUE, WEIGHTS)
+    assert exact.loss(VALUE, WEIGHTS) == pytest.approx(float(probability @ brute), rel=1e-12)
+    spread = float(np.sqrt(probability @ brute**2 - (probability @ brute) ** 2))
+    sample = sampled_counts(data, STRONG, 2_000, generator=np.random.default_rng(1))
+    assert abs(sample.loss(VALUE, WEIGHTS) - exact.loss(VALUE, WEIGHTS)) < 5 * spread / np.sqrt(2_000)
+    other = sampled_counts(data, Masking(mask=0.3, keep=0.1, random=0.2), 2_000, generator=np.random.default_rng(1))
+    assert abs(other.loss(VALUE, WEIGHTS) - exact.loss(VALUE, WEIGHTS)) > 5 * spread / np.sqrt(2_000)
+    # The optimum of the sample has that of the list inside five of its standard errors.
+    best, estimate = joint_optimum(exact), joint_optimum(sample)
+    for name in ("weighted_average", "block_share"):
+        found = getattr(estimate, name)
+        error = (found.high - found.low) / 2 / 1.96
+        assert 0 < error < 1
+        assert abs(found.value - getattr(best, name).value) < 5 * error, name
+
+
+@pytest.mark.parametrize("average", ["document", "batch"])
+def test_at_uniform_attention_the_best_value_is_that_of_exact_moments(average: Average) -> None:
+    data = Data(topics=4, words=3, length=(20, 30))
+    counts = sampled_counts(data, STRONG, 5_000, generator=np.random.default_rng(0), average=average)
+    exact = class_moments(data, STRONG, average)
+    found, best = counts.best_value(Weights()), class_optimum(exact)
+    # A document's loss scatters by about 0.1.
+    assert counts.loss(found, Weights()) == pytest.approx(class_loss(best, exact), abs=5 * 0.1 / np.sqrt(5_000))
+    assert found.same_word == pytest.approx(best.same_word, rel=0.05)
+    assert found.same_topic == pytest.approx(best.same_topic, rel=0.05)
+    assert abs(found.same_word - found.same_topic) > 0.3 * found.same_word
+    # What the search leaves at uniform attention is what the normal equations leave.
+    for place in range(4):
+        numbers = [found.mask_column, found.same_word, found.same_topic, found.different_topic]
+        numbers[place] += 0.01
+        assert counts.loss(ClassMatrix(*numbers), Weights()) > counts.loss(found, Weights())
+
+
+def test_its_slopes_are_those_of_its_loss() -> None:
+    counts = sampled_counts(Data(topics=3, words=3, length=(6, 9)), STRONG, 50, generator=np.random.default_rng(2))
+    logs, value = np.log(WEIGHTS), np.array([0.02, 0.4, 0.15, -0.03])
+    shares = counts._shares(logs, slopes=True)
+    found = np.concatenate(
+        [counts._log_slopes(value, shares).sum(axis=1), counts._value_slopes(value, shares).sum(axis=1)]
+    )
+    here = np.concatenate([logs, value])
+
+    def loss(point: np.ndarray) -> float:
+        return counts.loss(ClassMatrix(*point[4:].tolist()), Weights(*np.exp(point[:4]).tolist()))
+
+    slopes = [(loss(here + nudge) - loss(here - nudge)) / 2e-6 for nudge in 1e-6 * np.eye(8)]
+    np.testing.assert_allclose(found, slopes, atol=1e-8)
+    assert abs(found).min() > 1e-6
+
+
+def test_with_long_documents_it_tends_to_the_landscape_s_optimum() -> None:
+    infinite = InfiniteDocuments(topics=5, per_document=2, words=3, masking=STRONG)
+    value = theorem2_classes(5, 3, STRONG)
+    limit = minimise(Landscape(infinite, value), free_mask_key=True)
+    found = {}
+    for length in (20, 600):
+        data = Data(sampler="topics", topics=5, words=3, per_document=2, length=(length, length))
+        counts = sampled_counts(data, STRONG, 1_000, generator=np.random.default_rng(0))
+        best = attention_optimum(counts, value, by_topics_alone=True)
+        found[length] = best.weighted_average
+        if length == 600:
+            assert best.loss == pytest.approx(limit.loss, abs=2e-3)
+    slack = 2 * (found[600].high - found[600].low)
+    assert abs(found[600].value - limit.weighted_average) < slack
+    assert abs(found[20].value - limit.weighted_average) > 2 * slack
+
+
+def test_no_class_parameters_have_a_lower_loss_than_the_joint_optimum() -> None:
+    """Against a search over all twelve, [MASK]'s row and column included, by the reduced model's loss and gradient."""
+    data, size = Data(topics=3, words=3, length=(10, 14)), Vocabulary(3, 3)
+    found = documents(data, STRONG, 300)
+    best, rows = joint_optimum(ClassCounts.of(found, size)), Rows.of(found, size)
+
+    def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
+        here = rows.gradient(point[:6], point[6:], "squared")
+        loss = rows.loss(point[:6], point[6:], "squared")
+        return loss, np.concatenate([here.value * size.sizes, here.logits * size.sizes])
+
+    w, value = best.weights, best.value
+    start = [0.0, 0.0, value.mask_column, value.same_word, value.same_topic, value.different_topic]
+    start += np.log([w.mask_on_mask, w.word_on_mask, 1.0, w.beta, w.alpha, 1.0]).tolist()
+    assert objective(np.array(start))[0] == pytest.approx(best.loss, rel=1e-12)
+    nudged = np.array(start) + 0.1 * np.random.default_rng(0).normal(size=12)
+    lowest = minimize(objective, nudged, jac=True, method="L-BFGS-B", options={"maxiter": 500, "ftol": 1e-14})
+    assert best.loss == pytest.approx(lowest.fun, abs=1e-6)
+    assert objective(nudged)[0] > best.loss + 1e-4
+    assert best.loss < best.loss_uniform - 1e-2
+
+
+def test_kept_words_turn_blocks_into_a_diagonal() -> None:
+    data = Data(topics=4, words=3, length=(30, 30))
+    none, many = phase_diagram(data, STRONG, {"keep": (0.0, 0.3)}, documents=500)
+    error = (none.block_share.high - none.block_share.low) / 2 / 1.96
+    assert abs(none.block_share.value - 1) < 5 * error
+    assert none.block_share_uniform == pytest.approx(1.0)
+    assert many.block_share.high < 0.3
+    assert many.block_share.high < many.block_share_uniform < 0.9
+    assert many.beta > many.alpha
+    assert many.attention_gain > 0.05 > none.attention_gain
+    with pytest.raises(InputError, match="varied"):
+        phase_diagram(axes={"mask": (0.1,)})
+
+
+def test_implied_weights_are_those_of_average_attention_over_pairs() -> None:
+    data, size = Data(topics=3, words=2, length=(8, 12)), Vocabulary(3, 2)
+    found = documents(data, STRONG, 60, seed=3)
+    counts = np.zeros((60, 7), dtype=np.int64)
+    np.add.at(counts, (found.document, found.tokens), 1)
+    logits = size.matrix(np.log([1.7, 0.6, 1.0, 4.0, 2.5, 1.0]))
+    shares = counts[:, :, None] * np.exp(logits)
+    attention = (shares / shares.sum(axis=1, keepdims=True))[None, :, None]
+    tokens = np.broadcast_to(np.arange(7), counts.shape)
+    averages = bag_attention_averages(attention, tokens, counts, np.array([0, 1, 1, 2, 2, 3, 3]))
+    brute = implied_weights(
+        *(float(each[0, 0]) for each in (averages.same_word, averages.same_topic, averages.different_topic))
+    )
+    ours = implied_by(WEIGHTS, found, size)
+    assert ours.alpha == pytest.approx(brute.alpha, rel=1e-12)
+    assert ours.beta == pytest.approx(brute.beta, rel=1e-12)
+    # They are not the weights themselves.
+    assert abs(ours.alpha - WEIGHTS.alpha) > 0.05 * WEIGHTS.alpha
+
+
+def test_topics_of_unequal_words_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "topics.csv"
+    file.write_text("0.7,0.3,0,0\n0,0,0.5,0.5\n")
+    with pytest.raises(InputError, match="equally likely words"):
+        sampled_counts(Data(topic_words=str(file)), Masking(), 10, generator=np.random.default_rng(0))
+    with pytest.raises(InputError, match="2 or more"):
+        sampled_counts(Data(), Masking(), 1, generator=np.random.default_rng(0))
