@@ -171,10 +171,11 @@ def killing(at: str, occurrence: int, when: str) -> None:
         now = place == at and seen[place] == occurrence
         if now and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
-        result = call()
-        if now:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
+        try:
+            return call()
+        finally:
+            if now:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     watch(at_call)
 

@@ -361,6 +361,12 @@ def json_texts(chunks: Iterable[bytes], problems: Problems, field: str) -> Itera
         yield _encodable(str(row.get("title", "")), Problems()), _encodable(row[field], problems)
 
 
+def parts(text: str, problems: Problems) -> Iterator[str]:
+    """A document, cut into several if it is too long; an empty one stays."""
+    problems.long_documents += len(text) > LONGEST
+    yield from (text[at : at + LONGEST] for at in range(0, max(len(text), 1), LONGEST))
+
+
 def decoded(content: bytes, problems: Problems) -> str:
     """UTF-8; what is not becomes U+FFFD and is counted."""
     try:
@@ -420,8 +426,7 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
         if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
             problems.stubs += 1
         else:
-            problems.long_documents += len(text) > LONGEST
-            yield from ((page.title, text[at : at + LONGEST]) for at in range(0, len(text), LONGEST))
+            yield from ((page.title, part) for part in parts(text, problems))
 
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:
