@@ -1,4 +1,4 @@
-"""Work killed right before or after any call that brings a file to disk, renames or removes it, ends as if it was not."""
+"""Work killed before or after any call that brings a file to disk, renames or removes it ends as if it was not."""
 
 import json
 import sys

@@ -12,7 +12,7 @@ import pytest
 from support.fuzzing import MEGABYTE, little_memory
 from topicscope.errors import InputError
 from topicscope.text.corpora import open_corpus
-from topicscope.text.tables import _largest_page
+from topicscope.text.parquet import largest_page
 
 pytest.importorskip("zstandard")
 pytest.importorskip("pyarrow")
@@ -136,8 +136,8 @@ def test_the_headers_of_a_parquet_files_pages_name_their_sizes(version: str, dic
     write_table(table, tmp_path / "a.parquet", **options, **small, compression="none")
     group = ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
     with (tmp_path / "a.parquet").open("rb") as file:
-        largest = _largest_page(file, group, ["text"])
+        largest = largest_page(file, group, ["text"])
         # Pages are about as large as was asked for; a dictionary has all that is different.
         assert 4096 <= largest <= group.column(1).total_uncompressed_size
         assert largest < group.column(1).total_uncompressed_size / 4 or dictionary
-        assert _largest_page(file, group, []) == 0
+        assert largest_page(file, group, []) == 0

@@ -19,8 +19,9 @@ def measured(vectors: np.ndarray, permutations: int = 99) -> Comparable:
     products = ready @ ready.T
     [averages] = averages_of([ready], [products[LABELS.same_topic_pairs]], LABELS, DRAWS)
     stratum, draw = np.zeros(WORDS, dtype=np.int64), np.random.default_rng(1)
+    no_auc = np.full_like(averages.same, np.nan)
     [test] = similarity_tests([products], LABELS, stratum, permutations, generator=draw)
-    return Comparable(averages.same, averages.different, None, np.append(test.observed, test.permuted))
+    return Comparable(averages.same, averages.different, no_auc, np.append(test.observed, test.permuted))
 
 
 def random_model(draw: np.random.Generator, topical: float = 0.0) -> np.ndarray:
