@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import docstring_parser
 import jinja2
 import pytest
 
@@ -27,7 +28,7 @@ def quick() -> Iterator[None]:
         patch.setattr("topicscope.scale.engines.run_local", _in_this_process)
         patch.setattr("topicscope.scale.engines._ray", _refused)
         patch.setattr("topicscope.text.hub.reachable", lambda: False)
-        patch.setattr(options, "parse_from_object", functools.cache(options.parse_from_object))
+        patch.setattr(options, "parse_from_object", functools.cache(docstring_parser.parse_from_object))
         patch.setattr(jinja2.Environment, "compile", _compiled_once(jinja2.Environment.compile))
         yield
 

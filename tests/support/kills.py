@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 # Times are results too, and differ between any two runs; none of what is done here waits.
@@ -46,44 +47,48 @@ class Work:
     """What is added to go on."""
 
     loaded: tuple[str, ...] = ()
-    prepare: Callable[[Path], None] = lambda folder: None
+    prepare: Callable[[Path], int] = lambda folder: 0
     patch: Callable[[], None] = lambda: None
 
 
-def _write_settings(folder: Path) -> None:
+def _write_settings(folder: Path) -> int:
     from support.helpers import small_settings
     from topicscope.settings.toml import dump_settings
 
     training = {"steps": 6, "checkpoint_every": 1, "snapshots": 2}
     (folder / "settings.toml").write_text(dump_settings(small_settings(training=training)))
+    return 0
 
 
-def _write_text(folder: Path) -> None:
+def _write_text(folder: Path) -> int:
     from support.text_corpus import small_text_settings, write_corpus
     from topicscope.settings.toml import dump_settings
 
     settings = small_text_settings(write_corpus(folder), training={"steps": 6, "checkpoint_every": 1})
     (folder / "settings.toml").write_text(dump_settings(settings))
+    return 0
 
 
-def _write_sweep(folder: Path) -> None:
+def _write_sweep(folder: Path) -> int:
     _write_settings(folder)
     (folder / "sweep.toml").write_text(
         'seeds = 2\nbase = "settings.toml"\n[vary]\ntraining.learning_rate = [0.1, 1.0]\n'
     )
+    return 0
 
 
-def _write_models(folder: Path) -> None:
+def _write_models(folder: Path) -> int:
     from support.small_probe import write_tiny
 
     write_tiny(folder)
+    return 0
 
 
 def _small_claims() -> None:
     import topicscope.commands.reproduce
     from support.small_registry import SMALL
 
-    topicscope.commands.reproduce.registry = lambda preset: SMALL
+    vars(topicscope.commands.reproduce)["registry"] = lambda preset: SMALL
 
 
 DRAWING = ("topicscope.reporting.page", "topicscope.reporting.figures.training", "matplotlib.pyplot")
@@ -127,7 +132,8 @@ WORKS = {
 
 def place_of(call: str) -> str:
     """The system's function and who calls it, from the inside out until the file is one that writes for itself."""
-    frame, found = sys._getframe(2), []
+    found: list[str] = []
+    frame: FrameType | None = sys._getframe(2)
     while frame is not None:
         path = frame.f_code.co_filename
         if path.startswith(SOURCES):
@@ -220,7 +226,7 @@ def check(work: Work, folder: Path, beginnings: Sequence[str]) -> dict[str, Any]
     from topicscope.cli import main
 
     work.patch()
-    assert forked(lambda: (work.prepare(folder), 0)[1], folder) == 0, (folder / "log").read_text()
+    assert forked(lambda: work.prepare(folder), folder) == 0, (folder / "log").read_text()
 
     def whole(name: str) -> tuple[Tree, Counter[str]]:
         inside = folder / name
