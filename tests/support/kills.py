@@ -64,7 +64,7 @@ def _write_text(folder: Path) -> int:
     from support.text_corpus import small_text_settings, write_corpus
     from topicscope.settings.toml import dump_settings
 
-    settings = small_text_settings(write_corpus(folder), training={"steps": 6, "checkpoint_every": 1})
+    settings = small_text_settings(write_corpus(folder), training={"steps": 6, "checkpoint_every": 1, "measures": 0})
     (folder / "settings.toml").write_text(dump_settings(settings))
     return 0
 
