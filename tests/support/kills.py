@@ -228,8 +228,10 @@ def check(work: Work, folder: Path, beginnings: Sequence[str]) -> dict[str, Any]
     work.patch()
     assert forked(lambda: work.prepare(folder), folder) == 0, (folder / "log").read_text()
 
-    def whole(name: str) -> tuple[Tree, Counter[str]]:
-        inside = folder / name
+    # Always the same one: pages name it.
+    inside = folder / "here"
+
+    def whole() -> tuple[Tree, Counter[str]]:
         inside.mkdir()
 
         def run() -> int:
@@ -246,9 +248,11 @@ def check(work: Work, folder: Path, beginnings: Sequence[str]) -> dict[str, Any]
         for module in json.loads((inside / "modules.json").read_text()):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module)
-        return tree(inside / "out"), Counter(json.loads((inside / "places.json").read_text()))
+        found = tree(inside / "out"), Counter(json.loads((inside / "places.json").read_text()))
+        shutil.rmtree(inside)
+        return found
 
-    (wanted, places), (again, others) = whole("whole"), whole("again")
+    (wanted, places), (again, others) = whole(), whole()
     # Nothing but the kills may make a difference.
     assert not differences(again, wanted), differences(again, wanted)
     assert places == others
@@ -257,8 +261,7 @@ def check(work: Work, folder: Path, beginnings: Sequence[str]) -> dict[str, Any]
     kills = [(place, when) for place in chosen for when in ("before", "after")]
     # Right after a file is on disk is right before it is renamed.
     kills = [each for each in kills if not (each[1] == "after" and re.match(r"fsync < files\.py", each[0]))]
-    for number, (place, when) in enumerate(kills):
-        inside = folder / f"killed-{number}"
+    for place, when in kills:
         inside.mkdir()
         # Of many calls the one in the middle: something is there, and something is missing.
         occurrence = (places[place] + 1) // 2
