@@ -73,7 +73,7 @@ def test_predictions_are_a_dashed_line_and_a_thin_curve() -> None:
     # Two runs, their mean and a measured take-off; the predicted one, and where there is a curve of its own, that.
     assert [len(axes.lines) for axes in (norm, plain, other)] == [6, 3, 5]
     thin = next(line for line in norm.lines if line.get_label() == "the reduced model")
-    assert list(thin.get_ydata()) == [1.0, 2.0]
+    np.testing.assert_array_equal(np.asarray(thin.get_ydata()), [1.0, 2.0])
     assert "predicted at 37" in norm.get_title()
     assert "predicted" not in plain.get_title()
     said = [row for row in drawn.table if row.get("run") == "predicted"]
