@@ -44,7 +44,7 @@ from topicscope.training.checkpoints import Checkpoint, newest_checkpoints
 from topicscope.training.engines import Engine, make_engine
 from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_threads
 from topicscope.training.optimizers import Optimizer
-from topicscope.training.reference import reference_losses, write_reference_matrices
+from topicscope.training.reference import reference_losses, reference_stages, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
 from topicscope.training.schedule import has_regular_row, has_row, learning_rate, steps_measured, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
@@ -112,7 +112,8 @@ def train_together(
             reference = None
             if not folder.reference_path.exists():
                 said = write_reference_matrices(folder.path, mine, topic_model)
-                reference = {**reference_losses(mine, topic_model), "matrices": said}
+                stages = reference_stages(mine, topic_model)
+                reference = {**reference_losses(mine, topic_model), "matrices": said, "stages": stages}
             folder.describe(mine, reference=reference, together=members)
         logger.info("the %s engine computes this model, threads: %d.", settings[0].engine, settings[0].training.threads)
         stop = stack.enter_context(stop_on_interrupt()) if interruptible else None
