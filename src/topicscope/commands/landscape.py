@@ -14,7 +14,7 @@ from topicscope.commands.options import INLINE, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
-from topicscope.errors import check_at_least, path_of
+from topicscope.errors import InputError, check_at_least, path_of
 from topicscope.files import write_atomically
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
@@ -114,6 +114,12 @@ def landscape(
         check_empty(out)
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
+    if not setting.equal_topics:
+        raise InputError(
+            f"topic_words = {setting.topic_words} has topics that overlap or differ, for which α and β, the weights of "
+            "words of the same topic, are not defined: give disjoint topics of equally many, equally likely words, or "
+            "see the optimum under uniform attention with topicscope theory."
+        )
     with errors_with_option_names():
         classes = setting.value(value)
     whole, bounds = Landscape(setting.infinite, classes), theorem3(setting.infinite)
