@@ -45,7 +45,7 @@ from topicscope.probing.statistics.matching import (
     matched_test,
     matched_without_topics,
     matched_word_co_occurrence,
-    over_seeds,
+    mean_of_seeds,
     with_topics,
 )
 from topicscope.probing.statistics.pairs import PairTable, compare_top_pairs
@@ -124,7 +124,7 @@ class EmbeddingTask:
             by_topic = topic_contrasts(
                 similar, labellings[0].among_kept, *_topic_draws(plan, first, draws, self.measures)
             )
-        balance = over_seeds([each.balance for each in of_seeds], "same", "different")
+        balance = mean_of_seeds([each.balance for each in of_seeds], "same", "different")
         found, arrays = list[Row](), dict[str, np.ndarray]()
         for place, variant in enumerate(VARIANTS):
             row, ratios = Row(), Row()
@@ -357,8 +357,8 @@ def _matched(
     ]
     return {
         **asdict(compared),
-        **over_seeds(found, "share"),
-        "co_occurrence": over_seeds(balances, "same", "different"),
+        **mean_of_seeds(found, "share"),
+        "co_occurrence": mean_of_seeds(balances, "same", "different"),
     }
 
 

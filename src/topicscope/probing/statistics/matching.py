@@ -403,11 +403,11 @@ def matched_similarity(similarities: Sequence[Matched], labellings: Sequence[Lab
     seeds, difference = len(labellings), float(differences[:, 0].mean())
     between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
     low, high = jackknife_interval(difference, _left_out(list(differences), labellings), more=between)
-    found = over_seeds(similarities, "same", "different", "share")
+    found = mean_of_seeds(similarities, "same", "different", "share")
     return MatchedSimilarity(difference=difference, difference_low=low, difference_high=high, **found)
 
 
-def over_seeds(found: Sequence[Matched], *names: str) -> dict[str, float]:
+def mean_of_seeds(found: Sequence[Matched], *names: str) -> dict[str, float]:
     """The averages over LDA seeds of what these have over all pairs.
 
     Of co-occurrence: how often matched pairs co-occur. Equal numbers mean that nothing of it is left to compare.

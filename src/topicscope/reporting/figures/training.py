@@ -17,6 +17,9 @@ ROTATION_NAME = "rotation of W^V\nin 10 steps"
 # Steps, the curves of each quantity by name, and the step at which attention takes off in each run in which it does.
 Trajectory = tuple[Int[np.ndarray, " row"], Mapping[str, Mapping[str, Float[np.ndarray, "seed row"]]], Sequence[int]]
 
+# The reduced model: the step at which attention takes off, if it does, then steps and curves, named as the runs' are.
+Predicted = tuple[float | None, Sequence[float], Mapping[str, Sequence[float]]]
+
 # Steps, then the values of each norm and of the rotation.
 LayerCurves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
 
@@ -79,8 +82,13 @@ def colour_limit(matrix: Float[np.ndarray, "row column"]) -> float:
     return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
 
 
-def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Drawn:
+def norm_trajectories(
+    settings: Mapping[str, Trajectory], *, title: str, predicted: Mapping[str, Predicted] | None = None
+) -> Drawn:
     """Curves over steps, a column per setting and a row per quantity; faint lines are runs, bold ones means.
+
+    Orange dashes are where attention takes off in a run, a black dashed line where it is ``predicted`` to, and a thin
+    black curve is the reduced model's.
 
     A quantity may have several curves (a norm, and norms of its parts); one that is measured on a scale of its own, a
     rotation, is drawn on a logarithmic axis.
@@ -90,6 +98,7 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
     figure, axes = panels(title, size, len(quantities), len(settings), sharex="col")
     table: list[Row] = []
     for column, (name, (steps, rows, ends)) in enumerate(settings.items()):
+        expected, at, theory = (predicted or {}).get(name, (None, (), {}))
         for row, (label, curves) in enumerate(rows.items()):
             panel = axes[row, column]
             for (part, values), colour in zip(curves.items(), (BLUE, GREEN, GREY), strict=False):
@@ -100,10 +109,17 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
                 panel.plot(steps[1:], mean, color=colour, linewidth=1.8, label=part)
                 table += _curves(steps, values, setting=name, quantity=part)
                 table += _curves(steps[1:], mean[None], setting=name, quantity=part, run="mean")
+                if part in theory:
+                    panel.plot(at, theory[part], color="black", linewidth=0.8, label="the reduced model")
+                    table += _curves(
+                        np.array(at), np.array([theory[part]]), setting=name, quantity=part, run="predicted"
+                    )
+            if expected is not None:
+                panel.axvline(expected, color="black", linewidth=0.8, linestyle="--")
             for end in ends:
                 panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--")
             panel.set_ylabel(label, fontsize=8)
-            if len(curves) > 1:
+            if len(curves) > 1 or set(curves) & set(theory):
                 panel.legend(fontsize=7, loc="upper left")
             if label == ROTATION_NAME:
                 panel.set_yscale("log")
@@ -112,6 +128,9 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
                 panel.set_ylim(0, 1.1 * highest if highest > 0 else 1)
         table += [{"setting": name, "quantity": "attention takes off", "step": int(end)} for end in ends]
         state = "attention takes off (dashed)" if ends else "attention does not take off"
+        if expected is not None:
+            table.append({"setting": name, "quantity": "attention takes off", "run": "predicted", "step": expected})
+            state += f", predicted at {expected:,.0f} (black)"
         axes[0, column].set_title(f"{name}\n{state}", fontsize=8)
         axes[-1, column].set_xlabel("step")
     return Drawn(figure, table)
