@@ -12,6 +12,8 @@ from topicscope.cli import main
 from topicscope.commands.landscape import landscape
 from topicscope.commands.theory_setting import TheorySetting
 
+OWN_TOPICS = str(Path(__file__).parents[2] / "examples" / "own-topics" / "topics.csv")
+
 
 def test_landscape_writes_grid_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["landscape", "--out", str(tmp_path / "block"), "--json"]) == 0
@@ -55,6 +57,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(tmp_path: Path, capsys
         (["--points", "1"], "points = 1 is not allowed"),
         (["--value", "triangular"], "triangular"),
         (["--keep", "2"], "keep = 2.0 is not allowed"),
+        (["--topic-words", OWN_TOPICS], "α and β, the weights of words of the same topic, are"),
     ],
 )
 def test_bad_options_exit_with_2_and_write_nothing(

@@ -162,6 +162,12 @@ def landscape(
         check_empty(out)
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
+    if not setting.equal_topics:
+        raise InputError(
+            f"topic_words = {setting.topic_words} has topics that overlap or differ, for which α and β, the weights of "
+            "words of the same topic, are not defined: give disjoint topics of equally many, equally likely words, or "
+            "see the optimum under uniform attention with topicscope theory."
+        )
     with errors_with_option_names():
         classes = setting.value(value)
     whole, bounds = Landscape(setting.infinite, classes), theorem3(setting.infinite)
