@@ -204,7 +204,7 @@ def _finite(setting: TheorySetting, classes: ClassMatrix, ends: Float[np.ndarray
         )
     draw = generator(0, Purpose.THEORY)
     counts = sampled_counts(setting.data("topics"), setting.masking, FINITE_DOCUMENTS, generator=draw)
-    weights = np.geomspace(*ends, FINITE_POINTS)
+    weights = np.geomspace(ends[0], ends[1], FINITE_POINTS)
     loss = [[counts.loss(classes, Weights(alpha, beta, 1.0, beta)) for beta in weights] for alpha in weights]
     optima = (attention_optimum(counts, classes, family) for family in ("assumption 2", "all", "topics"))
     return FiniteLandscape(setting.length, weights, np.array(loss), *optima)
