@@ -200,8 +200,8 @@ def turning(
     r"""How much more W^V turns than it grows as stage 2 begins: angle over relative change of norm, both between rows.
 
     ``rotation`` is that of W^V against itself one row earlier (log every 10 steps). "Locally rotates with
-    an approximately constant norm" (§8.1) means well above 1. Both are medians over rows from the end of stage 1 to half
-    as long again.
+    an approximately constant norm" (§8.1) means well above 1. Both are medians over rows from the end of stage 1 to
+    half as long again.
     """
     after = np.flatnonzero((steps > end) & (steps <= steps[_window_end(steps, end)]))
     angle = np.arccos(1 - 2 * rotation[after])
