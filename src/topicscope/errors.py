@@ -26,7 +26,7 @@ def collected(problems: list[InputError]) -> Iterator[None]:
 
 
 def refuse_all(problems: Sequence[InputError]) -> None:
-    """Raise what was collected, if anything was, as one error; what is wrong twice is said once."""
+    """Raise what was collected, if anything was, as one error that names each problem once."""
     sentences = list(dict.fromkeys(map(str, problems)))
     if len(sentences) == 1:
         raise problems[0]

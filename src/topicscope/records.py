@@ -144,24 +144,23 @@ class _Said(TypedDict, total=False):
     reason: str
 
 
-class _Stages(TypedDict, total=False):
-    take_off: Number
+class PredictedStages(TypedDict):
+    """The predicted step at which attention takes off, norms over steps, and what they are or why there are none."""
+
+    take_off: float | None
     steps: list[float]
-    norms: dict[str, list[Number]]
+    norms: dict[str, list[float]]
     note: str
 
 
 class Reference(TypedDict, total=False):
-    """Losses to compare a run with, and what its matrices are compared with or why with nothing.
-
-    ``stages``: the step at which theory has attention take off, and the norms of its reduced model over steps.
-    """
+    """Losses to compare a run with, and what its matrices are compared with or why with nothing."""
 
     bayes_floor: Required[_Level]
     uniform_attention_optimum: _Level
     theorem_2: _Level
     matrices: dict[str, _Said]
-    stages: _Stages
+    stages: PredictedStages
 
 
 class _Member(TypedDict):
@@ -319,7 +318,7 @@ def read_film(path: Path) -> tuple[Row, Snapshot]:
     about: Row = checked_json(_taken(arrays, "about", path).tobytes(), _Film, path, AGAIN)
     places = range(len(about["labels"]))
     if not len(about["theory"]) == len(about.get("layers", places)) == len(places):
-        raise UnreadableError(path, "it has not as many labels as matrices", AGAIN)
+        raise UnreadableError(path, "it does not have one label per matrix", AGAIN)
     seeds, rows, frames = len(about["seeds"]), _rows(arrays, "steps", path), _rows(arrays, "frame_steps", path)
     tokens = _rows(arrays, "word_topics", path)
     expected: dict[str, tuple[int, ...]] = {
@@ -505,7 +504,7 @@ def probe_row(row: Any, path: Path) -> Row:
     checked(row, ProbeRow, path, PROBE_AGAIN)
     for name in ("attention_by_layer_head", "sink"):
         if len({len(layer) for layer in row.get(name) or ()}) > 1:
-            raise UnreadableError(path, f"{name} has not as many heads in each layer", PROBE_AGAIN)
+            raise UnreadableError(path, f"{name} does not have the same number of heads in each layer", PROBE_AGAIN)
     return row
 
 
@@ -530,7 +529,7 @@ def word_map(row: Any, path: Path) -> Row:
     """A row of a words.json if it is one, with a square of cosines."""
     checked(row, WordMap, path, PROBE_AGAIN)
     if [len(line) for line in row["cosine"]] != [len(row["words"])] * len(row["words"]):
-        raise UnreadableError(path, "there is not a cosine for each pair of words", PROBE_AGAIN)
+        raise UnreadableError(path, "it does not have a cosine for each pair of words", PROBE_AGAIN)
     return row
 
 
@@ -553,7 +552,7 @@ def read_fitted_topics(folder: Path) -> tuple[list[Row], Snapshot]:
         found = {name: arrays.get(f"seed{one['seed']}/{name}") for name in FITTED}
         shapes = [each.shape for name, each in found.items() if each is not None and each.dtype == FITTED[name]]
         if len(shapes) < len(FITTED):
-            raise UnreadableError(path, f"it has not all numbers of seed {one['seed']}", remedy)
+            raise UnreadableError(path, f"it lacks some of the numbers of seed {one['seed']}", remedy)
         words, topics, counts = shapes
         if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
             raise UnreadableError(path, f"the arrays of seed {one['seed']} have different lengths", remedy)

@@ -511,7 +511,7 @@ def print_table(result: Probed, out: Path) -> None:
     for line in answers(result.rows):
         console().print(line, soft_wrap=True)
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
-    for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
+    for name in ("model", "threshold", "topics per word", "embedding", "cosine", "dot product", "attention"):
         # Folded, not cut: two long paths must not look alike.
         table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"), overflow="fold")
     every = [row for row in result.rows if not row["centred"]]

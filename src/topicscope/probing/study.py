@@ -150,8 +150,8 @@ def measure_models(
 ) -> Iterator[Finished]:
     """Measure models one after the other, as they are asked for.
 
-    Whatever is wrong with models, corpus and topics is said at once, in one error and before anything is written; what
-    only passages and topics show, before the first model is measured.
+    Whatever is wrong with models, corpus and topics is reported in one error, before anything is written; what only
+    passages and topics show is reported before the first model is measured.
 
     models: names, or subjects of the caller's own, which are measured in this process.
     revisions: checkpoints of the one model given.

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from topicscope.errors import InputError, import_for_language
+from topicscope.text.parquet import largest_page
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
@@ -51,6 +52,8 @@ MOST_UNPACKED, LITTLE, MOST_MEMORY = 1 << 20, 1 << 8, 1 << 28
 DELIMITERS = (",", ";", "\t", "|")
 # Rows of a Parquet file that are read at once, and the column of titles.
 PARQUET, ROWS, TITLE = b"PAR1", 256, "title"
+# Bytes that a page of a Parquet file may unpack to.
+LARGEST_PAGE = 1 << 26
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -366,6 +369,12 @@ def json_texts(chunks: Iterable[bytes], problems: Problems, field: str) -> Itera
         yield _encodable(str(row.get("title", "")), Problems()), _encodable(row[field], problems)
 
 
+def parts(text: str, problems: Problems) -> Iterator[str]:
+    """A document, cut into several if it is too long; an empty one stays."""
+    problems.long_documents += len(text) > LONGEST
+    yield from (text[at : at + LONGEST] for at in range(0, max(len(text), 1), LONGEST))
+
+
 def decoded(content: bytes, problems: Problems) -> str:
     """UTF-8; what is not becomes U+FFFD and is counted."""
     try:
@@ -438,27 +447,41 @@ def csv_texts(chunks: Iterable[bytes], problems: Problems, field: str, name: str
 def parquet_texts(
     path: AnyPath, problems: Problems, field: str, progress: Progress | None
 ) -> Iterator[tuple[str, str]]:
-    """The same of a Parquet file; ``progress`` is told of a share of its bytes after every few rows."""
+    """The same of a Parquet file; ``progress`` is told of a share of its bytes after every few rows.
+
+    A page is unpacked as a whole, so that the size in its header is looked at before. No value is larger than a page.
+    """
     parquet = import_for_language("pyarrow.parquet", "Reading Parquet files needs pyarrow")
     arrow = import_for_language("pyarrow", "Reading Parquet files needs pyarrow")
-    with path.open("rb") as file:
+    with path.open("rb") as file, path.open("rb") as headers:
         size, told = size_on_disk(path), 0
         try:
-            table = parquet.ParquetFile(file)
+            # A chunk of a column is read piece by piece, not as a whole beforehand.
+            table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=CHUNK)
             columns = table.schema_arrow.names
             _column(columns, field, path.name)
+            wanted = [each for each in (TITLE, field) if each in columns]
             done, every = 0, max(table.metadata.num_rows, 1)
-            for batch in table.iter_batches(ROWS, columns=[each for each in (TITLE, field) if each in columns]):
-                for row in batch.to_pylist():
-                    if isinstance(row[field], str):
-                        yield str(row.get(TITLE) or "") if field != TITLE else "", row[field]
-                    else:
-                        problems.broken_lines += 1
-                done += batch.num_rows
-                if progress:
-                    progress(size * done // every - told)
-                    told = size * done // every
-        except (arrow.ArrowException, OSError) as error:
+            for group in range(table.num_row_groups):
+                largest = largest_page(headers, table.metadata.row_group(group), wanted)
+                if largest > LARGEST_PAGE:
+                    problems.archives.append(
+                        f"{path.name} has a part that unpacks to {largest:,} bytes at once, of at most {LARGEST_PAGE:,}"
+                    )
+                    break
+                rows = max(1, min(ROWS, LARGEST_PAGE // max(largest, 1)))
+                for batch in table.iter_batches(rows, row_groups=[group], columns=wanted):
+                    for row in batch.to_pylist():
+                        if isinstance(row[field], str):
+                            title = str(row.get(TITLE) or "") if field != TITLE else ""
+                            yield from ((title, part) for part in parts(row[field], problems))
+                        else:
+                            problems.broken_lines += 1
+                    done += batch.num_rows
+                    if progress:
+                        progress(size * done // every - told)
+                        told = size * done // every
+        except (arrow.ArrowException, OSError, ValueError) as error:
             reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
             problems.archives.append(f"{path.name} is a Parquet file that cannot be read to its end ({reason})")
     if progress:
@@ -507,8 +530,7 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
         if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
             problems.stubs += 1
         else:
-            problems.long_documents += len(text) > LONGEST
-            yield from ((page.title, text[at : at + LONGEST]) for at in range(0, len(text), LONGEST))
+            yield from ((page.title, part) for part in parts(text, problems))
 
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:

@@ -118,17 +118,18 @@ def test_predicted_stages_are_a_dashed_line_and_thin_norms_with_their_names(chro
         " $('film-player-norms').querySelector('.said').textContent.replace(/^Step [^.]*\\.\\d+\\. ?/, '')]; })()"
     )
     found = []
-    for reference in (plain, plain | {"stages": stages}):
+    none = {"take_off": None, "steps": [], "norms": {"value": []}, "note": "There is no prediction."}
+    for reference in (plain, plain | {"stages": stages}, plain | {"stages": none}):
         (run / "reference.json").write_text(json.dumps(reference))
         chromium.open(write_report([run], tmp_path / "run.html"))
         chromium.scroll_to("film-player-norms")
         chromium.wait("SPECS.has($('film-player-norms')) && document.querySelector('#film-player-norms .now')")
         found.append(chromium.value(seen))
-    assert found[0] == [[], [], ""]
+    assert found[0] == found[2] == [[], [], ""]
     assert found[1] == [
         [[7, "dash", "predicted"]],
         [["‖W^V‖, predicted", [0.1, 0.4, 0.9]]],
-        "Thin dashed lines are theory's reduced model. It predicts that attention takes off at step 7. Of two modes.",
+        "Predicted, thin and dashed: attention takes off at step 7. Of two modes.",
     ]
     assert chromium.console_errors() == []
 

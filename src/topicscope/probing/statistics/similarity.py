@@ -25,7 +25,7 @@ from topicscope.probing.statistics.resampling import contrast
 Kind = Literal["cosine", "dot"]
 # Intervals of equal width that values are sorted into before they are compared.
 BUCKETS = 2**20
-# Of a contrast, what is said of a topic.
+# The fields of a contrast that are reported per topic.
 SAID = ("same", "different", "ratio", "low", "high", "difference", "difference_low", "difference_high", "p")
 
 

@@ -22,7 +22,7 @@ from topicscope.reporting.rounding import comparison_text
 # Comparisons of a row of probe.json, and what a table calls them; figures have room for more.
 MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 LABELS = {**MEASURES, "cosine": "cosine similarity"}
-TOPICS = {"one": "one topic a word", "several": "several topics a word"}
+TOPICS = {"one": "one topic per word", "several": "several topics per word"}
 
 # A comparison's ratio and difference, each before the ends of its interval.
 NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high")

@@ -189,7 +189,7 @@ def _heading(views: Sequence[RunView], sections: Sequence[Row], contents: Mappin
 
 
 def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, Any]]:
-    """The sections that there are, in their order, with names for links."""
+    """Links to the sections of this page, in their order."""
     players = contents["players"]
     links: list[tuple[str, Any]] = [("film", "Training")] if "film" in players and not contents["article"] else []
     links += [("try", "Try it")] if try_it else []

@@ -153,7 +153,7 @@ def described(settings: Mapping[str, Any]) -> str:
 
 
 def title_of_run(view: RunView) -> str:
-    """A run's name in words: the figure that it is of, where it is of one, and how it was trained."""
+    """A run's name in words: the figure that it belongs to, if any, and how it was trained."""
     training = view.settings["training"]
     figure = re.match(r"(figure|table|theorem|section)(\d[\d.]*)/", view.name)
     start = f"{figure[1].capitalize()} {figure[2]}: " if figure else f"{Path(view.name).name}: "

@@ -406,18 +406,16 @@ class Player {
   // Theory's reduced model of the norms, thin, where the run's reference has it.
   reducedModel() {
     const { steps, norms } = this.run.predicted;
-    return Object.entries(norms || {}).map(([name, values]) => {
+    return Object.entries(norms || {}).filter(([, values]) => values.length).map(([name, values]) => {
       const label = `‖${PART_NAMES[name] || name}‖, predicted`;
       return { type: "scatter", mode: "lines", name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
     });
   }
 
-  // What the predicted lines are, in words.
+  // What the predicted lines are, in words; nothing where there are none.
   get predictedWords() {
-    const { take_off: step, norms, note } = this.run.predicted, said = [];
-    if (norms) said.push("Thin dashed lines are theory's reduced model.");
-    if (step) said.push(`It predicts that attention takes off at step ${Math.round(step).toLocaleString("en")}.`);
-    return [...said, note || ""].join(" ").trim();
+    const { take_off: step, steps, note } = this.run.predicted;
+    return steps?.length ? `Predicted, thin and dashed${step ? `: attention takes off at step ${step.toLocaleString("en")}` : ""}. ${note}` : "";
   }
 
   updateCurves() {
