@@ -276,7 +276,7 @@ def _files_there(item: Item[Group], out: Path) -> tuple[set[str], set[str]]:
 
 
 def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> list[Row]:
-    """One row per run: the varied settings by dotted name, the seed and the measures; all rows have the same columns."""
+    """One row per run: the varied settings by dotted name, the seed and the measures; all have the same columns."""
     # A setting that is a list becomes its JSON text: a table's cell is one value.
     rows = [
         {name: json.dumps(value) if isinstance(value, list | tuple) else value for name, value in values.items()} | run
