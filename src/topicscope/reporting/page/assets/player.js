@@ -35,7 +35,7 @@ function heatSpec(z, limit, title, text, boundaries, bare, scale = true) {
       xaxis: { title: { text: bare ? "" : "token j (0 is [MASK])" }, constrain: "domain", showgrid: false, zeroline: false },
       yaxis: { title: { text: bare ? "" : "token i" }, autorange: "reversed", scaleanchor: "x", constrain: "domain", showgrid: false, zeroline: false },
       margin: { l: 50, r: 5, t: 10, b: 45 },
-      ...(bare ? { margin: { l: 35, r: 5, t: 8, b: 65 } } : {}),
+      ...(bare ? { margin: { l: 35, r: 16, t: 8, b: 65 } } : {}),
     },
     narrow: bare ? { xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 0, r: 0, t: 0, b: 0 } } : {},
   };
