@@ -72,7 +72,24 @@ sweep = ts.Sweep(settings={"data": data, "training": {"steps": 2}}, vary={"train
 """
 
 
-def test_a_script_without_a_guard_is_told_to_have_one_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_script_that_asks_for_work_while_it_is_imported_is_told_to_have_a_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from support.scale_work import items, square\n"
+        "from topicscope.scale import map_items\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "map_items(square, items(folder), folder=folder / 'work', workers=2)\n"
+    )
+    _, errors = start_python(str(script)).communicate()
+    assert 'put it below if __name__ == "__main__":' in errors.splitlines()[-1]
+    # One traceback, the script's own, and none of the workers or of their pipes.
+    assert errors.count("Traceback") == 1
+    assert "spawn" not in errors
+
+
+@pytest.mark.slow
+def test_a_sweep_without_a_guard_is_told_to_have_one_and_leaves_nothing(tmp_path: Path) -> None:
     script, out = tmp_path / "script.py", tmp_path / "out"
     call = f"ts.sweep(sweep, {str(out)!r}, workers=2)"
     script.write_text(f"{UNGUARDED}\n{call}\n")
