@@ -142,4 +142,8 @@ def test_finite_documents_have_a_panel_a_grid_and_optima_with_intervals(
 def test_finite_documents_of_many_words_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["landscape", "--topics", "300", "--finite", "--points", "5", "--out", str(tmp_path / "x")]) == 2
     assert "give at most 2,000 words" in capsys.readouterr().err
+    assert (
+        main(["landscape", "--length", "1", "9999999", "--finite", "--points", "5", "--out", str(tmp_path / "x")]) == 2
+    )
+    assert "give at most 5,000 words per document" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()

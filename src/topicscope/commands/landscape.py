@@ -43,10 +43,11 @@ POINTS = 200
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
 
-# Documents that --finite draws, the most words that they may be of, and its grid, which is coarser: each of its losses
-# is a mean over all of them.
+# Documents that --finite draws, the most words that they may be of and may have, and its grid, which is coarser: each
+# of its losses is a mean over all of them.
 FINITE_DOCUMENTS = 2_000
 FINITE_WORDS = 2_000
+FINITE_LENGTH = 5_000
 FINITE_POINTS = 40
 
 
@@ -201,6 +202,11 @@ def _finite(setting: TheorySetting, classes: ClassMatrix, ends: Float[np.ndarray
         raise InputError(
             f"finite is not allowed with topics · words = {setting.topics * setting.words}: its documents are drawn; "
             f"give at most {FINITE_WORDS:,} words, or leave finite out."
+        )
+    if setting.length[1] > FINITE_LENGTH:
+        raise InputError(
+            f"finite is not allowed with length = {setting.length[0]} {setting.length[1]}: its documents are drawn; "
+            f"give at most {FINITE_LENGTH:,} words per document, or leave finite out, which is their limit."
         )
     draw = generator(0, Purpose.THEORY)
     counts = sampled_counts(setting.data("topics"), setting.masking, FINITE_DOCUMENTS, generator=draw)
