@@ -31,6 +31,7 @@ from torch import Tensor
 
 from topicscope.errors import DivergedError, InputError, StoppedTraining, path_of
 from topicscope.files import as_before_if_refused
+from topicscope.measure.stages import rotation
 from topicscope.records import Snapshot
 from topicscope.scale import Report
 from topicscope.settings import Settings
@@ -410,7 +411,9 @@ class Trainer:
                     "validation_loss": validation and validation[seed],
                     "learning_rate": learning_rate(member.settings.training, self.step),
                     "norm": norms[seed],
-                    "rotation": earlier if earlier is None else record.rotation(value, earlier),
+                    "rotation": earlier
+                    if earlier is None
+                    else rotation(value.detach().cpu().numpy(), earlier.detach().cpu().numpy()),
                 }
             )
             if name := first_not_finite(row):

@@ -30,15 +30,25 @@ Panel = tuple[str, np.ndarray, Mapping[str, np.ndarray], Mapping[str, np.ndarray
 def heat_maps(
     matrices: dict[str, Float[np.ndarray, "row column"]],
     *,
-    words: int,
+    words: int = 0,
+    word_topics: Int[np.ndarray, " token"] | None = None,
     columns: int = 4,
     title: str = "",
     same_scale: Collection[Collection[str]] = (),
+    tabled: bool = True,
 ) -> Drawn:
     """Matrices over tokens side by side, with topic boundaries; white is zero.
 
+    Topics have ``words`` words each, in order, or are those of ``word_topics``, by which tokens are then ordered.
     Panels named together in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
+    Large matrices need not be ``tabled``.
     """
+    tokens = len(next(iter(matrices.values())))
+    # Token 0 is [MASK], of no topic; the boundaries are where the topic changes.
+    topics = -(-np.arange(tokens) // words) if word_topics is None else word_topics
+    order = np.argsort(topics, kind="stable")
+    boundaries = np.flatnonzero(np.diff(topics[order])) + 0.5
+    sorted_by = "" if (order == np.arange(tokens)).all() else ", by topic"
     rows = -(-len(matrices) // columns)
     figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
     figure.suptitle(title)
@@ -48,21 +58,20 @@ def heat_maps(
     table: list[Row] = []
     for place, (name, matrix) in enumerate(matrices.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
-        image = axes.imshow(matrix, cmap=DIVERGING, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
-        for boundary in np.arange(0.5, len(matrix) - 1, words):
+        ordered = matrix[np.ix_(order, order)]
+        image = axes.imshow(ordered, cmap=DIVERGING, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
+        for boundary in boundaries:
             axes.axhline(boundary, color="0.6", linewidth=0.3)
             axes.axvline(boundary, color="0.6", linewidth=0.3)
         axes.set_title(name, fontsize=10)
-        axes.set_xlabel("token j (0 is [MASK])", fontsize=8)
-        axes.set_ylabel("token i", fontsize=8)
+        axes.set_xlabel(f"token j (0 is [MASK]){sorted_by}", fontsize=8)
+        axes.set_ylabel(f"token i{sorted_by}", fontsize=8)
         axes.tick_params(labelsize=7)
         figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=7)
-        # Token 0 is [MASK], of no topic; the boundaries are where the topic changes.
-        topics = [-(-token // words) for token in range(len(matrix))]
         table += [
-            {"panel": name, "token_i": i, "token_j": j, "topic_i": topics[i], "topic_j": topics[j], "value": value}
-            for i, line in enumerate(matrix.tolist())
-            for j, value in enumerate(line)
+            {"panel": name, "token_i": i, "token_j": j, "topic_i": one, "topic_j": other, "value": value}
+            for i, (one, line) in enumerate(zip(topics.tolist(), matrix.tolist(), strict=True) if tabled else ())
+            for j, (other, value) in enumerate(zip(topics.tolist(), line, strict=True))
         ]
     return Drawn(figure, table)
 
