@@ -59,7 +59,8 @@ def losses(matrix: np.ndarray, bags: Bags, loss: int) -> np.ndarray:
 
 def assert_is_as_good(entries: np.ndarray, best: np.ndarray, setting: Setting) -> None:
     """Two optima, each found on documents of its own, are equally good on others, within five standard errors."""
-    mine, bags = CrossEntropyOptimum(*entries.tolist()).matrix(setting.topics, setting.words), sample(setting, 1)
+    bags = sample(setting, 1)
+    mine = CrossEntropyOptimum(*np.append(entries, 0.0).tolist()).matrix(setting.topics, setting.words)
     excess = losses(mine, bags, setting.loss) - losses(best, bags, setting.loss)
     ridge = setting.l2 * (np.vdot(mine, mine) - np.vdot(best, best))
     assert abs(excess.mean() + ridge) <= 5 * excess.std() / np.sqrt(DOCUMENTS)
