@@ -40,6 +40,7 @@ def escape(scale: float, *, layer_norm: bool) -> float:
     gained.terminal = True  # type: ignore[attr-defined]
     start = scale * np.random.default_rng(0).normal(size=2 * SIZE**2)
     found = solve_ivp(move, (0.0, 1e7), start, rtol=1e-6, atol=1e-12, events=gained)
+    assert found.t_events is not None
     return float(found.t_events[0][0])
 
 
