@@ -44,7 +44,7 @@ from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.hidden import SUMMED
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable
-from topicscope.probing.statistics.similarity import prepared
+from topicscope.probing.statistics.similarity import prepared, principal_places
 from topicscope.probing.topics import (
     FittedTopics,
     fit_topics,
@@ -76,6 +76,8 @@ MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000
 CENTRED = 32
 # Words that a topic is known by, and pairs of words that a head is.
 TOP_WORDS, SHOWN_PAIRS = 10, 3
+# Topics of the map of words: as many as can be told apart by their colours.
+MAPPED_TOPICS = 8
 # The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
@@ -227,7 +229,7 @@ def _measured(
                 row | {"same_weights_as": twins.get(model) if isinstance(model, HuggingFaceModel) else None}
                 for row in rows
             ]
-            yield Finished(model, study, marked, maps[model], arrays)
+            yield Finished(model, study, marked, maps[model] | study.topic_map(model), arrays)
 
 
 def same_weights(models: Sequence[HuggingFaceModel]) -> dict[HuggingFaceModel, str]:
@@ -254,7 +256,10 @@ def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
 
 
 def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
-    """Cosines of a few words in the embedding matrix, as in Figure 3; a word asked for that is split is refused."""
+    """Cosines of a few words in the embedding matrix, as in Figure 3.
+
+    Of the paper's nine words those that the tokenizer splits are left out, and named; a word asked for is refused.
+    """
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
     if show_words and split:
@@ -263,7 +268,8 @@ def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -
         )
     tokens = {word: token for word, token in found.items() if token is not None}
     vectors = prepared(model.embedding_matrix()[list(tokens.values())], "cosine")
-    return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
+    cosine = (vectors @ vectors.T).tolist()
+    return {"model": model.title, "words": list(tokens), "left_out": split, "cosine": cosine}
 
 
 def corpus_warnings(passages: Passages, tokenizer: Tokenizer, options: TopicOptions) -> list[str]:
@@ -504,7 +510,7 @@ class Study:
         few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
         for model, items in work.items():
             # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
-            item = scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
+            item = self._vectors(model)
             [content] = scale.map_items(
                 lambda model: save(
                     {
@@ -551,6 +557,41 @@ class Study:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
                 yield model, *self._rows(model, work[model])
+
+    def _vectors(self, model: AnyModel) -> scale.Item[AnyModel]:
+        return scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
+
+    def topic_map(self, model: AnyModel) -> Row:
+        """Words of the topics that occur most, in two dimensions of the embedding matrix: part of words.json.
+
+        The widest threshold's words of the first LDA seed, the likeliest of each topic; the same for all models.
+        """
+        if not self.detailed:
+            return {}
+        every, names, likeliest = self.plan.labellings, self.words.named(self.plan.tokens), self._top_words()
+        labelling = next(each for at, each in enumerate(every) if at in self.plan.widest)
+        place_of = {name: place for place, name in enumerate(names)}
+        often = labelling.membership.T @ self.plan.frequency
+        found: list[tuple[int, int]] = []
+        for topic in np.argsort(-often, kind="stable")[:MAPPED_TOPICS].tolist():
+            kept = [place_of[word] for word in likeliest[topic] if word in place_of]
+            found += [(topic, word) for word in kept if labelling.membership[word, topic]]
+        if len(found) < 3:
+            return {}
+        vectors = load(self._vectors(model).path(self.work).read_bytes())["matrix"][[word for _, word in found]]
+        places, share = principal_places(vectors.astype(np.float64))
+        topics = [
+            str(labelling.topic_names[topic] if labelling.topic_names else topic)
+            + f": {', '.join(likeliest[topic][:3])}"
+            for topic, _ in found
+        ]
+        map_ = {
+            "words": [names[word] for _, word in found],
+            "topics": topics,
+            "places": places.tolist(),
+            "share": share,
+        }
+        return {"topic_map": map_}
 
     def _with_hidden_states(self, layers: int, width: int) -> list[int]:
         """The passages whose hidden states are summed, evenly spread: as many as the room for their words allows.
