@@ -123,7 +123,7 @@ def compare_forward(passages: int = 64) -> None:
     tokenizer = model_tokenizer(source)
     model = HuggingFaceModel(source, tokenizer.special, Loading("cpu", length=settings.text.length))
     with tempfile.TemporaryDirectory() as folder:
-        study = Study(open_corpus("wiki-sample"), tokenizer, model.length, settings, machine, work=Path(folder))
+        study = Study(open_corpus("wiki-sample"), settings, machine, Path(folder), tokenizer, model.length)
         chosen = study.chosen[:: len(study.chosen) // passages][:passages].tolist()
         texts = [np.array(study.passages[place]) for place in chosen]
         words = [study.passages.spelled(place) for place in chosen]

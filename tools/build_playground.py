@@ -12,7 +12,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parents[1] / "src/topicscope/reporting/playground"
 CORE = FOLDER / "core"
 BUILT = FOLDER / "playground.wasm"
-SOURCES = ("documents.c", "transformer.c", "theory.c", "bayes.c")
+SOURCES = ("documents.c", "transformer.c", "theory.c", "bayes.c", "optimum.c", "take_off.c")
 # No relaxed SIMD: it is faster, but may differ between machines.
 FLAGS = (
     "--target=wasm32-freestanding", "-O3", "-mcpu=generic+simd128+bulk_memory+nontrapping_fptoint", "-nostdlib",

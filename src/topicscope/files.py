@@ -231,12 +231,14 @@ def read_toml(path: Path, remedy: str) -> Row:
 
 def table_text(rows: Sequence[Row]) -> str:
     """Rows as CSV, with the columns of all; text that a spreadsheet would take for a formula is escaped."""
-    table = io.StringIO()
     names = dict.fromkeys(name for row in rows for name in row)
-    writer = csv.writer(table, lineterminator="\n")
+    lines = []
     for cells in (names, *([row.get(name) for name in names] for row in rows)):
-        writer.writerow([_escaped(cell) if isinstance(cell, str) else cell for cell in cells])
-    return table.getvalue()
+        # Python quotes a carriage return only where it ends lines.
+        line = io.StringIO(newline="")
+        csv.writer(line).writerow([_escaped(cell) if isinstance(cell, str) else cell for cell in cells])
+        lines.append(line.getvalue().removesuffix("\r\n") + "\n")
+    return "".join(lines)
 
 
 def _escaped(cell: str) -> str:

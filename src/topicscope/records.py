@@ -145,6 +145,15 @@ class _Said(TypedDict, total=False):
     reason: str
 
 
+class PredictedStages(TypedDict):
+    """The predicted step at which attention takes off, norms over steps, and what they are or why there are none."""
+
+    take_off: float | None
+    steps: list[float]
+    norms: dict[str, list[float]]
+    note: str
+
+
 class Reference(TypedDict, total=False):
     """Losses to compare a run with, and what its matrices are compared with or why with nothing."""
 
@@ -152,6 +161,7 @@ class Reference(TypedDict, total=False):
     uniform_attention_optimum: _Level
     theorem_2: _Level
     matrices: dict[str, _Said]
+    stages: PredictedStages
 
 
 class _Member(TypedDict):

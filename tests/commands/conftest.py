@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 
 from support.small_registry import SMALL
@@ -42,19 +41,10 @@ def trainings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a corpus of three topics and two models that share a tokenizer."""
-    from support.small_probe import WORDS
-    from support.tiny_models import save_tiny, save_tokenizer
+    from support.small_probe import write_tiny
 
     folder = tmp_path_factory.mktemp("tiny")
-    draw = np.random.default_rng(0)
-    topics = np.array_split(np.array(WORDS), 3)
-    # Each document has words of two topics, so that passages have pairs of both kinds.
-    pools = [np.concatenate([topics[first], topics[first - 1]]) for first in draw.integers(3, size=40)]
-    lines = [" ".join(draw.choice(pool, size=60)) for pool in pools]
-    (folder / "corpus.txt").write_text("\n".join(lines) + "\n")
-    for kind in ("bert", "gpt2"):
-        save_tiny(kind, folder / kind)
-        save_tokenizer(folder / kind, WORDS)
+    write_tiny(folder)
     return folder
 
 

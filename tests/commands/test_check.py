@@ -24,7 +24,7 @@ from topicscope.theory.theorem1 import (
     theorem1_bias,
     theorem1_embedding,
 )
-from topicscope.theory.theorem2 import theorem2
+from topicscope.theory.theorem2 import theorem2, theorem2_of
 
 DATA = Data(topics=3, words=2, length=(5, 9))
 MASKING = Masking(mask=0.3)
@@ -238,8 +238,62 @@ def test_a_run_with_its_own_topic_word_matrix_has_a_finite_optimum(tmp_path: Pat
     found = check(run_folder(tmp_path / "run", Model(**ONE_HOT, **NO_BIAS), weights, data=data))
     assert found.finite is not None
     assert found.finite.distance < 1e-12
-    assert found.theorem_2 is None
+    assert found.lemma_1 is None
+    assert found.theorem_2 is not None
+    assert found.theorem_2.distance == pytest.approx(np.linalg.norm(optimum - theorem2_of(rows, MASKING)))
     assert "not disjoint" in found.notes[0]
+
+
+def test_a_file_may_be_checked_against_topics_that_overlap(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = np.array([[0.5, 0.3, 0.2, 0, 0], [0, 0.1, 0.2, 0.7, 0], [0.2, 0, 0, 0.2, 0.6]])
+    np.save(tmp_path / "topics.npy", rows)
+    data = Data(topic_words=str(tmp_path / "topics.npy"), length=(5, 9))
+    optimum = finite_optimum(moments(TopicModel.from_settings(data), Masking(mask=0.3)))
+    for name, matrix in {"w": optimum, "t": theorem2_of(rows, MASKING), "small": np.eye(5), "e": np.eye(6)}.items():
+        np.save(tmp_path / f"{name}.npy", matrix)
+    options = ["--topic-words", data.topic_words, "--length", "5", "9", "--mask", "0.3", "--json"]
+    files = [str(tmp_path / f"{name}.npy") for name in "wt"]
+    assert main(["check", *files, *options, "--out", str(tmp_path / "drawn")]) == 0
+    best, limit = json.loads(capsys.readouterr().out)
+    assert best["finite"]["distance"] < 1e-12 < 0.1 < best["theorem_2"]["distance"]
+    assert limit["theorem_2"]["distance"] < 1e-12 < 0.1 < limit["finite"]["distance"]
+    assert best["finite"]["share_of_gain"] == pytest.approx(1)
+    assert best["lemma_1"] is None
+    assert "not disjoint" in best["notes"][0]
+    written = sorted(path.name for path in (tmp_path / "drawn").iterdir())
+    assert written == ["check.json", *(f"matrix-{number}.{kind}" for number in (1, 2) for kind in ("png", "svg"))]
+    assert main(["check", str(tmp_path / "e.npy"), *options, "--kind", "embedding"]) == 0
+    (embedding,) = json.loads(capsys.readouterr().out)
+    assert embedding["theorem_1"] is None
+    assert embedding["finite"]["excess_loss"] > 0
+    assert main(["check", str(tmp_path / "small.npy"), *options]) == 2
+    assert "is 5 × 5, but topic_words has 5 words, which with [MASK] need 6 × 6" in capsys.readouterr().err
+
+
+def test_the_verdict_is_one_sentence_made_of_the_numbers(tmp_path: Path) -> None:
+    optimum, limit = finite_optimum(POPULATION), theorem2(3, 2, MASKING)
+    verdicts = {}
+    for name, matrix in {
+        "optimum": optimum,
+        "half": optimum / 2,
+        "doubled": limit + np.diag([0, *np.diag(limit)[1:]]),
+        "flat": np.full((7, 7), 0.1),
+        "bad": -optimum,
+        "diagonal": np.diag(np.arange(7.0)) + np.random.default_rng(0).normal(size=(7, 7)),
+    }.items():
+        np.save(tmp_path / f"{name}.npy", matrix)
+        verdicts[name] = check(tmp_path / f"{name}.npy", DATA, MASKING).verdict
+    times = np.diag(optimum)[1] / limit[1, 1]
+    assert verdicts["optimum"] == (
+        f"100 % of the optimum's gain; the block pattern survives; the diagonal is {times:.2g} times Theorem 2's "
+        "and as large as the optimum's."
+    )
+    # L(W) = 1 − 2⟨W, R⟩ + ⟨WS, W⟩ is a parabola along a line through 0 and its minimum: half way, three quarters.
+    assert verdicts["half"].startswith("75 % of the optimum's gain; the block pattern survives;")
+    assert "; the diagonal is 2 times Theorem 2's and " in verdicts["doubled"]
+    assert "; no pattern is seen, where the optimum has the block pattern; " in verdicts["flat"]
+    assert verdicts["bad"].startswith("its loss is above that of predicting nothing; ")
+    assert "a diagonal without blocks is seen" in verdicts["diagonal"]
 
 
 def test_a_mean_over_entries_has_the_optimum_of_the_sum_but_none_that_is_known_with_l2(tmp_path: Path) -> None:
@@ -368,6 +422,9 @@ def matrix(tmp_path: Path) -> str:
 def test_check_prints_a_table_with_the_class_averages(matrix: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", matrix]) == 0
     printed = capsys.readouterr().out
+    assert "w.npy: 99 % of the optimum's gain; the block pattern survives; the diagonal is as large" in " ".join(
+        printed.split()
+    )
     for number in ("0.1080202", "-0.0075867", "0.0541908", "0.94562537", "0.94532184"):
         assert number in printed
 

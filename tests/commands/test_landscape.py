@@ -10,6 +10,9 @@ import pytest
 
 from topicscope.cli import main
 from topicscope.commands.landscape import landscape
+from topicscope.commands.theory_setting import TheorySetting
+
+OWN_TOPICS = str(Path(__file__).parents[2] / "examples" / "own-topics" / "topics.csv")
 
 
 def test_landscape_writes_grid_numbers_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,6 +57,7 @@ def test_a_folder_that_holds_something_is_not_overwritten(tmp_path: Path, capsys
         (["--points", "1"], "points = 1 is not allowed"),
         (["--value", "triangular"], "triangular"),
         (["--keep", "2"], "keep = 2.0 is not allowed"),
+        (["--topic-words", OWN_TOPICS], "α and β, the weights of words of the same topic, are"),
     ],
 )
 def test_bad_options_exit_with_2_and_write_nothing(
@@ -109,3 +113,33 @@ def test_out_is_required(capsys: pytest.CaptureFixture[str]) -> None:
 def test_settings_at_the_edge_are_drawn_too(words: list[str], tmp_path: Path) -> None:
     assert main(["landscape", *words, "--points", "12", "--out", str(tmp_path)]) == 0
     assert json.loads((tmp_path / "landscape.json").read_text())["optimum"]["attained"]
+
+
+def test_finite_documents_have_a_panel_a_grid_and_optima_with_intervals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("topicscope.commands.landscape.FINITE_POINTS", 12)
+    monkeypatch.setattr("topicscope.commands.landscape.FINITE_DOCUMENTS", 500)
+    words = ["--topics", "5", "--words", "3", "--keep", "0.3", "--length", "20", "30", "--points", "12"]
+    assert main(["landscape", *words, "--finite", "--out", str(tmp_path / "finite")]) == 0
+    assert "documents of 20 to 30 words, 500 of them drawn" in capsys.readouterr().out
+    said = json.loads((tmp_path / "finite" / "landscape.json").read_text())
+    part = said["finite"]
+    best = part["optimum"]
+    assert (best["word_on_mask"], best["mask_on_mask"]) == (1.0, best["beta"])
+    assert best["weighted_average"]["low"] < best["weighted_average"]["value"] < best["weighted_average"]["high"]
+    assert part["optimum_with_free_mask_weights"]["loss"] < best["loss"] < best["loss_uniform"]
+    with np.load(tmp_path / "finite" / "landscape.npz") as grid:
+        assert grid["finite_loss"].shape == (12, 12)
+        assert best["loss"] <= grid["finite_loss"].min() < best["loss_uniform"]
+    # All else is as without it, and the same again to the bit.
+    setting = TheorySetting(topics=5, words=3, keep=0.3, length=(20, 30))
+    again, without = (landscape(setting, points=12, finite=finite).to_dict() for finite in (True, False))
+    assert json.loads(json.dumps(again)) == said
+    assert {name: each for name, each in again.items() if name != "finite"} == without
+
+
+def test_finite_documents_of_many_words_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["landscape", "--topics", "300", "--finite", "--points", "5", "--out", str(tmp_path / "x")]) == 2
+    assert "give at most 2,000 words" in capsys.readouterr().err
+    assert not (tmp_path / "x").exists()

@@ -27,6 +27,7 @@ from topicscope.commands.probe import STAR, Probed, contrast_text, print_table, 
 from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.models import Outputs
+from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.text import hub
 
 CONTRAST = {
@@ -591,7 +592,6 @@ class OwnNetwork(torch.nn.Module):
         return Outputs([weights], [states, states + mixed])
 
 
-@pytest.mark.usefixtures("without_figures")
 def test_topics_in_case_variants_alone_are_found_without_merging_and_not_with_it(tmp_path: Path) -> None:
     names = [first + rest for first in "bdgfklmnprst" for rest in ("ana", "olo")]
     spelled = [*names, *(name.capitalize() for name in names)]
@@ -612,13 +612,16 @@ def test_topics_in_case_variants_alone_are_found_without_merging_and_not_with_it
             tokens = [tokenizer.engine.token_to_id(f"Ġ{each}") for each in spelled]
             network.words.weight.data[tokens[len(names) :]] = network.words.weight.data[tokens[: len(names)]]
         networks.append(network)
-    small: dict[str, Any] = {"word_topics": tmp_path / "topics.csv", "replicates": 20, "permutations": 99}
-    small |= {"head_permutations": 9, "device": "cpu", "corpus": tmp_path / "text.txt"}
+    topic_options = TopicOptions(word_topics=tmp_path / "topics.csv")
+    measures = MeasureSettings(replicates=20, permutations=99, head_permutations=9)
     p: dict[tuple[str, bool], float] = {}
     for merged in (True, False):
-        found = probe(networks, out=tmp_path / f"{merged}", merge_words=merged, **small)
-        assert {row["words"] for row in found.rows} == {len(names) if merged else len(spelled)}
-        p |= {(row["model"], merged): row["cosine"]["p"] for row in found.rows if row["embedding"] == "matrix"}
+        text = CorpusSettings(corpus=str(tmp_path / "text.txt"), merge_words=merged)
+        settings = ProbeSettings(text=text, topics=topic_options, measures=measures)
+        work: dict[str, Any] = {"machine": Machine(device="cpu"), "work": tmp_path / f"{merged}", "detailed": False}
+        found = [row for each in study.measure_models(networks, settings=settings, **work) for row in each.rows]
+        assert {row["words"] for row in found} == {len(names) if merged else len(spelled)}
+        p |= {(row["model"], merged): row["cosine"]["p"] for row in found if row["embedding"] == "matrix"}
     assert {key for key, value in p.items() if value <= 0.05} == {("planted", False)}
 
 

@@ -3,13 +3,17 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from topicscope.cli import main
 from topicscope.commands.theory import print_theory, theory
 from topicscope.commands.theory_setting import TheorySetting
+
+EXAMPLE = str(Path(__file__).parents[2] / "examples" / "own-topics" / "topics.csv")
 
 # Without what is drawn.
 EXACT: dict[str, Any] = {"samples": 0, "take_off": False}
@@ -259,3 +263,130 @@ def test_every_option_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for option in ("--loss CHOICE", "--optimizer CHOICE", "--rate FLOAT", "--momentum FLOAT"):
         assert not out.partition(option)[2].lstrip().startswith("["), option
+
+
+OVERLAPPING = np.array([[0.5, 0.3, 0.2, 0.0, 0.0], [0.0, 0.1, 0.2, 0.3, 0.4], [0.25, 0.0, 0.25, 0.0, 0.5]])
+
+
+@pytest.fixture
+def own_topics(tmp_path: Path) -> str:
+    np.savetxt(tmp_path / "my data.csv", OVERLAPPING, delimiter=",")
+    return str(tmp_path / "my data.csv")
+
+
+def sampled_frequencies_and_labels(
+    draw: np.random.Generator, *, of_two: bool, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Masked documents of 4 to 6 words, drawn by the book: x̃ of each, and the mean of y over its masked positions."""
+    lengths = draw.integers(4, 7, size=count)
+    inside = np.arange(6) < lengths[:, None]
+    theta = draw.dirichlet([0.4] * 3, size=count)
+    if of_two:
+        theta = 0.5 * (1 - np.eye(3)[draw.integers(3, size=count)])
+    topic = (draw.random((count, 6, 1)) > theta.cumsum(axis=1)[:, None, :-1]).sum(axis=2)
+    word = 1 + (draw.random((count, 6, 1)) > OVERLAPPING.cumsum(axis=1)[topic][:, :, :-1]).sum(axis=2)
+    masked = inside & (draw.random((count, 6)) < 0.3)
+    fate = draw.random((count, 6))
+    replaced = np.where(fate < 0.2, word, np.where(fate < 0.3, draw.integers(1, 6, size=(count, 6)), 0))
+    token = np.where(masked, replaced, word)
+    used = masked.any(axis=1)
+    one_hot = np.eye(6)
+    seen = (one_hot[token] * inside[:, :, None]).sum(axis=1) / lengths[:, None]
+    label = (one_hot[word] * masked[:, :, None]).sum(axis=1) / np.maximum(masked.sum(axis=1), 1)[:, None]
+    return seen[used], label[used]
+
+
+@pytest.mark.parametrize("name", ["finite", "finite_topics"])
+def test_the_optimum_for_overlapping_topics_leaves_no_gradient_over_sampled_documents(
+    own_topics: str, name: str
+) -> None:
+    setting = TheorySetting(
+        topic_words=own_topics, mask=0.3, keep=0.2, random=0.1, dirichlet=(0.4,), length=(4, 6), per_document=2
+    )
+    matrices = theory(setting, **EXACT).matrices()
+    draw = np.random.default_rng(11)
+    seen, label = sampled_frequencies_and_labels(draw, of_two=name == "finite_topics", count=60_000)
+
+    def errors(matrix: np.ndarray) -> float:
+        """The largest entry of E[(W x̃ − y) x̃⊤], in standard errors over documents."""
+        gradients = (seen @ matrix.T - label)[:, :, None] * seen[:, None, :]
+        spread = gradients.std(axis=0) / math.sqrt(len(gradients))
+        return float((abs(gradients.mean(axis=0)) / np.where(spread > 0, spread, np.inf)).max())
+
+    assert errors(matrices[name]) < 5
+    # Controls: Theorem 2's matrix, the optimum for the other documents, and no matrix at all.
+    other = "finite" if name == "finite_topics" else "finite_topics"
+    assert min(errors(matrices["theorem2"]), errors(matrices[other]), errors(0 * matrices[name])) > 10
+
+
+def test_own_topics_have_their_class_averages_and_the_closed_forms_say_why_not(
+    own_topics: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--topic-words", own_topics, "--length", "4", "6", "--samples", "0", "--out", str(tmp_path / "out")]
+    found = printed_json(words, capsys)
+    assert found == json.loads((tmp_path / "out" / "theory.json").read_text(encoding="utf-8"))
+    assert found["setting"]["topics"] == 3
+    for name in ("theorem1", "theorem3", "attention_optimum", "attention_optimum_diagonal", "dynamics"):
+        assert found[name] is None
+        assert "my data.csv has topics that are not disjoint" in found[f"{name}_reason"]
+    arrays = np.load(tmp_path / "out" / "theory.npz")
+    # The likeliest topic of each word, by hand.
+    topics = [1, 1, 3, 2, 3]
+    for name in ("finite", "finite_topics", "theorem2"):
+        entries: dict[str, list[float]] = {"same_word": [], "same_topic": [], "different_topic": []}
+        for i, one in enumerate(topics, start=1):
+            for j, other in enumerate(topics, start=1):
+                kind = "same_word" if i == j else "same_topic" if one == other else "different_topic"
+                entries[kind].append(arrays[name][i, j])
+        for kind, values in entries.items():
+            assert found[name][kind] == pytest.approx(np.mean(values), rel=1e-9)
+        assert found[name]["mask_column"] == pytest.approx(arrays[name][1:, 0].mean())
+    assert found["finite"]["loss"] < found["finite"]["loss_of_theorem2"] < 1
+    assert (tmp_path / "out" / "optimum.png").read_bytes()[:4] == b"\x89PNG"
+    assert "<svg" in (tmp_path / "out" / "optimum.svg").read_text(encoding="utf-8")
+    assert main(["theory", *words]) == 2
+    assert "is not empty" in capsys.readouterr().err
+
+
+def test_own_topics_that_are_the_papers_have_the_papers_numbers(tmp_path: Path) -> None:
+    np.save(tmp_path / "equal.npy", np.kron(np.eye(3), np.full((1, 2), 0.5)))
+    own = TheorySetting(topic_words=str(tmp_path / "equal.npy"))
+    assert own == replace(own, mask=0.15)
+    assert theory(own, **EXACT).parts == theory(TheorySetting(topics=3, words=2), **EXACT).parts
+    assert theory(own, **EXACT).parts != theory(TheorySetting(topics=2, words=3), **EXACT).parts
+
+
+def test_own_topics_are_printed_with_their_pattern(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["theory", "--topic-words", EXAMPLE, "--length", "40", "60", "--samples", "50"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "blocks of topics stand out; averages over entries" in printed
+    assert "all topic sets listed" in printed
+    assert "Theorems 1 and 3, attention's optima and the dynamics not defined: topic_words" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--topic-words", "data.csv"], "topic_words = data.csv cannot be read"),
+        (["--topic-words", EXAMPLE, "--topics", "3"], "topics = 3 is not allowed: topic_words says how many"),
+        (["--topic-words", EXAMPLE, "--dirichlet", "1", "2"], "one for each of the 4 topics of topic_words"),
+        (["--topic-words", EXAMPLE, "--per-document", "5"], "topic_words has 4 topics only"),
+        (["--topics", "300", "--out", "large"], "3,001 tokens need matrices too large"),
+    ],
+)
+def test_bad_topics_exit_with_2_and_write_nothing(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["theory", *words]) == 2
+    printed = capsys.readouterr()
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_theory_is_a_table_in_a_notebook() -> None:
+    pytest.importorskip("pandas")
+    found = theory(TheorySetting(topic_words=EXAMPLE), **EXACT)
+    assert found._repr_html_().startswith("<table>")
+    assert found.to_frame()["finite.same_word"].tolist() == [found["finite"]["same_word"]]

@@ -4,25 +4,27 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from support.fuzzing import Counts, run
-from support.small_registry import SMALL as SMALL_REGISTRY
+from support.fuzzing import Counts, fuzzed, in_a_copy, run
+from support.small_probe import write_tiny
 from topicscope.cli import COMMANDS, main
-from topicscope.errors import InputError
 
 SETTING = ["--topics=3", "--words=2", "--per-document=2"]
 TRAINING = [
     "--data.topics=3", "--data.words=2", "--data.length", "4", "9", "--data.documents=20", "--training.batch=5",
     "--training.steps=2", "--training.validation-documents=6", "--training.snapshots=2",
 ]  # fmt: skip
+PROBING = [
+    *("--topics=3", "--fractions=0.2", "--fits=1", "--iterations=5", "--length=20", "--replicates=10"),
+    *("--permutations=9", "--head-permutations=9", "--workers=1", "--device=cpu"),
+]
 
 # Of each command a line that is fast, which is spoilt.
 LINES: dict[str, list[list[str]]] = {
@@ -31,17 +33,30 @@ LINES: dict[str, list[list[str]]] = {
     "demo": [["--out=run"]],
     "landscape": [["--out=new", *SETTING]],
     "playground": [["--out=new.html"], ["settings.toml", "--out=new.html"]],
-    "probe": [["no-such-folder", "--corpus=corpus.txt", "--out=new"], ["--corpus=corpus.txt", "--out=new"]],
+    "probe": [
+        ["no-such-folder", "--corpus=corpus.txt", "--out=new"],
+        ["bert", "--corpus=words.txt", "--out=new", *PROBING],
+        ["bert", "--corpus=words.txt", "--out=probed", *PROBING],
+    ],
     "report": [["run", "--out=new.html"]],
-    "reproduce": [["--list"], ["--only", "theorem9", "--out=new", "--workers=1"]],
-    "sweep": [["sweep.toml", "--out=new", "--workers=1", "--dry-run"]],
+    "reproduce": [
+        ["--list"],
+        *(["--only", each, "--out=new", "--workers=1"] for each in ("theorem9", "figure2/short")),
+    ],
+    "sweep": [
+        ["sweep.toml", "--out=new", "--workers=1", "--dry-run"],
+        ["sweep.toml", "--out=new", "--workers=1", "--measures=loss"],
+    ],
     "theory": [[*SETTING, "--samples=200"]],
     "train": [["--out=new", *TRAINING], ["settings.toml", "--out=new"], ["--out=run", "--resume"]],
 }
 
-FUZZED = [name for name in COMMANDS if name != "probe"]
-# Many lines of the other commands are too long to wait for, or not mended yet: they have their few in the fast tests.
-AT_LENGTH = ["bench", "check", "demo", "landscape", "playground", "report"]
+# How many lines of each are tried at length.
+CASES = {
+    "bench": 120, "check": 250, "demo": 120, "landscape": 200, "playground": 150, "probe": 250, "report": 250,
+    "reproduce": 250, "sweep": 200, "theory": 200, "train": 250,
+}  # fmt: skip
+assert CASES.keys() == COMMANDS.keys()
 
 TEXTS = [
     "", " ", "x", "None", "nan", "inf", "-inf", "-", "--", "---", "=", "1e400", "1e-320", "-0.0", "0x10", "1_0", "٣",
@@ -61,7 +76,7 @@ VALUES = st.sampled_from(TEXTS) | NUMBERS | FRACTIONS | st.text(max_size=8)
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def material(tmp_path_factory: pytest.TempPathFactory, quick: None) -> Path:
     """What the lines name."""
     folder = tmp_path_factory.mktemp("material")
     np.save(folder / "matrix.npy", np.eye(7))
@@ -77,22 +92,12 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'seeds = 2\nbase = "settings.toml"\n[vary]\ntraining.learning_rate = [0.1, 1.0]\n'
     )
     assert run(["train", f"--out={folder / 'run'}", *TRAINING], folder).code == 0
+    write_tiny(folder / "tiny")
+    shutil.move(folder / "tiny" / "bert", folder / "bert")
+    shutil.move(folder / "tiny" / "corpus.txt", folder / "words.txt")
+    shutil.rmtree(folder / "tiny")
+    assert run(["probe", "bert", "--corpus=words.txt", "--out=probed", *PROBING], folder).code == 0
     return folder
-
-
-@pytest.fixture(scope="module")
-def quick() -> Iterator[None]:
-    """Without what takes time in a success and reads nothing of what is given."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topicscope.commands.reproduce.registry", lambda preset: SMALL_REGISTRY)
-        patch.setattr("topicscope.reporting.page._library", lambda: "")
-        patch.setattr("topicscope.commands.bench.bench", _refused)
-        patch.setattr("topicscope.commands.demo.demo", _refused)
-        yield
-
-
-def _refused(**_: Any) -> None:
-    raise InputError("it takes too long here.")
 
 
 def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -138,9 +143,7 @@ def check_lines(command: str, cases: int, material: Path, folder: Path, options:
     counts = Counts()
     lines = st.one_of([spoilt(line, options) for line in LINES[command]])
 
-    @settings(
-        max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
-    )
+    @fuzzed(cases)
     @given(line=lines)
     def each(line: list[str]) -> None:
         counts.add(in_a_copy([command, *line], material, folder))
@@ -149,21 +152,7 @@ def check_lines(command: str, cases: int, material: Path, folder: Path, options:
     return counts
 
 
-def in_a_copy(words: list[str], material: Path, folder: Path) -> Any:
-    """Run in a folder like the material, made again when a success has changed it."""
-    if not folder.exists():
-        shutil.copytree(material, folder)
-    try:
-        ended = run(words, folder)
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    if ended.changed:
-        shutil.rmtree(folder)
-    return ended
-
-
-@pytest.mark.parametrize("command", FUZZED)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("quick")
 def test_a_few_spoilt_lines_of_each_command(
     command: str, material: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -172,7 +161,7 @@ def test_a_few_spoilt_lines_of_each_command(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", AT_LENGTH)
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("quick")
 def test_many_spoilt_lines_of_each_command(
     command: str,
@@ -181,5 +170,5 @@ def test_many_spoilt_lines_of_each_command(
     capsys: pytest.CaptureFixture[str],
     record_property: Any,
 ) -> None:
-    counts = check_lines(command, 360, material, tmp_path / "here", options_of(command, capsys))
+    counts = check_lines(command, CASES[command], material, tmp_path / "here", options_of(command, capsys))
     record_property("fuzzed", json.dumps(counts.endings))

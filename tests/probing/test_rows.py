@@ -21,14 +21,14 @@ from topicscope.probing.rows import (
     EmbeddingTask,
     attention_summary,
     over_largest_threshold,
+    top_co_occurring,
     top_pair_number,
-    top_pairs,
     unpacked,
 )
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
-from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
+from topicscope.probing.statistics.pairs import count_pairs
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -180,6 +180,12 @@ def test_as_many_top_pairs_are_taken_as_in_the_paper_at_its_thresholds() -> None
     assert top_pair_number(replace(labels, fraction=0.3)) == top_pair_number(replace(labels, fraction=None)) == 45
 
 
+def written(plan: Plan, folder: Path) -> Path:
+    path = folder / f"plan-{len(list(folder.iterdir()))}.safetensors"
+    path.write_bytes(plan.to_bytes())
+    return path
+
+
 def test_top_pairs_are_of_words_without_a_topic_too(tmp_path: Path) -> None:
     kept = Labelling(
         planted_labelling(TOPIC).membership & (np.arange(WORDS) % 2 == 0)[:, None], assignment="one", seed=0
@@ -187,9 +193,9 @@ def test_top_pairs_are_of_words_without_a_topic_too(tmp_path: Path) -> None:
     plan = make_plan([kept])
     vectors = {"matrix": MODEL.embedding_matrix()[plan.tokens], "layer": MODEL.embedding_layer(plan.tokens)}
     save_file(vectors, tmp_path / "vectors.safetensors")
-    task = EmbeddingTask(tmp_path / "vectors.safetensors", plan.write(tmp_path), (0,), MEASURES)
+    task = EmbeddingTask(tmp_path / "vectors.safetensors", written(plan, tmp_path), (0,), MEASURES)
     table = plan.co_occurrence
-    rows = top_pairs(table, plan, task)
+    rows = top_co_occurring(table, plan, task)
     order = sorted(
         (-count, i, j) for i, j, count in zip(table.first, table.second, table.counts, strict=True) if i != j
     )[: rows[0]["pairs"]]
@@ -221,7 +227,7 @@ def embeddings(
     save_file(vectors, folder / "vectors.safetensors")
     measures = MeasureSettings(replicates=50, permutations=permutations)
     chosen = places or tuple(range(len(labels)))
-    task = EmbeddingTask(folder / "vectors.safetensors", plan.write(folder), chosen, measures)
+    task = EmbeddingTask(folder / "vectors.safetensors", written(plan, folder), chosen, measures)
     path = task.vectors.with_name("measured.safetensors")
     path.write_bytes(task.measure())
     found: list[dict[str, Any]] = unpacked(path)[0]

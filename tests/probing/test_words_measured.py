@@ -14,7 +14,7 @@ from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.similarity import pair_averages, prepared
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokens import write_passages
-from topicscope.text.words import Words
+from topicscope.text.words import Words, mean_vectors
 
 WORDS, TOPICS = 12, 3
 # Word w is the tokens w and WORDS + w, both of topic w % TOPICS.
@@ -65,7 +65,8 @@ def test_likeness_of_spellings_alone_is_no_topic_structure(tmp_path: Path) -> No
         numbers = np.unique(words.word[passages.spellings[passages.spellings >= 0]])
         topic = np.array([names.index(name.lower()) % 8 for name in words.named(numbers)])
         labelling = Labelling(topic[:, None] == np.arange(8), tokens=numbers, assignment="one")
-        found = pair_averages(prepared(words.vectors(numbers, vectors.__getitem__), "cosine"), labelling)
+        tokens, mean = words.token_means(numbers)
+        found = pair_averages(prepared(mean_vectors(mean, vectors[tokens]), "cosine"), labelling)
         return float(found.same[0] - found.different[0])
 
     # Of the pairs of a topic of 3 words in 2 spellings, 3 of 15 are one word: a fifth of them have cosine 1.

@@ -123,6 +123,24 @@ def test_a_stopped_map_leaves_no_worker_and_goes_on_with_what_is_missing(
     assert calls(tmp_path) == [0, 1, 2, 2, 3, 3, 4, 5]
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it takes a system that lists processes")
+def test_a_worker_that_ctrl_c_reaches_while_it_starts_says_nothing_and_does_its_work(tmp_path: Path) -> None:
+    program = start("square", "local", 2, tmp_path, 4)
+    reached = set()
+    while program.poll() is None:
+        # From its first moment on: workers are children of the program.
+        for children in Path(f"/proc/{program.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                for child in map(int, children.read_text().split()):
+                    os.kill(child, signal.SIGINT)
+                    reached.add(child)
+        time.sleep(0.002)
+    output, errors = program.communicate()
+    assert (program.returncode, errors) == (0, "")
+    assert output.endswith(" 4\n")
+    assert len(reached) >= 2
+
+
 @pytest.mark.slow
 def test_ray_computes_only_what_the_local_engine_left_missing_or_damaged(tmp_path: Path) -> None:
     whole = digest("products", "local", 2, tmp_path, 4)

@@ -8,15 +8,19 @@ import contextlib
 import io
 import logging
 import resource
+import shutil
 import signal
 import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
+
+from hypothesis import HealthCheck, settings
 
 from topicscope.cli import main
 
@@ -153,6 +157,45 @@ def _status(name: str) -> int:
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     raise LookupError(name)
+
+
+def fuzzed(cases: int) -> Any:
+    """So many examples of a test, the same ones each time."""
+    return settings(
+        max_examples=cases, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+def in_a_copy(
+    words: Sequence[str], material: Path, folder: Path, spoilt: Mapping[str, bytes] = MappingProxyType({})
+) -> Ended:
+    """Run in a folder like the material, but for some files' content; it is like the material again afterwards."""
+    if not folder.exists():
+        shutil.copytree(material, folder)
+    try:
+        for name, content in spoilt.items():
+            (folder / name).write_bytes(content)
+        ended = run(words, folder)
+        for name in {*ended.changed, *spoilt}:
+            _restore(folder / name, material / name)
+    except BaseException:
+        # Whatever is left of it.
+        shutil.rmtree(folder)
+        raise
+    return ended
+
+
+def _restore(path: Path, original: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        if not original.is_dir():
+            shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    if original.is_dir():
+        path.mkdir(parents=True, exist_ok=True)
+    elif original.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(original, path)
 
 
 class Counts:

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from support.tiny_models import SPECIAL, VOCABULARY
+import numpy as np
+
+from support.tiny_models import SPECIAL, VOCABULARY, save_tiny, save_tokenizer
 from topicscope.cli import main
 
 WORDS = [first + rest for first in "bdgfklm" for rest in ("ana", "ene", "iri", "olo", "usu", "aza", "ete")]
@@ -14,6 +16,20 @@ SMALL = [
     *("--replicates", "20", "--permutations", "19", "--head-permutations", "19", "--workers", "1", "--device", "cpu"),
 ]
 OF_LDA = ("--topics", "--fits", "--iterations")
+
+
+def write_tiny(folder: Path) -> None:
+    """A corpus of three topics, and two models that share a tokenizer."""
+    folder.mkdir(exist_ok=True)
+    draw = np.random.default_rng(0)
+    topics = np.array_split(np.array(WORDS), 3)
+    # Each document has words of two topics, so that passages have pairs of both kinds.
+    pools = [np.concatenate([topics[first], topics[first - 1]]) for first in draw.integers(3, size=40)]
+    lines = [" ".join(draw.choice(pool, size=60)) for pool in pools]
+    (folder / "corpus.txt").write_text("\n".join(lines) + "\n")
+    for kind in ("bert", "gpt2"):
+        save_tiny(kind, folder / kind)
+        save_tokenizer(folder / kind, WORDS)
 
 
 def run(tiny: Path, out: Path, *words: str, leave_out: tuple[str, ...] = ()) -> int:

@@ -12,8 +12,10 @@ import pytest
 from support.fuzzing import MEGABYTE, little_memory
 from topicscope.errors import InputError
 from topicscope.text.corpora import open_corpus
+from topicscope.text.parquet import largest_page
 
 pytest.importorskip("zstandard")
+pytest.importorskip("pyarrow")
 
 
 def zst(path: Path, parts: Iterable[bytes]) -> None:
@@ -85,3 +87,57 @@ def test_a_file_of_empty_lines_and_a_dump_without_pages_have_no_document_and_tak
     with little_memory() as grown, pytest.raises(InputError, match=f"has no document.*{because}"):
         list(corpus.documents())
     assert grown() < 200 * MEGABYTE
+
+
+def parquet(path: Path, megabytes: int, *, pages: bool) -> None:
+    """Values of 4 MB, each once or all of them the same; or one value of everything."""
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    size = 4 if pages else megabytes
+    values = ["a" * size * MEGABYTE]
+    column = pyarrow.array(values).take(pyarrow.array([0] * (megabytes // size)))
+    if pages:
+        column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * (megabytes // size)), values)
+    write_table(pyarrow.table({"text": column}), path, compression="zstd")
+
+
+@pytest.mark.parametrize("megabytes", [120, pytest.param(1200, marks=pytest.mark.slow)])
+def test_a_parquet_file_of_one_text_many_times_is_read_a_few_rows_at_a_time(megabytes: int, tmp_path: Path) -> None:
+    parquet(tmp_path / "bomb.parquet", megabytes, pages=True)
+    assert (tmp_path / "bomb.parquet").stat().st_size < MEGABYTE
+    corpus = open_corpus(str(tmp_path / "bomb.parquet"))
+    with little_memory() as grown:
+        letters = sum(len(document.text) for document in corpus.documents())
+    assert letters == megabytes * MEGABYTE
+    assert grown() < 300 * MEGABYTE, f"{grown() / MEGABYTE:.0f} MB"
+
+
+def test_a_parquet_file_whose_page_is_larger_than_a_page_may_be_is_not_unpacked(tmp_path: Path) -> None:
+    parquet(tmp_path / "bomb.parquet", 70, pages=False)
+    assert (tmp_path / "bomb.parquet").stat().st_size < MEGABYTE
+    corpus = open_corpus(str(tmp_path / "bomb.parquet"))
+    with little_memory() as grown, pytest.raises(InputError, match=r"has no document.*has a part that unpacks to 73,4"):
+        list(corpus.documents())
+    assert grown() < 60 * MEGABYTE, f"{grown() / MEGABYTE:.0f} MB"
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("dictionary", [True, False])
+def test_the_headers_of_a_parquet_files_pages_name_their_sizes(version: str, dictionary: bool, tmp_path: Path) -> None:
+    """As pyarrow counts them: pages with their headers are all of a column."""
+    import pyarrow
+    from pyarrow.parquet import ParquetFile, write_table
+
+    texts = [f"{place} " * 40 for place in range(3000)]
+    table = pyarrow.table({"number": list(range(3000)), "text": texts})
+    options = {"use_dictionary": dictionary, "data_page_version": version}
+    small = {"data_page_size": 4096, "write_batch_size": 16}
+    write_table(table, tmp_path / "a.parquet", **options, **small, compression="none")
+    group = ParquetFile(tmp_path / "a.parquet").metadata.row_group(0)
+    with (tmp_path / "a.parquet").open("rb") as file:
+        largest = largest_page(file, group, ["text"])
+        # Pages are about as large as was asked for; a dictionary has all that is different.
+        assert 4096 <= largest <= group.column(1).total_uncompressed_size
+        assert largest < group.column(1).total_uncompressed_size / 4 or dictionary
+        assert largest_page(file, group, []) == 0

@@ -9,7 +9,7 @@ from support.made_up_tokenizers import PIECES, byte_level, metaspace, word_piece
 from topicscope.text.corpora import open_corpus
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages, write_passages
-from topicscope.text.words import Words, attention_between_words, states_of_words
+from topicscope.text.words import Words, attention_between_words, mean_vectors, states_of_words
 
 NETS = "net Net net NET. The net, a Net"
 
@@ -41,7 +41,8 @@ def test_merging_changes_nothing_for_a_tokenizer_without_case() -> None:
     assert (words.word == np.arange(len(PIECES))).all()
     vectors = np.random.default_rng(0).normal(size=(len(PIECES), 3)).astype(np.float32)
     chosen = np.array([1, 4, 8])
-    assert (words.vectors(chosen, vectors.__getitem__) == vectors[chosen]).all()
+    tokens, mean = words.token_means(chosen)
+    assert (mean_vectors(mean, vectors[tokens]) == vectors[chosen]).all()
 
 
 def test_a_words_vector_is_the_mean_over_its_occurrences_and_their_tokens(tmp_path: Path) -> None:
@@ -67,7 +68,8 @@ def test_a_words_vector_is_the_mean_over_its_occurrences_and_their_tokens(tmp_pa
         numbers[0]: vectors[net].mean(axis=0),
         numbers[1]: np.mean([vectors[each].mean(axis=0) for each in frog], axis=0),
     }
-    assert words.vectors(order, vectors.__getitem__) == pytest.approx(np.stack([expected[each] for each in order]))
+    written, mean = words.token_means(order)
+    assert mean_vectors(mean, vectors[written]) == pytest.approx(np.stack([expected[each] for each in order]))
     assert words.named(order) == [{numbers[0]: "net", numbers[1]: "frog"}[each] for each in order]
 
 

@@ -7,11 +7,26 @@ import pytest
 from hypothesis import given, settings
 
 from support.theory import Setting, theorem_settings
-from topicscope.settings.data import Masking
+from topicscope.errors import InputError
+from topicscope.settings.data import Masking, Sampler
+from topicscope.synthetic.topics import TopicModel, equal_topics
 from topicscope.theory.classes import ClassMatrix
-from topicscope.theory.finite_documents import finite_optimum, infinite_topic_moments, population_loss
+from topicscope.theory.finite_documents import (
+    finite_optimum,
+    flat_directions,
+    infinite_moments,
+    infinite_topic_moments,
+    population_loss,
+)
 from topicscope.theory.lemma1 import constants, lemma1
-from topicscope.theory.theorem2 import block_value, diagonal_classes, diagonal_value, theorem2, theorem2_classes
+from topicscope.theory.theorem2 import (
+    block_value,
+    diagonal_classes,
+    diagonal_value,
+    theorem2,
+    theorem2_classes,
+    theorem2_of,
+)
 
 PAPER = Masking()
 
@@ -94,3 +109,38 @@ def test_theorem_2_by_classes_is_its_matrix() -> None:
     masking = Masking(mask=0.3, keep=0.2, random=0.05)
     np.testing.assert_allclose(theorem2_classes(4, 3, masking).matrix(4, 3), theorem2(4, 3, masking), atol=1e-14)
     assert abs(theorem2_classes(4, 3).matrix(4, 3) - theorem2(4, 3, masking)).max() > 1e-3
+
+
+OVERLAPPING = np.array([[0.5, 0.3, 0.2, 0.0, 0.0], [0.0, 0.1, 0.2, 0.3, 0.4], [0.25, 0.0, 0.25, 0.0, 0.5]])
+
+
+def test_theorem_2_of_disjoint_equal_topics_is_theorem_2() -> None:
+    masking = Masking(mask=0.3, keep=0.2, random=0.05)
+    np.testing.assert_allclose(theorem2_of(equal_topics(4, 3), masking), theorem2(4, 3, masking), atol=1e-13)
+    assert abs(theorem2_of(equal_topics(3, 4), masking) - theorem2(4, 3, masking)).max() > 1e-2
+
+
+@pytest.mark.parametrize("sampler", ["topics", "dirichlet"])
+def test_theorem_2_of_overlapping_topics_is_the_smallest_minimiser_over_infinite_documents(sampler: Sampler) -> None:
+    """Held against the moments of such documents, whichever way their topics are drawn."""
+    masking = Masking(mask=0.3, keep=0.2, random=0.05)
+    model = TopicModel(OVERLAPPING, sampler, 2, np.array([0.3, 1.0, 2.0]), (5, 9))
+    found, population = theorem2_of(OVERLAPPING, masking), infinite_moments(model, masking)
+    np.testing.assert_allclose(found, finite_optimum(population), atol=1e-8)
+    least = population_loss(found, population)
+    for flat in flat_directions(population):
+        moved = found + 0.1 * np.outer(np.ones(6), flat)
+        assert population_loss(moved, population) == pytest.approx(least, abs=1e-12)
+        assert np.linalg.norm(moved) > np.linalg.norm(found)
+    # Control: elsewhere the loss is larger.
+    assert population_loss(found + 0.1, population) > least + 1e-3
+
+
+def test_theorem_2_of_any_topics_predicts_the_words_of_every_infinite_document() -> None:
+    masking = Masking(mask=0.4, keep=0.3, random=0.3)
+    for theta in np.random.default_rng(3).dirichlet(np.ones(3), size=5):
+        words = theta @ OVERLAPPING
+        seen = np.append(masking.mask * masking.replaced, words * (1 - 0.4 * 0.7) + 0.4 * 0.3 / 5)
+        np.testing.assert_allclose(theorem2_of(OVERLAPPING, masking) @ seen, np.append(0, words), atol=1e-12)
+    with pytest.raises(InputError, match="no word of the document is seen"):
+        theorem2_of(OVERLAPPING, Masking(mask=1.0, keep=0.0, random=0.0))

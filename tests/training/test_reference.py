@@ -1,6 +1,7 @@
 """Theory's matrices of a run are the optima of its own objective, and what has none says why."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from support.helpers import build_model, small_settings
-from topicscope.settings import Settings
+from topicscope.measure.stages import TAKE_OFF
+from topicscope.settings import Data, Masking, Model, Part, Settings, Training
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
+from topicscope.training import reference
 from topicscope.training.batches import BatchStream
 from topicscope.training.loop import train
 from topicscope.training.record import SnapshotTaker, value_products
-from topicscope.training.reference import optimum_measures, reference_losses, write_reference_matrices
+from topicscope.training.reference import optimum_measures, reference_losses, reference_stages, write_reference_matrices
 
 FROZEN: dict[str, Any] = {"start": "zero", "train": False}
 STILL = dict.fromkeys(("key", "query", "key_bias", "query_bias", "value_bias", "prediction_bias"), FROZEN)
@@ -147,3 +150,67 @@ def test_snapshots_keep_what_the_value_matrix_does_between_tokens() -> None:
     one_hot = small_settings(model=ONE_HOT)
     taken = SnapshotTaker(BatchStream(one_hot, TopicModel.from_settings(one_hot.data))).take(build_model(one_hot))
     assert "value_products" not in taken
+
+
+AT_ZERO = Part(start="zero", train=False)
+EQUATION_7 = Model(
+    embedding=Part(start="identity", train=False),
+    key_bias=AT_ZERO,
+    query_bias=AT_ZERO,
+    value_bias=AT_ZERO,
+    prediction_bias=AT_ZERO,
+)
+SMALL = Data(topics=3, words=3, length=(10, 14))
+
+
+def test_a_run_s_predicted_take_off_and_norms_are_near_its_own(tmp_path: Path) -> None:
+    training = Training(
+        loss="cross_entropy", optimizer="sgd", learning_rate=5.0, batch=100, steps=250, log_every=5, validate_every=0
+    )
+    start = Part(scale=0.1)
+    model = replace(EQUATION_7, value=start, key=start, query=start, attention_dimension=40)
+    settings = Settings(data=replace(SMALL, fresh=True), masking=Masking(keep=0.3), model=model, training=training)
+    run = train(settings, tmp_path / "run")
+    said = json.loads(run.reference_path.read_text())["stages"]
+    assert set(said) == {"take_off", "steps", "norms", "note"}
+    assert set(said["norms"]) == {"value", "key", "query"}
+    assert "nothing is fitted" in said["note"]
+    rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    steps = np.array([row["step"] for row in rows])
+    seen = [row["attention"]["words"] for row in rows]
+    measured = steps[np.argmax(np.array(seen) >= TAKE_OFF)]
+    assert 0 < measured == pytest.approx(said["take_off"], rel=0.15)
+    for name, values in said["norms"].items():
+        before = steps < said["take_off"]
+        own = np.array([row["norm"][name][0] for row in rows])[before]
+        assert np.interp(steps[before], said["steps"], values) == pytest.approx(own, rel=0.2), name
+        assert own[-1] > 1.2 * own[0] or name != "value"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"model": Model()}, "one-hot embeddings"),
+        ({"model": replace(EQUATION_7, value_bias=Part(start="zero"))}, "biases"),
+        ({"model": replace(EQUATION_7, key=Part(scale=0.1))}, "one scale"),
+        ({"model": replace(EQUATION_7, masked_keys="hidden")}, "visible"),
+        ({"training": Training(l2=1e-4)}, "no L2"),
+        ({"training": Training(optimizer="adamw")}, "AdamW"),
+        ({"training": Training(steps=5)}, "10 steps"),
+        ({"training": Training(loss="squared", optimizer="sgd", learning_rate=100.0)}, "diverges"),
+        ({"data": Data(topics=30, words=20)}, "topics · words = 600"),
+    ],
+)
+def test_without_a_prediction_there_is_a_reason(change: dict[str, Any], why: str) -> None:
+    settings = replace(Settings(data=SMALL, model=EQUATION_7), **change)
+    found = reference_stages(settings, TopicModel.from_settings(settings.data))
+    assert found["take_off"] is None
+    assert found["steps"] == []
+    assert found["norms"] == {"value": [], "key": [], "query": []}
+    assert why in found["note"]
+
+
+def test_a_prediction_that_would_take_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(data=replace(SMALL, length=(11, 14)), model=EQUATION_7)
+    monkeypatch.setattr(reference, "MOST_NUMBERS", 10_000)
+    assert "looks at the documents" in reference_stages(settings, TopicModel.from_settings(settings.data))["note"]

@@ -5,15 +5,17 @@ optimum that the run's own settings tend to.
 """
 
 import dataclasses
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from rich.console import Console
 from rich.table import Table
 
+from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
@@ -27,7 +29,9 @@ from topicscope.files import (
     load_tensors,
     one_layer,
     only_tensor,
+    write_atomically,
 )
+from topicscope.measure.blocks import Pattern, pattern
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.data import Sampler
 from topicscope.settings.toml import load_settings, to_table
@@ -43,19 +47,24 @@ from topicscope.theory.check import (
     optimum_residuals,
     residuals,
 )
-from topicscope.theory.finite_documents import Moments, finite_optimum, moments, optimum_with_bias
+from topicscope.theory.finite_documents import Moments, finite_optimum, infinite_moments, moments, optimum_with_bias
+from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem1 import semidefinite_map_with_bias, semidefinite_optimum, theorem1_bias
+from topicscope.theory.theorem2 import theorem2_of
 
 DESCRIPTION = """How far a matrix is from Lemma 1, Theorems 1 and 2, and the optimum for finite documents.
 
 A run folder brings its own settings, and what they do not define becomes a note; for a .npy or .safetensors file they
-are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1).
+are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1). Topics may be your own and overlap
+(--topic-words): Lemma 1 and Theorem 1 are not about those, the exact optimum and Theorem 2's question are. With --out
+each matrix is drawn beside its optimum and Theorem 2's.
 
 examples:
   topicscope check runs/figure2
   topicscope check value.npy --topics 10 --words 10
   topicscope check weights.safetensors --tensor weights/value --json
   topicscope check embedding.npy --kind embedding
+  topicscope check value.npy --topic-words topics.csv --length 40 60 --out checked
 """
 
 Kind = Literal["value", "embedding"]
@@ -75,6 +84,19 @@ CLAUSES = {
     "3a": "3(a)  Σ own topic = c₃ + vuᵢ",
     "3b": "3(b)  Σ other topic = vuᵢ",
 }
+
+# What a matrix looks like.
+PATTERNS: dict[Pattern, str] = {
+    "block": "the block pattern",
+    "diagonal": "a diagonal without blocks",
+    "none": "no pattern",
+}
+
+OWN_TOPICS = (
+    "the topics are not disjoint sets of equally many, equally likely words: Lemma 1 and Theorem 1 are not about them, "
+    "and Theorem 2's matrix is the answer to its question for them (infinite documents, λ → 0); a word counts for the "
+    "topic that makes it likeliest"
+)
 
 # What is not known, or not certain, about a run's optimum.
 NOT_ALL_MATRICES = "{}: the optimum is a lower bound that may not be reachable"
@@ -106,9 +128,45 @@ class Check:
 
     notes: tuple[str, ...] = ()
 
+    matrices: dict[str, Float[np.ndarray, "token token"]] = field(default_factory=dict, repr=False, compare=False)
+    """The "matrix" itself, and the optima "finite" and "theorem_2" where they are defined."""
+
+    word_topics: Int[np.ndarray, " token"] = field(default_factory=lambda: np.zeros(0, int), repr=False, compare=False)
+    """Each token's topic; 0 for [MASK]."""
+
+    @property
+    def verdict(self) -> str:
+        """What the numbers say, in one sentence."""
+        parts = []
+        if self.finite is None:
+            parts.append("no optimum is known to hold it against")
+        elif (share := self.finite.share_of_gain) is not None:
+            gained = f"{100 * share:.0f} % of the optimum's gain"
+            parts.append(gained if share >= 0 else "its loss is above that of predicting nothing")
+        own, best = (self._pattern(name) for name in ("matrix", "finite"))
+        if own:
+            parts.append("the block pattern survives" if own == "block" else f"{PATTERNS[own]} is seen")
+        if own and best and own != best:
+            parts[-1] += f", where the optimum has {PATTERNS[best]}"
+        compared = [
+            _times(diagonal.mean, other.mean, whose)
+            for whose, optimum in (("Theorem 2's", self.theorem_2), ("the optimum's", self.finite))
+            if optimum and (diagonal := self.classes["same_word"]) and (other := optimum.classes["same_word"])
+        ]
+        if compared:
+            parts.append(f"the diagonal is {' and '.join(compared)}")
+        return "; ".join(parts) + "."
+
+    def _pattern(self, name: str) -> Pattern | None:
+        """None where there are no two words of one topic, or of two topics, to be told apart."""
+        apart = self.classes.get("same_topic") and self.classes.get("different_topic")
+        return pattern(self.matrices[name], self.word_topics) if apart and name in self.matrices else None
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return dataclasses.asdict(self)
+        plain = dataclasses.asdict(dataclasses.replace(self, matrices={}, word_topics=np.zeros(0, int)))
+        del plain["matrices"], plain["word_topics"]
+        return {"verdict": self.verdict, **plain}
 
     def to_frame(self) -> Any:
         """All numbers as a pandas DataFrame of one row, by dotted names such as ``theorem_2.relative``."""
@@ -118,7 +176,14 @@ class Check:
         from topicscope.reporting.notebook import table_html
 
         numbers = flat_row({name: part for name, part in self.to_dict().items() if isinstance(part, dict)})
-        return table_html(("quantity", "value"), list(numbers.items()), f"{self.matrix} of {self.source}")
+        caption = f"{self.matrix} of {self.source}: {self.verdict}"
+        return table_html(("quantity", "value"), list(numbers.items()), caption)
+
+
+def _times(mean: float, other: float, whose: str) -> str:
+    """How many times one number is another, in words."""
+    times = mean / other if other else np.inf
+    return f"as large as {whose}" if abs(times - 1) < 0.005 else f"{times:.2g} times {whose}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,7 +216,8 @@ def check(
 ) -> Check:
     """Check the newest checkpoint of a run folder, or a matrix in a .npy or .safetensors file.
 
-    A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given).
+    A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given), also with
+    topics of your own, which may overlap.
     ``kind``: the file holds W (a row per predicted token), or W^E⊤ (a row per token). ``tensor`` names the tensor of a
     .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
 
@@ -164,35 +230,25 @@ def check(
     matrix, source = _read_matrix(path, tensor, layer), str(path)
     data, masking = data or Data(), masking or Masking()
     model = TopicModel.from_settings(data)
-    topics, words = _equal_topics(model)
+    told: dict[str, Any] = {"source": source, "setting": _setting(data, masking)}
+    notes: tuple[str, ...] = () if model.equal_words else (OWN_TOPICS,)
     if kind == "value":
         # Without bias and ridge (eq. 1).
-        check_size(matrix.shape, topics, words, source)
-        found = residuals(matrix, topics, words, masking, data.per_document)
-        population = moments(model, masking)
-        return Check(
-            source=source,
-            matrix="W",
-            setting=_setting(data, masking),
-            classes=found.classes,
-            lemma_1=found.lemma_1,
-            theorem_2=found.theorem_2,
-            finite=optimum_residuals(matrix, finite_optimum(population), model.word_topics, population),
-        )
-    check_size((len(matrix), len(matrix)), topics, words, f"W^E⊤W^E of {source}")
+        _check_tokens(matrix.shape, model, source)
+        theorems, population = _infinite(matrix, model, masking), moments(model, masking)
+        found = _beside(matrix, finite_optimum(population), model, masking, population, **theorems)
+        return dataclasses.replace(found, matrix="W", notes=notes, **told)
+    _check_tokens((len(matrix), len(matrix)), model, f"W^E⊤W^E of {source}")
     gram = matrix @ matrix.T
-    theorem_1 = embedding_residuals(gram, topics, words, masking, data.per_document)
-    population, bias = moments(model, masking), theorem1_bias(topics, words, masking)
-    best = semidefinite_optimum(population, bias)
-    return Check(
-        source=source,
-        matrix="W^E⊤W^E",
-        setting=_setting(data, masking),
-        classes=class_statistics(gram, model.word_topics),
-        theorem_1=theorem_1,
-        finite=optimum_residuals(gram, best.matrix, model.word_topics, population, bias),
-        notes=("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",),
-    )
+    theorem_1 = None
+    if model.equal_words:
+        theorem_1 = embedding_residuals(gram, model.topics, model.equal_words, masking, data.per_document)
+    # It takes away the random words, whatever the topics are.
+    population, bias = moments(model, masking), theorem1_bias(1, model.vocabulary - 1, masking)
+    best = semidefinite_optimum(population, bias).matrix
+    found = _beside(gram, best, model, masking, population, bias=bias, theorem_1=theorem_1)
+    notes += ("losses are with W^V = I and Theorem 1's bias; Lemma 1 and Theorem 2 are about W^V",)
+    return dataclasses.replace(found, matrix="W^E⊤W^E", notes=notes, **told)
 
 
 def _check_run(run: RunMatrix) -> Check:
@@ -200,27 +256,64 @@ def _check_run(run: RunMatrix) -> Check:
     data, masking = run.settings.data, run.settings.masking
     model = TopicModel.from_settings(data)
     notes = list(run.notes)
-    found, theorem_1 = None, None
+    theorems: dict[str, Any] = {}
+    if model.equal_words is None:
+        notes.append(OWN_TOPICS)
     try:
-        topics, words = _equal_topics(model)
-        found = residuals(run.matrix, topics, words, masking, data.per_document)
-        if run.gram is not None:
-            theorem_1 = embedding_residuals(run.gram, topics, words, masking, data.per_document)
+        theorems = _infinite(run.matrix, model, masking)
+        if run.gram is not None and model.equal_words:
+            theorem_1 = embedding_residuals(run.gram, model.topics, model.equal_words, masking, data.per_document)
+            theorems["theorem_1"] = theorem_1
     except InputError as error:
         notes.append(f"no Lemma 1, Theorem 1 or 2: {error}")
     population = moments(model, masking, run.settings.training.average)
     reference, more = run_reference(run, population)
-    return Check(
-        source=run.source,
-        matrix=run.name,
-        setting=_setting(data, masking),
-        classes=class_statistics(run.matrix, model.word_topics),
-        lemma_1=found.lemma_1 if found else None,
-        theorem_2=found.theorem_2 if found else None,
-        theorem_1=theorem_1,
-        finite=None if reference is None else optimum_residuals(run.matrix, reference, model.word_topics, population),
-        notes=(*notes, *more),
-    )
+    found = _beside(run.matrix, reference, model, masking, population, **theorems)
+    told: dict[str, Any] = {"source": run.source, "setting": _setting(data, masking)}
+    return dataclasses.replace(found, matrix=run.name, notes=(*notes, *more), **told)
+
+
+def _infinite(matrix: Float[np.ndarray, "token token"], model: TopicModel, masking: Masking) -> dict[str, Any]:
+    """Lemma 1 and Theorem 2; of one's own topics, the answer to Theorem 2's question."""
+    if model.equal_words:
+        found = residuals(matrix, model.topics, model.equal_words, masking, model.per_document)
+        return {"lemma_1": found.lemma_1, "theorem_2": found.theorem_2}
+    if model.sampler == "topics":
+        require_topic_sets(model.topics, model.per_document)
+    optimum, population = theorem2_of(model.topic_words, masking), infinite_moments(model, masking)
+    return {"theorem_2": optimum_residuals(matrix, optimum, model.word_topics, population)}
+
+
+def _beside(
+    matrix: Float[np.ndarray, "token token"],
+    optimum: Float[np.ndarray, "token token"] | None,
+    model: TopicModel,
+    masking: Masking,
+    population: Moments,
+    *,
+    bias: Float[np.ndarray, " token"] | None = None,
+    **theorems: Any,
+) -> Check:
+    """A matrix beside the optimum for finite documents, if one is known, and what the theorems say of it."""
+    topics, matrices = model.word_topics, {"matrix": matrix}
+    if optimum is not None:
+        theorems["finite"] = optimum_residuals(matrix, optimum, topics, population, bias)
+        matrices["finite"] = optimum
+    if theorems.get("theorem_2"):
+        matrices["theorem_2"] = theorem2_of(model.topic_words, masking)
+    classes = class_statistics(matrix, topics)
+    return Check("", "", {}, classes, **theorems, matrices=matrices, word_topics=topics)
+
+
+def _check_tokens(shape: tuple[int, ...], model: TopicModel, name: str) -> None:
+    """Refuse a matrix that is not of the topics' words and [MASK]."""
+    if model.equal_words:
+        check_size(shape, model.topics, model.equal_words, name)
+    elif shape != (model.vocabulary, model.vocabulary):
+        raise InputError(
+            f"{name} is {shape[0]} × {shape[1]}, but data.topic_words has {model.vocabulary - 1} words, which with "
+            f"[MASK] need {model.vocabulary} × {model.vocabulary}: give a matrix and topics that belong together."
+        )
 
 
 def _read_matrix(path: Path, tensor: str, layer: int | None) -> Float[np.ndarray, "row column"]:
@@ -232,16 +325,6 @@ def _read_matrix(path: Path, tensor: str, layer: int | None) -> Float[np.ndarray
     if not path.exists():
         raise InputError(f"{path} does not exist: give a run folder, a .npy or a .safetensors file.")
     raise InputError(f"{path} cannot be checked: give a run folder, a .npy or a .safetensors file.")
-
-
-def _equal_topics(model: TopicModel) -> tuple[int, int]:
-    """T and v of the paper's model."""
-    if model.equal_words is None:
-        raise InputError(
-            "data.topic_words has topics that are not disjoint sets of equally many, equally likely words, "
-            "as the theorems need."
-        )
-    return model.topics, model.equal_words
 
 
 def _setting(data: Data, masking: Masking) -> dict[str, Any]:
@@ -392,23 +475,64 @@ class Options:
 
     setting: Annotated[TheorySetting, INLINE] = TheorySetting()
 
+    out: Path | None = None
+    """A new or empty folder: each matrix is drawn there beside its optima, and check.json has the numbers."""
+
     json: bool = False
     """Print JSON instead of tables."""
 
 
 def main(words: list[str]) -> int:
-    """Check every file and print the results."""
+    """Check every file, draw it if that is asked for, and print the results, the verdict first."""
     options = parse(Options, words, command="check", description=DESCRIPTION)
     if not options.files:
         raise InputError("No file is given: name a run folder, a .npy or a .safetensors file.")
+    if options.out:
+        check_empty(options.out)
     results = [_check(path, options) for path in options.files]
+    numbers = [result.to_dict() for result in results]
+    drawn = _draw(results, options.out) if options.out else []
+    if options.out:
+        text = json.dumps(numbers, indent=2, allow_nan=False, ensure_ascii=False)
+        write_atomically(options.out / "check.json", text + "\n")
     if options.json:
-        print_json([result.to_dict() for result in results])
+        print_json(numbers)
         return 0
     screen = console()
     for result in results:
         _show(screen, result)
+    if drawn:
+        screen.print(f"{options.out}: {', '.join(path.name for path in drawn)}, check.json")
     return 0
+
+
+def _draw(results: list[Check], out: Path) -> list[Path]:
+    """Each matrix beside the optima, on one scale, and its difference from the exact one."""
+    from topicscope.reporting.figures import save_pictures
+    from topicscope.reporting.figures.training import heat_maps
+
+    out.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for number, result in enumerate(results, start=1):
+        found = result.matrices
+        panels = {result.matrix: found["matrix"]}
+        if "finite" in found:
+            panels["exact optimum, finite documents"] = found["finite"]
+        if "theorem_2" in found:
+            panels["Theorem 2: infinite documents, λ → 0"] = found["theorem_2"]
+        alike = tuple(panels)
+        if "finite" in found:
+            panels[f"{result.matrix} − exact optimum"] = found["matrix"] - found["finite"]
+        figure = heat_maps(
+            panels,
+            word_topics=result.word_topics,
+            columns=len(panels),
+            title=result.verdict,
+            same_scale=[alike],
+            tabled=False,
+        ).figure
+        paths += save_pictures(figure, out / f"matrix-{number}")
+    return paths
 
 
 def _check(path: Path, options: Options) -> Check:
@@ -425,17 +549,20 @@ def _check(path: Path, options: Options) -> Check:
 
 
 def _show(screen: Console, result: Check) -> None:
-    screen.print(f"{result.matrix} of {result.source}", style="bold", markup=False)
+    screen.print(f"{result.matrix} of {result.source}: {result.verdict}", style="bold", markup=False)
     # Before the numbers, which they qualify.
     for note in result.notes:
         screen.print(f"note: {note}", markup=False)
     optima = (result.theorem_2, result.finite)
-    classes = Table("entries", "mean", "spread", "number", "rms: Theorem 2", "rms: finite")
+    columns = ("Theorem 2", "finite optimum", "rms: Theorem 2", "rms: finite")
+    classes = Table("entries", "mean", "spread", "number", *columns)
     for name, title in CLASSES.items():
         average = result.classes.get(name)
         if average is not None:
-            distances = ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
-            classes.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *distances)
+            means = [optimum.classes[name] if optimum else None for optimum in optima]
+            shown = [f"{mean.mean:.7f}" if mean else "–" for mean in means]
+            shown += ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
+            classes.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *shown)
     screen.print(classes)
     for title, family in (("Lemma 1", result.lemma_1), ("Theorem 1 (E = W^E⊤W^E)", result.theorem_1)):
         if family is not None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,9 +14,11 @@ from topicscope.commands.options import INLINE, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
-from topicscope.errors import check_at_least, path_of
+from topicscope.errors import InputError, check_at_least, path_of
 from topicscope.files import write_atomically
+from topicscope.randomness import Purpose, generator
 from topicscope.theory.classes import ClassMatrix
+from topicscope.theory.finite_attention import Optimum, Weights, attention_optimum, sampled_counts
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
 from topicscope.theory.theorem2 import Pattern
 from topicscope.theory.theorem3 import Theorem3, theorem3
@@ -32,6 +34,7 @@ examples:
   topicscope landscape --out landscape
   topicscope landscape --value diagonal --out landscape-diagonal
   topicscope landscape --topics 100000000 --per-document 3000 --out limit
+  topicscope landscape --finite --length 100 150 --out finite
 """
 
 POINTS = 200
@@ -39,6 +42,39 @@ POINTS = 200
 # The grid begins here; it ends beyond the interval of Theorem 3, so that both its bounds are in the figure.
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
+
+# Documents that --finite draws, the most words that they may be of, and its grid, which is coarser: each of its losses
+# is a mean over all of them.
+FINITE_DOCUMENTS = 2_000
+FINITE_WORDS = 2_000
+FINITE_POINTS = 40
+
+
+@dataclass(frozen=True, eq=False)
+class FiniteLandscape:
+    """The loss over sampled finite documents, and the best weights for them."""
+
+    length: tuple[int, int]
+    weights: Float[np.ndarray, " point"]
+    """The values of α and of β on its grid."""
+    loss: Float[np.ndarray, "point point"]
+    """A row an α, a column a β; Assumption 2's weights."""
+    optimum: Optimum
+    """Of Assumption 2's weights."""
+    free: Optimum
+    """With the two weights on [MASK] keys free beside α and β."""
+    by_topics: Optimum
+    """Those of the free ones that treat all words of a topic alike."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers, for JSON."""
+        return {
+            "documents": FINITE_DOCUMENTS,
+            "length": self.length,
+            "optimum": _sampled_part(self.optimum),
+            "optimum_with_free_mask_weights": _sampled_part(self.free),
+            "optimum_by_topics_alone": _sampled_part(self.by_topics),
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +95,7 @@ class LandscapeResult:
     word_optimum: AttentionOptimum | None
     """Without [MASK] queries."""
     theorem3: Theorem3
+    finite: FiniteLandscape | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers, for JSON; beside a part that is null stands its reason."""
@@ -76,13 +113,14 @@ class LandscapeResult:
             "theorem3": theorem_3_part(self.setting),
             "grid": {"points": len(self.weights), "least": self.weights[0], "largest": self.weights[-1]},
             "smallest_loss_on_grid": float(self.loss.min()),
+            **({} if self.finite is None else {"finite": self.finite.to_dict()}),
         }
 
     def figure_data(self) -> "LandscapeData":
         """What the figure needs."""
-        from topicscope.reporting.figures.landscape import LandscapeData
+        from topicscope.reporting.figures.landscape import FinitePanel, LandscapeData
 
-        s = self.setting
+        s, finite = self.setting, self.finite
         return LandscapeData(
             alpha=self.weights,
             beta=self.weights,
@@ -95,6 +133,14 @@ class LandscapeResult:
             high=self.theorem3.high,
             limit=self.theorem3.limit,
             title=f"{self.value} $W^V$, T = {s.topics}, τ = {s.per_document}, v = {s.words}",
+            finite=None
+            if finite is None
+            else FinitePanel(
+                f"documents of {finite.length[0]} to {finite.length[1]} words",
+                finite.weights,
+                finite.loss,
+                (finite.optimum.weights.alpha, finite.optimum.weights.beta),
+            ),
         )
 
 
@@ -103,10 +149,12 @@ def landscape(
     *,
     value: Pattern = "block",
     points: int = POINTS,
+    finite: bool = False,
     out: Path | str | None = None,
 ) -> LandscapeResult:
     """The exact loss over α and β for Theorem 2's W^V ("block") or D.4's ("diagonal").
 
+    ``finite`` adds the loss over sampled documents of the setting's length and τ topics, and their best weights.
     With ``out``, a new or empty folder, landscape.npz, .json, .png and .svg are written to it.
     """
     if out is not None:
@@ -114,6 +162,12 @@ def landscape(
         check_empty(out)
     check_at_least("points", points, 2)
     setting = setting or TheorySetting()
+    if not setting.equal_topics:
+        raise InputError(
+            f"topic_words = {setting.topic_words} has topics that overlap or differ, for which α and β, the weights of "
+            "words of the same topic, are not defined: give disjoint topics of equally many, equally likely words, or "
+            "see the optimum under uniform attention with topicscope theory."
+        )
     with errors_with_option_names():
         classes = setting.value(value)
     whole, bounds = Landscape(setting.infinite, classes), theorem3(setting.infinite)
@@ -135,9 +189,36 @@ def landscape(
         word_optimum=None if words is None else minimise(words),
         theorem3=bounds,
     )
+    if finite:
+        result = replace(result, finite=_finite(setting, classes, weights[[0, -1]]))
     if out is not None:
         _write(result, out)
     return result
+
+
+def _finite(setting: TheorySetting, classes: ClassMatrix, ends: Float[np.ndarray, " 2"]) -> FiniteLandscape:
+    if setting.topics * setting.words > FINITE_WORDS:
+        raise InputError(
+            f"finite is not allowed with topics · words = {setting.topics * setting.words}: its documents are drawn; "
+            f"give at most {FINITE_WORDS:,} words, or leave finite out."
+        )
+    draw = generator(0, Purpose.THEORY)
+    counts = sampled_counts(setting.data("topics"), setting.masking, FINITE_DOCUMENTS, generator=draw)
+    weights = np.geomspace(ends[0], ends[1], FINITE_POINTS)
+    loss = [[counts.loss(classes, Weights(alpha, beta, 1.0, beta)) for beta in weights] for alpha in weights]
+    optima = (attention_optimum(counts, classes, family) for family in ("assumption 2", "all", "topics"))
+    return FiniteLandscape(setting.length, weights, np.array(loss), *optima)
+
+
+def _sampled_part(optimum: Optimum) -> dict[str, Any]:
+    """An optimum on sampled documents; its average has a 95 % interval."""
+    return {
+        **optimum.weights._asdict(),
+        "weighted_average": asdict(optimum.weighted_average),
+        "loss": optimum.loss,
+        "loss_uniform": optimum.loss_uniform,
+        "attained": optimum.attained,
+    }
 
 
 def _optimum_part(optimum: AttentionOptimum) -> dict[str, Any]:
@@ -152,6 +233,8 @@ def _write(result: LandscapeResult, out: Path) -> None:
     arrays = {"alpha": result.weights, "beta": result.weights, "loss": result.loss, "weighted_average": result.average}
     if result.word_loss is not None:
         arrays["loss_without_mask_queries"] = result.word_loss
+    if result.finite is not None:
+        arrays |= {"finite_weights": result.finite.weights, "finite_loss": result.finite.loss}
     numbers = io.BytesIO()
     np.savez_compressed(numbers, allow_pickle=False, **arrays)
     write_atomically(out / "landscape.npz", numbers.getvalue())
@@ -175,6 +258,9 @@ class Options:
     points: int = POINTS
     """Grid points along each axis."""
 
+    finite: bool = False
+    """Beside infinite documents, also finite ones of `--length` words and τ topics, drawn at random."""
+
     json: bool = False
     """Print the numbers of landscape.json."""
 
@@ -197,6 +283,21 @@ def main(words: list[str]) -> None:
         screen.print(NOT_ATTAINED)
     if best.flat:
         screen.print(f"flat: {best.flat}")
+    if result.finite is not None:
+        low, high = result.finite.length
+        screen.print(f"documents of {low} to {high} words, {FINITE_DOCUMENTS:,} of them drawn:")
+        for name, found in (
+            ("Assumption 2's weights", result.finite.optimum),
+            ("weights on [MASK] free", result.finite.free),
+            ("the same with β = α", result.finite.by_topics),
+        ):
+            average, w = found.weighted_average, found.weights
+            screen.print(
+                f"  {name}: loss {found.loss:.6g} at α = {w.alpha:.4g}, β = {w.beta:.4g} "
+                f"(average {average.value:.4g}, 95 % from {average.low:.4g} to {average.high:.4g})"
+            )
+            if not found.attained:
+                screen.print(f"  {NOT_ATTAINED}")
     for text in result.theorem3.violated:
         screen.print(f"Theorem 3 does not apply: {text}")
     screen.print(f"{options.out}: landscape.npz, landscape.json, landscape.png, landscape.svg")

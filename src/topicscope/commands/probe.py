@@ -187,7 +187,7 @@ class Probed:
         """
         mine = model or str(self.rows[0]["model"])
         theirs, folder = (other, self.out) if isinstance(other, str) else (str(other.rows[0]["model"]), other.out)
-        return compare_stored(ProbeFolder(self.out).stored(mine), ProbeFolder(folder).stored(theirs))
+        return compare_stored(ProbeFolder(self.out).compared(mine), ProbeFolder(folder).compared(theirs))
 
     def to_frame(self) -> Any:
         """The rows of probe.json as a pandas DataFrame; nested numbers have dotted names, such as ``cosine.ratio``."""
@@ -320,7 +320,8 @@ def probe(
                     one.rows[:] = [row | {"label": labels[place]} for row in one.rows]
                     one.shown["label"] = labels[place]
             rows = [row for one in finished for row in one.rows]
-            folder.store(each)
+            (out / "compared").mkdir(exist_ok=True)
+            write_atomically(folder.compared(each.model.title), each.comparable())
             # After every model: what is finished is kept if the next one fails.
             folder.write("probe.json", rows)
         studies = list(dict.fromkeys(each.study for each in finished))
@@ -341,7 +342,7 @@ def probe(
             row
             for one in finished
             if one.study is of_base and one.model.title != base
-            for row in compare_stored(folder.stored(one.model.title), folder.stored(base))
+            for row in compare_stored(folder.compared(one.model.title), folder.compared(base))
         ]
         if comparisons:
             folder.write("comparisons.json", comparisons, indent=None)
@@ -412,23 +413,8 @@ class ProbeFolder:
                 f"--out {self.path} holds a study of other settings ({'; '.join(found)}): give those, or another --out."
             )
 
-    def store(self, finished: "Finished") -> None:
-        """Keep what a model is compared with others by."""
-        from topicscope.probing.rows import packed
-
-        plan = finished.study.plan
-        firsts = [plan.labellings[places[0]] for places in plan.groups]
-        about = {
-            "model": finished.model.title,
-            "plan": finished.study.plan_file.stem,
-            "groups": [(each.fraction, each.assignment) for each in firsts],
-        }
-        path = self.stored(finished.model.title)
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, packed(about, finished.arrays))
-
-    def stored(self, title: str) -> Path:
-        """Where that is."""
+    def compared(self, title: str) -> Path:
+        """The file of what a model is compared with others by."""
         name = hashlib.sha256(title.encode()).hexdigest()[:16]
         return self.path / "compared" / f"{name}.safetensors"
 

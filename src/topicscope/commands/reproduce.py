@@ -211,8 +211,9 @@ def reproduce(
 
     with locked(out), threadpool_limits(1):
         _check_folder(out, asked)
-        (out / "figures").mkdir(exist_ok=True)
+        # The settings first: by them a folder is known that was begun.
         write_atomically(out / "settings.json", json.dumps(asked, indent=2) + "\n")
+        (out / "figures").mkdir(exist_ok=True)
         numbers = tuple(range(seed * MOST_SEEDS, seed * MOST_SEEDS + count))
         run = _Reproducing(out, everything, selected, numbers, report or (lambda progress: None))
         run.advance()

@@ -1,16 +1,23 @@
 """``topicscope theory``: every closed form, exact optimum and floor of one setting."""
 
+import io
+import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from jaxtyping import Float
 from rich.table import Table
 
+from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, call, parse
 from topicscope.commands.terminal import console, print_json, progress_bar
-from topicscope.commands.theory_setting import TheorySetting, option_names
-from topicscope.errors import InputError, check_at_least, refuse
+from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names, option_names
+from topicscope.errors import InputError, check_at_least, path_of, refuse
+from topicscope.files import flat_row, frame_of, write_atomically
+from topicscope.measure.blocks import pattern
 from topicscope.randomness import Purpose, generator
 from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
@@ -18,34 +25,52 @@ from topicscope.settings.data import Sampler
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.bayes import FEWEST_DOCUMENTS, Floor, bayes_floors
 from topicscope.theory.check import class_statistics
-from topicscope.theory.classes import ClassMatrix, six
+from topicscope.theory.classes import six
 from topicscope.theory.dynamics import stage1_rates, stage1_topic_rate, stage2_rates, stage2_topic_rate, time_ratio
 from topicscope.theory.finite_documents import (
     class_loss,
     class_moments,
     class_optimum,
     finite_optimum,
+    infinite_moments,
     moments,
     population_loss,
 )
 from topicscope.theory.landscape import Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
 from topicscope.theory.take_off import Stepping, predict
-from topicscope.theory.theorem2 import Pattern
+from topicscope.theory.theorem2 import Pattern, theorem2_of
 from topicscope.theory.theorem3 import theorem3
 
 DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.
+
+Topics of your own (--topic-words), which may overlap, have exact optima too, and Theorem 2's question has an answer for
+them; the closed forms are about disjoint topics of equally likely words. With --out the optima are drawn beside Theorem
+2's matrix: optimum.png and optimum.svg, theory.json, and the matrices themselves in theory.npz.
 
 examples:
   topicscope theory
   topicscope theory --topics 100 --per-document 10 --json
   topicscope theory --mask 0.3 --keep 0.2 --random 0.05 --samples 10000
   topicscope theory --dirichlet 1.0 --length 20 40 --samples 0
+  topicscope theory --topic-words topics.csv --length 40 60 --out own-topics
   topicscope theory --loss cross_entropy --rate 30 --scale 0.02
 """
 
 # A part's numbers by name, ready for JSON.
 Part = dict[str, Any]
+
+# Parts that are about disjoint topics of equally many, equally likely words.
+OF_EQUAL_TOPICS = ("theorem1", "theorem3", "attention_optimum", "attention_optimum_diagonal", "dynamics")
+
+LIKELIEST = "averages over entries; a word counts for the topic that makes it likeliest"
+
+# The matrices that can be drawn, and what they are.
+MATRICES = {
+    "finite": "finite LDA documents: exact optimum",
+    "finite_topics": "finite τ-topic documents: exact optimum",
+    "theorem2": "infinite documents, λ → 0: Theorem 2",
+}
 
 # Dense matrices of more tokens than this take over a second; sampled documents a table row of as many numbers.
 MOST_DENSE_TOKENS = 2_001
@@ -72,6 +97,7 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
             "c2": "c₂",
             "c3": "c₃",
             "mask_column": "W_i0, [MASK] column",
+            "same_word": "same word",
             "same_topic": "same topic",
             "different_topic": "different topic",
             "loss": "loss, infinite documents",
@@ -139,6 +165,16 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
     ),
 ]
 
+# The two kinds of finite documents.
+FINITE: dict[str, Sampler] = {"finite": "dirichlet", "finite_topics": "topics"}
+
+PATTERNS = {
+    "block": "blocks of topics stand out",
+    "diagonal": "a diagonal stands out, and no blocks of topics",
+    "none": "neither blocks of topics nor a diagonal stand out",
+    None: "there is one topic, so nothing can stand out",
+}
+
 FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_blind": "blind to the query"}
 
 
@@ -156,6 +192,25 @@ class Theory:
         """Plain values, for JSON; beside a part that is null stands its reason."""
         return {"setting": asdict(self.setting), **self.parts}
 
+    def to_frame(self) -> Any:
+        """All numbers as a pandas DataFrame of one row, by dotted names such as ``finite.same_word``."""
+        return frame_of([flat_row(self.to_dict())])
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        numbers = flat_row({name: part for name, part in self.parts.items() if isinstance(part, dict)})
+        return table_html(("quantity", "value"), list(numbers.items()), _title_of(self.setting))
+
+    def matrices(self) -> dict[str, Float[np.ndarray, "token token"]]:
+        """The exact optima for finite documents and Theorem 2's W^V, V × V, by the names of their parts."""
+        setting = self.setting
+        models = {name: _dense_model(setting, sampler) for name, sampler in FINITE.items()}
+        found = {name: finite_optimum(moments(model, setting.masking)) for name, model in models.items()}
+        if self.parts["theorem2"] is not None:
+            found["theorem2"] = theorem2_of(models["finite"].topic_words, setting.masking)
+        return found
+
 
 def theory(
     setting: TheorySetting | None = None,
@@ -164,18 +219,25 @@ def theory(
     take_off: bool = True,
     samples: int = SAMPLES,
     seed: int = 0,
+    out: Path | str | None = None,
     report: Report | None = None,
 ) -> Theory:
     """All closed forms and exact optima of a setting (the paper's if not given), its dynamics and its Bayes floors.
 
     ``samples`` documents are drawn for each of the floors; 0 leaves them out. Without ``take_off`` it is not predicted
-    when attention takes off under the optimiser that ``stepping`` describes, which takes some seconds.
+    when attention takes off under the optimiser that ``stepping`` describes, which takes some seconds. With ``out``, a
+    new or empty folder, theory.json, theory.npz, optimum.png and optimum.svg are written to it.
     """
     setting = setting or TheorySetting()
+    if out is not None:
+        out = path_of(out, "out")
+        check_empty(out)
+        with errors_with_option_names():
+            _dense_model(setting, "dirichlet")
     if not isinstance(samples, int) or (samples < 2 and samples != 0):
         raise refuse("samples", samples, "give a whole number, 2 or more, or 0 to leave the Bayes floors out")
     check_at_least("seed", seed, 0)
-    makers: dict[str, Callable[[], Part]] = {
+    makers: dict[str, Callable[[], Any]] = {
         "theorem1": lambda: _theorem1(setting),
         "theorem2": lambda: _theorem2(setting),
         "theorem3": lambda: theorem_3_part(setting),
@@ -187,7 +249,39 @@ def theory(
         "bayes": lambda: _bayes(setting, "dirichlet", samples, seed, report),
         "bayes_topics": lambda: _bayes(setting, "topics", samples, seed, report),
     }
-    return Theory(setting, _made(makers))
+    if not setting.equal_topics:
+        makers |= dict.fromkeys(OF_EQUAL_TOPICS, setting.require_equal_topics)
+    found = Theory(setting, _made(makers))
+    if out is not None:
+        _write(found, out)
+    return found
+
+
+def _write(found: Theory, out: Path) -> None:
+    """The numbers, the matrices and their picture."""
+    from topicscope.reporting.figures import save_pictures
+    from topicscope.reporting.figures.training import heat_maps
+
+    out.mkdir(parents=True, exist_ok=True)
+    matrices, word_topics = found.matrices(), _dense_model(found.setting, "dirichlet").word_topics
+    arrays = io.BytesIO()
+    np.savez_compressed(arrays, allow_pickle=False, word_topics=word_topics, **matrices)
+    write_atomically(out / "theory.npz", arrays.getvalue())
+    panels = {MATRICES[name]: matrix for name, matrix in matrices.items()}
+    setting = found.setting
+    own = f", topics of {Path(setting.topic_words).name}" if setting.topic_words else ""
+    drawn = heat_maps(
+        panels,
+        word_topics=word_topics,
+        columns=len(panels),
+        title=f"$W^V$ under uniform attention{own}: T = {setting.topics}, τ = {setting.per_document}, "
+        f"N = {setting.length[0]} … {setting.length[1]}",
+        same_scale=[tuple(panels)],
+        tabled=False,
+    )
+    save_pictures(drawn.figure, out / "optimum")
+    text = json.dumps(found.to_dict(), indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomically(out / "theory.json", text + "\n")
 
 
 def _made(makers: dict[str, Callable[[], Any]]) -> Part:
@@ -210,6 +304,12 @@ def _theorem1(setting: TheorySetting) -> Part:
 
 
 def _theorem2(setting: TheorySetting) -> Part:
+    if not setting.equal_topics:
+        require_topic_sets(setting.topics, setting.per_document)
+        model = _dense_model(setting, "topics")
+        value_of_own = theorem2_of(model.topic_words, setting.masking)
+        loss = population_loss(value_of_own, infinite_moments(model, setting.masking))
+        return _dense_classes(value_of_own, model) | {"loss": loss}
     value = setting.value()
     numbers = asdict(constants(setting.topics, setting.words, setting.masking)) | asdict(value)
     # Theorem 2 does not tell a word from others of its topic.
@@ -288,45 +388,70 @@ def _prediction(setting: TheorySetting, stepping: Stepping, *, predicted: bool) 
 
 def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
     """The optimum for finite documents: no bias, eq. 1, λ = 0."""
-    unequal = sampler == "dirichlet" and len(set(setting.dirichlet)) > 1
-    part, loss_of = _unequal_finite(setting) if unequal else _symmetric_finite(setting, sampler)
+    alike = setting.equal_topics and (sampler == "topics" or len(set(setting.dirichlet)) == 1)
+    part, loss_of_theorem2 = (_symmetric_finite if alike else _dense_finite)(setting, sampler)
     if setting.words == 1:
         part["same_topic"], part["same_topic_reason"] = None, "a topic has one word (v = 1)"
     if setting.topics == 1:
         part["different_topic"], part["different_topic_reason"] = None, "there is one topic (T = 1)"
-    return part | _made({"loss_of_theorem2": lambda: loss_of(setting.value())})
+    return part | _made({"loss_of_theorem2": loss_of_theorem2})
 
 
-def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[ClassMatrix], float]]:
+def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[], float]]:
     """Of topics that are all alike: by classes, for any number of them."""
     population = class_moments(setting.data(sampler), setting.masking)
     optimum = class_optimum(population)
     part: Part = {**asdict(optimum), "loss": class_loss(optimum, population)}
-    return part, lambda value: class_loss(value, population)
+    return part, lambda: class_loss(setting.value(), population)
 
 
-def _unequal_finite(setting: TheorySetting) -> tuple[Part, Callable[[ClassMatrix], float]]:
-    """Of topics with Dirichlet parameters of their own: means over classes of entries."""
-    tokens = setting.topics * setting.words + 1
-    if tokens > MOST_DENSE_TOKENS:
-        raise InputError(
-            f"topics · words + 1 = {tokens} tokens with a Dirichlet parameter a topic need matrices too large to be "
-            f"quick: give one parameter, or at most {MOST_DENSE_TOKENS} tokens."
-        )
-    model = TopicModel.from_settings(setting.data("dirichlet"))
+def _dense_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[], float]]:
+    """Of other topics, overlapping or with Dirichlet parameters of their own: means over classes of entries."""
+    model = _dense_model(setting, sampler)
     population = moments(model, setting.masking)
     optimum = finite_optimum(population)
-    averages = class_statistics(optimum, model.word_topics)
-    names = ("mask_column", "same_word", "same_topic", "different_topic")
-    means = {name: average.mean for name in names if (average := averages[name])}
-    part = {**dict.fromkeys(names), **means, "loss": population_loss(optimum, population)}
-    return part, lambda value: population_loss(value.matrix(setting.topics, setting.words), population)
+    part = _dense_classes(optimum, model) | {"loss": population_loss(optimum, population)}
+
+    def loss_of_theorem2() -> float:
+        if setting.equal_topics:
+            return population_loss(setting.value().matrix(setting.topics, setting.words), population)
+        require_topic_sets(setting.topics, setting.per_document)
+        return population_loss(theorem2_of(model.topic_words, setting.masking), population)
+
+    return part, loss_of_theorem2
+
+
+def _dense_model(setting: TheorySetting, sampler: Sampler) -> TopicModel:
+    """The topic model, if matrices over its tokens are not too large."""
+    model = TopicModel.from_settings(setting.data(sampler))
+    if model.vocabulary > MOST_DENSE_TOKENS:
+        raise InputError(
+            f"{model.vocabulary:,} tokens need matrices too large to be quick: give at most "
+            f"{MOST_DENSE_TOKENS - 1:,} words in all, or, without --out, equal topics and one Dirichlet parameter."
+        )
+    return model
+
+
+def _dense_classes(matrix: Float[np.ndarray, "token token"], model: TopicModel) -> Part:
+    """Means over classes of entries, with the reason where a class is empty; of one's own topics also the pattern."""
+    averages = class_statistics(matrix, model.word_topics)
+    part: Part = {}
+    for name in ("mask_column", "same_word", "same_topic", "different_topic"):
+        average = averages[name]
+        part[name] = average.mean if average else None
+        if average is None:
+            part[f"{name}_reason"] = "there is no such pair of words"
+    if model.equal_words is None:
+        part["pattern"] = pattern(matrix, model.word_topics) if averages["different_topic"] else None
+        part["note"] = LIKELIEST
+    return part
 
 
 def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, report: Report | None) -> Part:
     if samples == 0:
         raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
-    tokens = setting.topics * setting.words + 1
+    model = TopicModel.from_settings(setting.data(sampler))
+    tokens = model.vocabulary
     if tokens > MOST_SAMPLED_TOKENS:
         raise InputError(
             f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most {MOST_SAMPLED_TOKENS}."
@@ -338,7 +463,6 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
             "never has a masked position; raise mask or lengthen documents."
         )
     draws = generator(seed, Purpose.THEORY)
-    model = TopicModel.from_settings(setting.data(sampler))
     floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
     part: Part = {
         **asdict(floors.masked),
@@ -381,6 +505,9 @@ class Options:
     seed: int = 0
     """Seed of the documents drawn for the Bayes floors."""
 
+    out: Path | None = None
+    """A new or empty folder to write the numbers, the matrices and their picture to."""
+
     json: bool = False
     """Print JSON."""
 
@@ -397,16 +524,17 @@ def main(words: list[str]) -> None:
         print_json(found.to_dict())
     else:
         print_theory(found)
+        if options.out:
+            console().print(f"\n{options.out}: optimum.png, optimum.svg, theory.json, theory.npz")
 
 
 def print_theory(found: Theory) -> None:
     """One table a part, with the paper's symbols; the reason where a part is not defined."""
     screen, setting = console(), found.setting
-    screen.print(
-        f"T = {setting.topics}, v = {setting.words}, τ = {setting.per_document}, p_m = {setting.mask}, "
-        f"p_c = {setting.keep}, p_r = {setting.random}"
-    )
+    screen.print(_title_of(setting))
     for name, title, rows in TABLES:
+        if not setting.equal_topics and name in OF_EQUAL_TOPICS:
+            continue
         part = found[name]
         screen.print()
         if part is None:
@@ -414,13 +542,28 @@ def print_theory(found: Theory) -> None:
             continue
         table = Table(title=_title(title, part), title_justify="left", show_header=False)
         for path, label in rows.items():
+            # Theorem 2 does not tell a word from others of its topic, and of one's own topics has no constants.
+            if path.partition(".")[0] not in part:
+                continue
             table.add_row(label, _number(part, path, digits=6 if name == "dynamics" else 8))
         screen.print(table)
         for note in _notes(part):
             screen.print(f"  {note}")
+    if not setting.equal_topics:
+        screen.print("\nTheorems 1 and 3, attention's optima and the dynamics")
+        screen.print(f"  not defined: {found['theorem1_reason']}")
     for name, documents in [("bayes", "LDA"), ("bayes_topics", "τ-topic")]:
         screen.print()
         _print_floors(found, name, f"Bayes floor, finite {documents} documents")
+
+
+def _title_of(setting: TheorySetting) -> str:
+    """The setting in the paper's symbols."""
+    words = f"v = {setting.words}, " if setting.equal_topics else f"topics of {setting.topic_words}, "
+    return (
+        f"T = {setting.topics}, {words}τ = {setting.per_document}, p_m = {setting.mask}, p_c = {setting.keep}, "
+        f"p_r = {setting.random}"
+    )
 
 
 def _title(title: str, part: Part) -> str:
@@ -465,6 +608,8 @@ def _notes(part: Part) -> list[str]:
     notes = [f"does not hold: {text}" for text in part.get("violated", [])]
     if not part.get("attained", True):
         notes.append(NOT_ATTAINED)
+    if "pattern" in part:
+        notes.append(f"{PATTERNS[part['pattern']]}; {part['note']}")
     if part.get("flat"):
         notes.append(f"flat: {part['flat']}")
     if "note" in (part.get("prediction") or {}):

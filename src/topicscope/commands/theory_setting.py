@@ -1,15 +1,20 @@
 """The setting that theory is asked about: one topic model, read both as LDA and as documents of τ topics."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-from topicscope.errors import InputError
+from topicscope.errors import InputError, refuse
 from topicscope.settings.data import Data, Masking, Sampler
+from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem2 import Pattern, diagonal_classes, theorem2_classes
+
+SAMPLERS: tuple[Sampler, ...] = ("topics", "dirichlet")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,11 +45,25 @@ class TheorySetting:
     length: tuple[int, int] = Data.length
     """Shortest and longest finite document."""
 
+    topic_words: str = ""
+    """Your own topics, which may overlap: a matrix (.csv, .tsv or .npy) with a row per topic and a column per word."""
+
     def __post_init__(self) -> None:
         with errors_with_option_names():
-            for sampler in ("topics", "dirichlet"):
+            for sampler in SAMPLERS:
+                if self.topic_words:
+                    data = self._data(sampler, topic_words=self.topic_words)
+                    self._take_sizes(TopicModel.from_settings(data))
                 self.data(sampler)
             Masking(mask=self.mask, keep=self.keep, random=self.random)
+
+    def _take_sizes(self, model: TopicModel) -> None:
+        """T and v of one's own topics; v is 0 where they are not the paper's, and giving others is refused."""
+        object.__setattr__(self, "topic_words", str(self.topic_words))
+        for name, own in (("topics", model.topics), ("words", model.equal_words or 0)):
+            if getattr(self, name) not in (own, getattr(Data, name)):
+                raise refuse(name, getattr(self, name), "topic_words says how many there are; leave it out")
+            object.__setattr__(self, name, own)
 
     @property
     def masking(self) -> Masking:
@@ -52,24 +71,43 @@ class TheorySetting:
         return Masking(mask=self.mask, keep=self.keep, random=self.random)
 
     @property
+    def equal_topics(self) -> bool:
+        """Whether topics are disjoint sets of equally many, equally likely words, as the theorems need."""
+        return not self.topic_words or self.words > 0
+
+    def require_equal_topics(self) -> None:
+        """Refuse one's own topics where a theorem speaks of the paper's."""
+        if not self.equal_topics:
+            raise InputError(
+                f"topic_words = {self.topic_words} has topics that are not disjoint sets of equally many, equally "
+                "likely words, as is needed here: take the exact optimum under uniform attention (topicscope theory)."
+            )
+
+    @property
     def infinite(self) -> InfiniteDocuments:
         """Assumption 1's documents."""
+        self.require_equal_topics()
         return InfiniteDocuments(
             topics=self.topics, per_document=self.per_document, words=self.words, masking=self.masking
         )
 
     def value(self, pattern: Pattern = "block") -> ClassMatrix:
         """Theorem 2's W^V ("block") or that of appendix D.4 ("diagonal"); refused where Lemma 1 does not hold."""
+        self.require_equal_topics()
         require_topic_sets(self.topics, self.per_document)
         classes = theorem2_classes if pattern == "block" else diagonal_classes
         return classes(self.topics, self.words, self.masking)
 
     def data(self, sampler: Sampler) -> Data:
         """The settings of finite documents of this sampler."""
+        if self.equal_topics:
+            return self._data(sampler, topics=self.topics, words=self.words)
+        return self._data(sampler, topic_words=self.topic_words)
+
+    def _data(self, sampler: Sampler, **topics: Any) -> Data:
         return Data(
             sampler=sampler,
-            topics=self.topics,
-            words=self.words,
+            **topics,
             per_document=self.per_document,
             # Documents of τ topics have no Dirichlet.
             dirichlet=self.dirichlet if sampler == "dirichlet" else Data.dirichlet,
@@ -88,4 +126,5 @@ def errors_with_option_names() -> Iterator[None]:
 
 def option_names(message: str) -> str:
     """A message of the settings' checks, with the names that these options have."""
-    return message.replace("data.", "").replace("masking.", "")
+    names = "|".join(field.name for kind in (Data, Masking) for field in fields(kind))
+    return re.sub(rf"\b(?:data|masking)\.({names})\b", r"\1", message)

@@ -110,7 +110,9 @@ class StandOut:
 def stand_out(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> StandOut:
     """Averages of blocks and diagonal against the background: entries of words of different topics."""
     entries = {name: matrix[where].astype(np.float64) for name, where in class_masks(word_topics).items()}
-    mean, spread = entries["different_topic"].mean(), entries["different_topic"].std()
+    mean = entries["different_topic"].mean()
+    # A background without spread, as in theory's own matrices, has rounding errors only, and nothing else is less.
+    spread = max(entries["different_topic"].std(), 1e-12 * abs(matrix).max()) or 1.0
     return StandOut(
         block=float((entries["same_topic"].mean() - mean) / spread),
         diagonal=float((entries["same_word"].mean() - mean) / spread),

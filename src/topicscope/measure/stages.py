@@ -181,14 +181,27 @@ def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], en
     return float(around / before)
 
 
+def rotation(
+    now: Float[np.ndarray, "layer row column"], before: Float[np.ndarray, "layer row column"]
+) -> list[float | None]:
+    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one per layer; None from zero."""
+    first, second = (matrix.reshape(len(matrix), -1).astype(np.float64) for matrix in (now, before))
+    sizes = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    products = (first * second).sum(axis=1)
+    return [
+        min(max((1 - product / size) / 2, 0.0), 1.0) if size else None
+        for product, size in zip(products.tolist(), sizes.tolist(), strict=True)
+    ]
+
+
 def turning(
     steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], rotation: Float[np.ndarray, " row"], end: int
 ) -> float:
     r"""How much more W^V turns than it grows as stage 2 begins: angle over relative change of norm, both between rows.
 
-    ``rotation`` is (1 − cos)/2 between W^V and itself one row earlier (log every 10 steps), as ``training.record``
-    computes it. "Locally rotates with an approximately constant norm" (§8.1) means well above 1. Both are medians over
-    rows from the end of stage 1 to half as long again.
+    ``rotation`` is that of W^V against itself one row earlier (log every 10 steps). "Locally rotates with
+    an approximately constant norm" (§8.1) means well above 1. Both are medians over rows from the end of stage 1 to
+    half as long again.
     """
     after = np.flatnonzero((steps > end) & (steps <= steps[_window_end(steps, end)]))
     angle = np.arccos(1 - 2 * rotation[after])

@@ -349,14 +349,15 @@ def _mode(row: Row, part: str, mode: str) -> float | None:
 
 def _film(experiment: Experiment, members: "Sequence[MemoryRun]") -> Mapping[str, np.ndarray]:
     """Matrices over training as the page shows them, beside theory's for these settings; none if a run diverged."""
-    from topicscope.training.reference import reference_losses, reference_matrices
+    from topicscope.training.reference import reference_losses, reference_matrices, reference_stages
 
     diverged = any(member.weights is None for member in members)
     if diverged or experiment.topic_words or not experiment.settings.training.snapshots:
         return {}
     settings, topic_model = members[0].settings, experiment.topic_model
     theory, said = reference_matrices(settings, topic_model)
-    levels = {**reference_losses(settings, topic_model), "matrices": said}
+    stages = reference_stages(settings, topic_model)
+    levels = {**reference_losses(settings, topic_model), "matrices": said, "stages": stages}
     views = [
         run_view(
             experiment.name,

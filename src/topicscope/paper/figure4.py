@@ -61,6 +61,7 @@ from topicscope.paper.setups import (
 )
 from topicscope.settings import Part
 from topicscope.settings.training import Loss, Optimizer
+from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.take_off import Stepping, predict
 from topicscope.training.runs import made_with
 
@@ -486,10 +487,15 @@ def _share(two: Bool[np.ndarray, "cell seed"], told: Bool[np.ndarray, "cell seed
 
 def _draw_norms(trained: Results) -> Drawn:
     from topicscope.reporting.figures.training import ROTATION_NAME, norm_trajectories
+    from topicscope.training.reference import reference_stages
 
-    columns = {}
+    columns, predicted = {}, {}
     for cell in LOOKED_AT:
         run = trained[cell.experiment().name]
+        theory = reference_stages(run.settings, TopicModel.from_settings(run.settings.data))
+        names = {"key": "norm of W^K", "query": "norm of W^Q", "value": "norm of W^V"}
+        norms = {names[part]: values for part, values in theory["norms"].items() if values}
+        predicted[cell.words] = (theory["take_off"], theory["steps"], norms)
         ends = [each.take_off for each in stages_of(run) if each.take_off is not None]
         curves = {
             matrix: {
@@ -508,7 +514,8 @@ def _draw_norms(trained: Results) -> Drawn:
             "g: gain of W^V\nunder uniform attention": {"g": run.uniform_gain},
         }
         columns[cell.words] = (run.steps, curves, ends)
-    return norm_trajectories(columns, title="Figure 4: norms, attention and gain; one faint line per run")
+    title = "Figure 4: norms, attention and gain; one faint line per run, the reduced model's thin and black"
+    return norm_trajectories(columns, title=title, predicted=predicted)
 
 
 def _means(told: list[Stages]) -> tuple[float, float]:

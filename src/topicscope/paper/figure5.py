@@ -261,15 +261,26 @@ def _two_stages(layer: int, size: Size) -> Claim:
                 [_ended(each.growth, each) for each in norm_layer_stages(results[experiment.name], layer)]
             ),
         ),
-        diagnosis=Diagnosis(
+        diagnosis=_why_undecided(experiment.name, layer),
+    )
+
+
+def _why_undecided(experiment: str, layer: int) -> Diagnosis:
+    """Of the last layer, whose share is near the threshold, and of those below it, whose runs differ."""
+    if layer == LAYERS - 1:
+        return Diagnosis(
             "power",
             "In the last layer the share is near two thirds and differs between runs, so that the interval holds the "
             "threshold; in the layers below it, whose attention takes off earlier, it is larger.",
-            holds="in the layers below",
-            see=tuple(f"{experiment.name}/layer-{below + 1}" for below in range(layer)),
+            holds="in the layers below, on average",
+            see=tuple(f"{experiment}/layer-{below + 1}" for below in range(layer)),
         )
-        if layer == LAYERS - 1
-        else None,
+    return Diagnosis(
+        "power",
+        "The share differs between runs, and there are few of them. How many of the runs have it above the threshold "
+        "is among the details.",
+        holds="for the share of layers and settings that are two-stage",
+        see=("figure5/map",),
     )
 
 

@@ -16,7 +16,7 @@ from topicscope.probing.models import EncoderSubject
 from topicscope.probing.rows import plain
 from topicscope.probing.settings import TopicOptions
 from topicscope.probing.statistics.attention import AttentionTotals, PairAccumulator, passage_pairs
-from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicWeights
+from topicscope.probing.statistics.labelling import DIFFERENT_TOPIC, SAME_TOPIC, Labelling, TopicDraws
 from topicscope.probing.statistics.resampling import contrast
 from topicscope.probing.statistics.similarity import pair_averages, prepared
 from topicscope.probing.topics import fit_topics, label_words
@@ -50,7 +50,7 @@ class Emergence:
     def _embeddings(self, subject: EncoderSubject) -> dict[str, Any]:
         """Cosine similarity of all pairs of labelled words: in the embedding matrix and after the embedding layer."""
         draw = generator(self.seed, Purpose.BOOTSTRAP)
-        weights = TopicWeights.draw(self.labelling, self.replicates, generator=draw)
+        weights = TopicDraws.draw(self.labelling, self.replicates, generator=draw).weights(self.labelling)
         vectors = {
             "matrix": subject.embedding_matrix()[self.labelling.tokens],
             "layer": subject.embedding_layer(self.labelling.tokens),

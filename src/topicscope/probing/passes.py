@@ -6,7 +6,6 @@ settings, never by who measures it; so a study that was stopped goes on with the
 are the same to the bit however many workers there are.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +20,6 @@ from safetensors.numpy import load_file, save
 from torch import OutOfMemoryError
 
 from topicscope.errors import InputError
-from topicscope.files import write_atomically
 from topicscope.probing.models import Subject
 from topicscope.probing.statistics.attention import PairAccumulator, PermutedLabels, ShardSums, passage_pairs
 from topicscope.probing.statistics.hidden import HiddenAccumulator
@@ -126,20 +124,15 @@ class Plan:
             for place in self.tested
         )
 
-    def write(self, folder: Path) -> Path:
-        """Write it under the name of its content; what there is to say of labellings is among the metadata."""
+    def to_bytes(self) -> bytes:
+        """As a safetensors file; what there is to say of labellings is among the metadata."""
         arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
         arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
         arrays |= {"tokens": self.tokens, "places": self.places, "lengths": self.lengths}
         names = [{name: getattr(each, name) for name in DESCRIBED} for each in self.labellings]
         about = {"labellings": names, "permutations": self.permutations, "seed": self.seed}
         contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-        content = save(contiguous, metadata={"about": json.dumps(about)})
-        path = folder / f"plan-{hashlib.sha256(content).hexdigest()[:20]}.safetensors"
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
-        return path
+        return save(contiguous, metadata={"about": json.dumps(about)})
 
 
 @lru_cache(maxsize=1)
@@ -272,10 +265,8 @@ def attention_sums(
             accumulator.add(pairs, articles[place])
             if states and hidden[place]:
                 vectors = [states_of_words(layer[number, :length].cpu().numpy(), sizes) for layer in output.hidden]
-                found, similar = states.add(vectors, np.where(np.arange(length) < first, -1, words))
-                one, other = np.triu_indices(len(found), k=1)
-                values = np.moveaxis(similar[:, :, one, other], -1, 0)
-                accumulator.add_within(words[found[one]], words[found[other]], values, articles[place])
+                inside = states.add(vectors, np.where(np.arange(length) < first, -1, words))
+                accumulator.add_within(*inside, articles[place])
             if subject.causal:
                 # What measured queries give to none of the measured keys. Of a decoder that is its first token: a
                 # special one, or else the content token at position 0.

@@ -27,9 +27,7 @@ from topicscope.probing.statistics.attention import (
     model_test,
     pair_matrices,
 )
-from topicscope.probing.statistics.by_topic import topic_contrasts
 from topicscope.probing.statistics.comparison import Comparable
-from topicscope.probing.statistics.cooccurrence import compare_top_pairs
 from topicscope.probing.statistics.hidden import KINDS as STATES
 from topicscope.probing.statistics.hidden import HiddenMeasure, HiddenSums
 from topicscope.probing.statistics.labelling import (
@@ -40,7 +38,6 @@ from topicscope.probing.statistics.labelling import (
     TopicDraws,
 )
 from topicscope.probing.statistics.matching import (
-    Balance,
     Matched,
     MatchedWords,
     matched_co_occurrence,
@@ -48,9 +45,10 @@ from topicscope.probing.statistics.matching import (
     matched_test,
     matched_without_topics,
     matched_word_co_occurrence,
+    mean_of_seeds,
     with_topics,
 )
-from topicscope.probing.statistics.pairs import PairTable
+from topicscope.probing.statistics.pairs import PairTable, compare_top_pairs
 from topicscope.probing.statistics.permutation import Tested, stratified_orders
 from topicscope.probing.statistics.resampling import SeedDraws, contrast, ratio_of_ratios, ratio_replicates
 from topicscope.probing.statistics.similarity import (
@@ -60,6 +58,7 @@ from topicscope.probing.statistics.similarity import (
     placements,
     prepared,
     similarity_tests,
+    topic_contrasts,
 )
 from topicscope.randomness import Purpose, generator
 
@@ -111,9 +110,7 @@ class EmbeddingTask:
         """Of each variant: contrasts of cosine and dot product, by topic too, and what is matched; see ``packed``."""
         plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
         labellings = [plan.labellings[place] for place in self.labellings]
-        # The same draws for all seeds, variants and thresholds: what differs between them is the similarity alone.
-        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
-        draws = TopicDraws.draw(labellings[0], self.measures.replicates, generator=draw)
+        draws = _word_draws(plan, first, self.measures)
         of_seeds = [_measure_seed(vectors, plan, place, draws) for place in self.labellings]
         seeds = _seed_draws(plan, self.labellings, self.measures)
         same, different, auc = (
@@ -121,34 +118,26 @@ class EmbeddingTask:
             for name in ("same", "different", "auc")
         )
         tests = _tests(vectors, plan, first, self.measures.permutations)
-        contrasts = [
-            asdict(contrast(*sides, auc=area, p=each.p))
-            for *sides, area, each in zip(same, different, auc, tests, strict=True)
-        ]
-        arrays: dict[str, np.ndarray] = {}
-        for place, (variant, kind) in enumerate(MEASURED):
-            permuted = np.append(tests[place].observed, tests[place].permuted)
-            measured = Comparable(same[place], different[place], auc[place], permuted)
-            arrays |= measured.arrays(f"{kind} {variant.name}")
         by_topic: list[list[Row]] | list[None] = [None] * len(VARIANTS)
         if self.by_topic and first in plan.widest:
             similar = [(each @ each.T) for each in (_ready(vectors, labellings[0], one, "cosine") for one in VARIANTS)]
             by_topic = topic_contrasts(
                 similar, labellings[0].among_kept, *_topic_draws(plan, first, draws, self.measures)
             )
-        balance = asdict(Balance.mean([each.balance for each in of_seeds]))
-        found = []
-        for place in range(len(VARIANTS)):
+        balance = mean_of_seeds([each.balance for each in of_seeds], "same", "different")
+        found, arrays = list[Row](), dict[str, np.ndarray]()
+        for place, variant in enumerate(VARIANTS):
+            row, ratios = Row(), Row()
+            for kind in KINDS:
+                at = MEASURED.index((variant, kind))
+                sides, test = (same[at], different[at]), tests[at]
+                row[kind] = asdict(contrast(*sides, auc=auc[at], p=test.p))
+                ratios[kind] = ratio_replicates(*sides).tolist()
+                compared = Comparable(*sides, auc[at], np.append(test.observed, test.permuted))
+                arrays |= compared.arrays(f"{kind} {variant.name}")
             matched = matched_similarity([each.matched[place] for each in of_seeds], labellings)
-            kinds = dict(zip(KINDS, contrasts[len(KINDS) * place :], strict=False))
-            sides = [(same[at], different[at]) for at in range(len(KINDS) * place, len(KINDS) * (place + 1))]
-            ratios = {kind: ratio_replicates(*each).tolist() for kind, each in zip(KINDS, sides, strict=True)}
-            numbers = {
-                "matched": asdict(matched) | {"co_occurrence": balance},
-                RATIOS: ratios,
-                BY_TOPIC: by_topic[place],
-            }
-            found.append(kinds | numbers)
+            row["matched"] = asdict(matched) | {"co_occurrence": balance}
+            found.append(row | {RATIOS: ratios, BY_TOPIC: by_topic[place]})
         return packed(found, arrays)
 
 
@@ -161,7 +150,8 @@ class _SeedNumbers(NamedTuple):
     matched: list[Matched]
     """Of each variant's cosines."""
 
-    balance: Balance
+    balance: Matched
+    """Of co-occurrence."""
 
 
 def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws: TopicDraws) -> _SeedNumbers:
@@ -232,17 +222,14 @@ def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSett
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
     # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
     with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda places: _group(totals, plan, places, settings, by_topic), plan.groups))
-        states = _hidden(totals, plan, settings, pool)
-    groups = [_put_together(*each) for each in zip(found, states, strict=True)]
+        groups = list(pool.map(lambda places: _group(totals, plan, places, settings, by_topic), plan.groups))
+        if totals.hidden is not None:
+            for group, states in zip(groups, _hidden(totals, totals.hidden, plan, settings, pool), strict=True):
+                group["hidden_by_layer"] = states["hidden_by_layer"]
+                group[COMPARED] |= states[COMPARED]
+                for topic, more in zip(group[BY_TOPIC] or (), states[BY_TOPIC] or (), strict=False):
+                    topic |= more
     return plain({"sink": sink, "examples": totals.examples.tolist(), "groups": groups})
-
-
-def _put_together(group: Row, states: Row) -> Row:
-    found = group | {"hidden_by_layer": states["hidden_by_layer"], COMPARED: group[COMPARED] | states[COMPARED]}
-    if group[BY_TOPIC] and states[BY_TOPIC]:
-        found[BY_TOPIC] = [one | other for one, other in zip(group[BY_TOPIC], states[BY_TOPIC], strict=True)]
-    return found
 
 
 def _group(
@@ -264,9 +251,8 @@ def _group(
     attention = contrast(*sides, auc=auc, p=test.p)
     by_topic = None
     if single_topics and first in plan.widest:
-        draws = TopicDraws.draw(labelling, settings.replicates, generator=generator(plan.seed, Purpose.BOOTSTRAP, 0, 0))
         sums, counts = pair_matrices(totals.pairs, labelling)
-        among = _topic_draws(plan, first, draws, settings)
+        among = _topic_draws(plan, first, _word_draws(plan, first, settings), settings)
         [found] = topic_contrasts([sums], labelling.among_kept, *among, counts=counts)
         by_topic = [{"attention": each} for each in found]
 
@@ -287,6 +273,7 @@ def _group(
         RATIOS: {"attention": ratio_replicates(*sides).tolist()},
         COMPARED: Comparable(sides[0], sides[1], auc, np.append(test.observed, test.permuted)).arrays("attention"),
         BY_TOPIC: by_topic,
+        "hidden_by_layer": None,
         "attention": {
             **asdict(attention),
             "same_word": float(model[:, 0, SAME_WORD].mean()),
@@ -300,20 +287,17 @@ def _group(
     }
 
 
-def _hidden(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, pool: ThreadPoolExecutor) -> list[Row]:
+def _hidden(
+    totals: AttentionTotals, sums: HiddenSums, plan: Plan, settings: MeasureSettings, pool: ThreadPoolExecutor
+) -> list[Row]:
     """Of each group, by layer: similarity of hidden states in different passages, and within passages apart."""
-    sums = totals.hidden
-    if sums is None:
-        return [{"hidden_by_layer": None, COMPARED: {}, BY_TOPIC: None}] * len(plan.groups)
     # Two words that are in two passages or more always have a pair of places in different ones.
     common = sums.words[sums.passages >= 2]
     measures = {}
     for first, *_ in plan.groups:
-        # The draws of the embeddings.
-        draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
-        draws = TopicDraws.draw(plan.labellings[first], settings.replicates, generator=draw)
-        labelling, strata = plan.labellings[first], plan.strata(first)
-        measures[first] = HiddenMeasure(labelling, strata, common, draws, settings.head_permutations)
+        draws = _word_draws(plan, first, settings)
+        strata = plan.strata(first)
+        measures[first] = HiddenMeasure(plan.labellings[first], strata, common, draws, settings.head_permutations)
     for layer in range(sums.layers):
         similar = sums.similarities(layer, common, len(plan.tokens))
         adding = [
@@ -333,27 +317,23 @@ def _hidden_group(
     measure: HiddenMeasure,
     settings: MeasureSettings,
 ) -> Row:
-    numbers, within = measure.result(), totals.within(first)
-    by_layer, arrays = list[Row](), dict[str, np.ndarray]()
-    for layer, contrasts in enumerate(numbers.contrasts):
-        found: Row = {"layer": layer, "words": numbers.words, "within": {}}
-        for place, kind in enumerate(STATES):
-            found[kind] = asdict(contrasts[place]) | {"p_all_layers": numbers.p_all_layers[layer, place]}
+    within, by_layer, arrays = totals.within(first), list[Row](), dict[str, np.ndarray]()
+    for layer, measured in enumerate(measure.by_layer()):
+        found: Row = {"layer": layer, "words": len(measure.words), "within": {}}
+        for place, (kind, (compared, p_all_layers, comparable)) in enumerate(zip(STATES, measured, strict=True)):
+            found[kind] = asdict(compared) | {"p_all_layers": p_all_layers}
             found["within"][kind] = asdict(contrast(within[:, 0, layer, place], within[:, 1, layer, place]))
-            arrays |= numbers.comparable(layer, place).arrays(f"hidden {kind} {layer}")
+            arrays |= comparable.arrays(f"hidden {kind} {layer}")
         by_layer.append(found)
     by_topic = None
     if first in plan.widest:
         # In the layer that tells topics apart best.
-        best = int(
-            np.argmax([np.nan_to_num(each[STATES.index("centred_cosine")].auc or 0.0) for each in numbers.contrasts])
-        )
+        best = int(np.argmax([np.nan_to_num(each["centred_cosine"]["auc"] or 0.0) for each in by_layer]))
         labelling = plan.labellings[first]
         chosen = np.zeros(len(labelling.kept), dtype=bool)
         chosen[measure.words] = True
         similar = sums.similarities(best, measure.words, len(plan.tokens))[STATES.index("centred_cosine")]
-        draws = TopicDraws.draw(labelling, settings.replicates, generator=generator(plan.seed, Purpose.BOOTSTRAP, 0, 0))
-        among = _topic_draws(plan, first, draws, settings, chosen)
+        among = _topic_draws(plan, first, _word_draws(plan, first, settings), settings, chosen)
         [found_topics] = topic_contrasts([similar], Labelling(labelling.membership[chosen]), *among)
         by_topic = [{"hidden": each, "hidden_layer": best} for each in found_topics]
     return {"hidden_by_layer": by_layer, COMPARED: arrays, BY_TOPIC: by_topic}
@@ -363,10 +343,8 @@ def _matched(
     totals: AttentionTotals, plan: Plan, places: tuple[int, ...], seeds: SeedDraws, settings: MeasureSettings
 ) -> Row:
     pairs, first = totals.pairs_by_distance, places[0]
-    labellings, strata = (
-        [plan.labellings[place] for place in places],
-        [plan.attention_strata[place] for place in places],
-    )
+    labellings = [plan.labellings[place] for place in places]
+    strata = [plan.attention_strata[place] for place in places]
     draw = generator(plan.seed, Purpose.PERMUTATION, first, 1)
     p = matched_test(pairs, labellings[0], plan.strata(first), strata[0], settings.permutations, generator=draw)
     found = [totals.matched(place) for place in places]
@@ -379,9 +357,15 @@ def _matched(
     ]
     return {
         **asdict(compared),
-        "share": float(np.mean([each.share[0] for each in found])),
-        "co_occurrence": asdict(Balance.mean(balances)),
+        **mean_of_seeds(found, "share"),
+        "co_occurrence": mean_of_seeds(balances, "same", "different"),
     }
+
+
+def _word_draws(plan: Plan, place: int, settings: MeasureSettings) -> TopicDraws:
+    """The same draws for all seeds, variants, layers and thresholds: what differs between them is what is measured."""
+    draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
+    return TopicDraws.draw(plan.labellings[place], settings.replicates, generator=draw)
 
 
 def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) -> SeedDraws:
@@ -390,7 +374,7 @@ def _seed_draws(plan: Plan, places: Sequence[int], settings: MeasureSettings) ->
     return SeedDraws.draw(len(places), settings.replicates, generator=draw)
 
 
-def top_pairs(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
+def top_co_occurring(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[Row]:
     """A row of Table 2 for each variant."""
     stored = load_file(task.vectors)
     labellings = [plan.labellings[place] for place in task.labellings]
@@ -437,7 +421,7 @@ def over_largest_threshold(
             rows.append(None)
             continue
         pairs = {name: (np.array(mine[name], float), np.array(ratios[largest][name], float)) for name in mine}
-        rows.append({name: asdict(ratio_of_ratios(*pair)) for name, pair in pairs.items()})
+        rows.append({name: ratio_of_ratios(*pair) for name, pair in pairs.items()})
     return rows
 
 

@@ -210,7 +210,6 @@ class ProbeSettings:
 
         corpus: the one that the settings name, if it is open already: its content is then read once.
         """
-        self.topics.check_files()
         table = asdict(self)
         table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
         files = {"word_topics": self.topics.word_topics}

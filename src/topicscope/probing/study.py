@@ -7,12 +7,13 @@ are there, its rows are made, while the others are still at work.
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -20,7 +21,7 @@ from safetensors.numpy import load, save
 
 from topicscope import scale
 from topicscope.errors import InputError, collected, refuse_all
-from topicscope.files import Row, alone_in
+from topicscope.files import Row, alone_in, write_atomically
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, model_tokenizer
 from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means
 from topicscope.probing.rows import (
@@ -32,18 +33,16 @@ from topicscope.probing.rows import (
     attention_summary,
     over_largest_threshold,
     packed,
+    top_co_occurring,
     top_pair_number,
-    top_pairs,
     unpacked,
 )
 from topicscope.probing.settings import MOST_FITS, PAPER_WORDS, SOURCES, Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
-from topicscope.probing.statistics import cooccurrence
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
-from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.hidden import SUMMED
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
-from topicscope.probing.statistics.pairs import PairTable
+from topicscope.probing.statistics.pairs import PairTable, count_pairs, top_pairs
 from topicscope.probing.statistics.similarity import prepared, principal_places
 from topicscope.probing.topics import (
     FittedTopics,
@@ -59,8 +58,9 @@ from topicscope.text.formats import corpus_notes
 from topicscope.text.stop_words import stop_word_list
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 from topicscope.text.tokens import Passages, write_passages
-from topicscope.text.words import Words
+from topicscope.text.words import Words, mean_vectors
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 # Part of every key, as ``SOURCES``: what the passages and topics themselves depend on is in their own keys.
@@ -96,6 +96,14 @@ class Finished(NamedTuple):
 
     arrays: dict[str, np.ndarray]
     """What it is compared with other models by."""
+
+    def comparable(self) -> bytes:
+        """A file of these arrays, and of what they were measured on."""
+        plan = self.study.plan
+        firsts = [plan.labellings[places[0]] for places in plan.groups]
+        groups = [(each.fraction, each.assignment) for each in firsts]
+        about = {"model": self.model.title, "plan": self.study.plan_file.stem, "groups": groups}
+        return packed(about, self.arrays)
 
 
 class GivenModel:
@@ -155,31 +163,30 @@ def measure_models(
     judged: whether the coherence of fitted topics is to be known.
     detailed: whether hidden states and single topics are measured too.
     """
-    names = [(name, revision) for name in models for revision in (revisions or ("",))]
     maps: dict[AnyModel, Row] = {}
     together: dict[tuple[str, int], tuple[Tokenizer, list[AnyModel]]] = {}
     problems: list[InputError] = []
+    names = [(name, revision) for name in models for revision in (revisions or ("",))]
     for number, (name, revision) in enumerate(names):
-        if not isinstance(name, str):
-            with collected(problems):
-                tokenizer = load_tokenizer(str(getattr(name, "tokenizer", "")))
-                check_topics(settings, tokenizer)
-                given = GivenModel(name, settings.text.length, tokenizer)
-                machine = replace(machine, workers=1, engine="local")
-                maps[given] = word_map(given, tokenizer, show_words)
-                together.setdefault((tokenizer.digest, given.length), (tokenizer, []))[1].append(given)
-            continue
-        if report:
-            report(number, len(names), f"loading {name}")
         with collected(problems):
-            source = find_model(name, revision=revision, allow_bin=machine.allow_bin)
-            tokenizer = model_tokenizer(source)
+            if isinstance(name, str):
+                if report:
+                    report(number, len(names), f"loading {name}")
+                source = find_model(name, revision=revision, allow_bin=machine.allow_bin)
+                tokenizer = model_tokenizer(source)
+            else:
+                tokenizer = load_tokenizer(str(getattr(name, "tokenizer", "")))
+                machine = replace(machine, workers=1, engine="local")
             with collected(problems):
                 check_topics(settings, tokenizer)
-            longest = min(settings.text.length, tokenizer.longest or settings.text.length)
-            loading = Loading(machine.device, settings.dtype, settings.seed, longest)
-            model = HuggingFaceModel(source, tokenizer.special, loading)
-            model.check_tokens(tokenizer)
+            model: AnyModel
+            if isinstance(name, str):
+                longest = min(settings.text.length, tokenizer.longest or settings.text.length)
+                loading = Loading(machine.device, settings.dtype, settings.seed, longest)
+                model = HuggingFaceModel(source, tokenizer.special, loading)
+                model.check_tokens(tokenizer)
+            else:
+                model = GivenModel(name, settings.text.length, tokenizer)
             # At once, while the model is loaded.
             maps[model] = word_map(model, tokenizer, show_words)
             together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
@@ -191,21 +198,9 @@ def measure_models(
         next(corpus.documents())
     refuse_all(problems)
     assert corpus is not None
-
-    def prepare(tokenizer: Tokenizer, length: int) -> Study:
-        return Study(
-            corpus,
-            tokenizer,
-            length,
-            settings,
-            machine,
-            work=work,
-            shared=shared,
-            judged=judged,
-            detailed=detailed,
-            report=report,
-        )
-
+    prepare = partial(
+        Study, corpus, settings, machine, work, shared=shared, judged=judged, detailed=detailed, report=report
+    )
     return _measured(prepare, together, maps, report)
 
 
@@ -215,31 +210,58 @@ def _measured(
     maps: Mapping[AnyModel, Row],
     report: scale.Report | None,
 ) -> Iterator[Finished]:
-    """Prepare what all models are measured on, then measure them."""
+    """Prepare what all models are measured on, then give each model as soon as all of its work is done."""
     problems: list[InputError] = []
     studies: list[tuple[Study, list[AnyModel]]] = []
     for (_, length), (tokenizer, alike) in together.items():
         with collected(problems):
             studies.append((prepare(tokenizer, length), alike))
     refuse_all(problems)
-    twins = same_weights([model for model in maps if isinstance(model, HuggingFaceModel)])
+    twins = same_weights(maps)
     for study, alike in studies:
-        for model, rows, arrays in study.rows(alike, report=report):
-            marked = [
-                row | {"same_weights_as": twins.get(model) if isinstance(model, HuggingFaceModel) else None}
-                for row in rows
-            ]
-            yield Finished(model, study, marked, maps[model] | study.topic_map(model), arrays)
+        machine = study.machine
+        # Embeddings of the plan's words, and each layer's mean vector, are kept as a file of each model.
+        vectors = [study.item(model, "vectors", model, suffix=".safetensors") for model in alike]
+        contents = scale.map_items(study.vectors, vectors, folder=study.work)
+        work = {
+            model: study.items(model, item.path(study.work), load(content)["centre"].shape)
+            for model, item, content in zip(alike, vectors, contents, strict=True)
+        }
+        order = [(model, item) for model, items in work.items() for item in items]
+        waiting = {model: len(items) for model, items in work.items()}
+        done = scale.completed(
+            methodcaller("measure"),
+            [item for _, item in order],
+            folder=study.work,
+            workers=_workers(machine),
+            engine=machine.engine,
+            address=machine.address,
+            timeout=machine.timeout,
+        )
+        # Contents stay on disk until they are summed up: their size grows with the corpus.
+        for finished, (place, _) in enumerate(done, start=1):
+            model, piece = order[place]
+            waiting[model] -= 1
+            if report:
+                report(finished, len(order), piece.name)
+            if not waiting[model]:
+                if report:
+                    report(finished, len(order), f"{model.title}: tests and intervals")
+                rows, arrays = study.rows(model, work[model])
+                marked = [row | {"same_weights_as": twins.get(model)} for row in rows]
+                yield Finished(model, study, marked, maps[model] | study.topic_map(model), arrays)
 
 
-def same_weights(models: Sequence[HuggingFaceModel]) -> dict[HuggingFaceModel, str]:
+def same_weights(models: Iterable[AnyModel]) -> dict[AnyModel, str]:
     """Of each trained model whose weights are those of an earlier one, the earlier one; a warning says so."""
-    first: dict[str, HuggingFaceModel] = {}
-    found = {}
+    first: dict[str, AnyModel] = {}
+    found: dict[AnyModel, str] = {}
     for model in models:
-        if not model.source.untrained and first.setdefault(model.source.weights, model) is not model:
-            found[model] = first[model.source.weights].title
-            logger.warning("%s has the same weights as %s, to the byte.", model.title, found[model])
+        if isinstance(model, GivenModel) or model.source.untrained:
+            continue
+        if (earlier := first.setdefault(model.source.weights, model)) is not model:
+            found[model] = earlier.title
+            logger.warning("%s has the same weights as %s, to the byte.", model.title, earlier.title)
     return found
 
 
@@ -330,7 +352,7 @@ def make_plan(
         beside = most_co_occurring(every, passages, words, chosen, number)
     together = over_one_vocabulary(labellings, beside)
     places = words.places(together[0].tokens)
-    frequency, pairs = counted(together[0].tokens, passages, places, chosen)
+    frequency, pairs = counted(places, passages, chosen)
     lengths = np.append(words.lengths, np.int32(1))
     return Plan(together, frequency, pairs, settings.measures.head_permutations, settings.seed, places, lengths)
 
@@ -348,25 +370,22 @@ def most_co_occurring(
         found = places[passages.spelled(place)]
         frequency += np.bincount(found[found >= 0], minlength=len(every))
     frequent = np.sort(every[np.argsort(-frequency, kind="stable")[:MOST_FREQUENT]])
-    _, pairs = counted(frequent, passages, words.places(frequent), chosen)
-    top = cooccurrence.top_pairs(pairs, number)
+    _, pairs = counted(words.places(frequent), passages, chosen)
+    top = top_pairs(pairs, number)
     return frequent[np.unique([pairs.first[top], pairs.second[top]])]
 
 
 def counted(
-    words: Int[np.ndarray, " word"],
-    passages: Passages,
-    places: Int[np.ndarray, " spelling_plus_one"],
-    chosen: Int[np.ndarray, " chosen"],
+    places: Int[np.ndarray, " spelling_plus_one"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
 ) -> tuple[Float[np.ndarray, " word"], PairTable]:
-    """How often each word, and each pair of them, is in these passages."""
-    frequency, pairs = np.zeros(len(words)), PairTable.empty(len(words))
+    """How often each word of a vocabulary, given by its spellings' places in it, and each pair is in these passages."""
+    size = int(places.max()) + 1
+    frequency, pairs = np.zeros(size), PairTable.empty(size)
     for start in range(0, len(chosen), COUNTED):
         found = [places[passages.spelled(place)] for place in chosen[start : start + COUNTED].tolist()]
-        offsets = np.cumsum([0, *map(len, found)])
         flat = np.concatenate(found)
-        frequency += np.bincount(flat[flat >= 0], minlength=len(words))
-        pairs = PairTable.merged([pairs, count_pairs(flat, offsets, len(words))])
+        frequency += np.bincount(flat[flat >= 0], minlength=size)
+        pairs = PairTable.merged([pairs, count_pairs(flat, np.cumsum([0, *map(len, found)]), size)])
     return frequency, pairs
 
 
@@ -376,12 +395,12 @@ class Study:
     def __init__(
         self,
         corpus: Corpus,
-        tokenizer: Tokenizer,
-        length: int,
         settings: ProbeSettings,
         machine: Machine,
-        *,
         work: Path,
+        tokenizer: Tokenizer,
+        length: int,
+        *,
         shared: Path | None = None,
         judged: bool = True,
         detailed: bool = True,
@@ -455,7 +474,10 @@ class Study:
                     f"none of the words of --word-topics {options.word_topics} is in a passage of corpus = "
                     f'"{corpus.source}": give words that it has, or another corpus.'
                 )
-            self.plan_file = self.plan.write(folder)
+            content = self.plan.to_bytes()
+            self.plan_file = folder / f"plan-{hashlib.sha256(content).hexdigest()[:20]}.safetensors"
+            if not self.plan_file.exists():
+                write_atomically(self.plan_file, content)
 
     @property
     def name(self) -> str:
@@ -498,100 +520,57 @@ class Study:
             "topic_quality": quality(self.fits) if self.fits else None,
         }
 
-    def rows(
-        self, models: Sequence[AnyModel], *, report: scale.Report | None = None
-    ) -> Iterator[tuple[AnyModel, list[Row], dict[str, np.ndarray]]]:
-        """Rows of each model, and what it is compared with others by, as soon as all of its work is done."""
+    def vectors(self, model: AnyModel) -> bytes:
+        """Embeddings of the plan's words, and each layer's mean hidden state in a few passages, if asked for."""
+        tokens, mean = self.words.token_means(self.plan.tokens)
+        few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
+        return save(
+            {
+                "matrix": mean_vectors(mean, model.embedding_matrix()[tokens]),
+                "layer": mean_vectors(mean, model.embedding_layer(tokens)),
+                "centre": layer_means(model, [self.passages[place] for place in few]),
+            }
+        )
+
+    def items(self, model: AnyModel, vectors: Path, states: tuple[int, int]) -> list[scale.Item[Shard | EmbeddingTask]]:
+        """All further work on a model: shards of passages, then the embeddings under each group of labellings.
+
+        vectors: the file of its vectors. states: layers and width of its hidden states.
+        """
         plan, measures, machine = self.plan, self.settings.measures, self.machine
         # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
-        work: dict[AnyModel, list[scale.Item[Shard | EmbeddingTask]]] = {model: [] for model in models}
-        few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
-        for model, items in work.items():
-            # Embeddings of the plan's words, and each layer's mean vector in a few passages, are kept as a file.
-            item = self._vectors(model)
-            [content] = scale.map_items(
-                lambda model: save(
-                    {
-                        "matrix": self.words.vectors(plan.tokens, model.embedding_matrix().__getitem__),
-                        "layer": self.words.vectors(plan.tokens, model.embedding_layer),
-                        "centre": layer_means(model, [self.passages[place] for place in few]),
-                    }
-                ),
-                [item],
-                folder=self.work,
-            )
-            hidden = set(self._with_hidden_states(*load(content)["centre"].shape))
-            for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
-                chosen = self.chosen[start : start + PASSAGES].tolist()
-                summed = tuple(place for place in chosen if place in hidden)
-                shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch, item.path(self.work), summed)
-                key = self._key(model, "attention", chosen=chosen, hidden=summed)
-                items.append(scale.Item(f"{model.title} attention {number}", key, shard))
-            numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
-            # The longest first, so that no worker is left with a long piece at the end.
-            for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
-                task = EmbeddingTask(item.path(self.work), self.plan_file, group, measures, self.detailed)
-                key = self._key(model, "embeddings", labellings=list(group), **numbers)
-                name = f"{model.title} embeddings {plan.labellings[group[0]].name}"
-                items.append(scale.Item(name, key, task))
-        order = [(model, item) for model, items in work.items() for item in items]
-        waiting = {model: len(items) for model, items in work.items()}
-        done = scale.completed(
-            methodcaller("measure"),
-            [item for _, item in order],
-            folder=self.work,
-            workers=_workers(machine),
-            engine=machine.engine,
-            address=machine.address,
-            timeout=machine.timeout,
-        )
-        # Contents stay on disk until they are summed up: their size grows with the corpus.
-        for finished, (place, _) in enumerate(done, start=1):
-            model, piece = order[place]
-            waiting[model] -= 1
-            if report:
-                report(finished, len(order), piece.name)
-            if not waiting[model]:
-                if report:
-                    report(finished, len(order), f"{model.title}: tests and intervals")
-                yield model, *self._rows(model, work[model])
+        hidden = set(self._with_hidden_states(*states))
+        found: list[scale.Item[Shard | EmbeddingTask]] = []
+        for number, start in enumerate(range(0, len(self.chosen), PASSAGES)):
+            chosen = self.chosen[start : start + PASSAGES].tolist()
+            summed = tuple(place for place in chosen if place in hidden)
+            shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch, vectors, summed)
+            found.append(self.item(model, f"attention {number}", shard, {"chosen": chosen, "hidden": summed}))
+        numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
+        # The longest first, so that no worker is left with a long piece at the end.
+        for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
+            task = EmbeddingTask(vectors, self.plan_file, group, measures, self.detailed)
+            name = plan.labellings[group[0]].name
+            found.append(self.item(model, f"embeddings {name}", task, {"labellings": group, **numbers}))
+        return found
 
-    def _vectors(self, model: AnyModel) -> scale.Item[AnyModel]:
-        return scale.Item(f"{model.title} vectors", self._key(model, "vectors"), model, suffix=".safetensors")
-
-    def topic_map(self, model: AnyModel) -> Row:
-        """Words of the topics that occur most, in two dimensions of the embedding matrix: part of words.json.
-
-        The widest threshold's words of the first LDA seed, the likeliest of each topic; the same for all models.
-        """
-        if not self.detailed:
-            return {}
-        every, names, likeliest = self.plan.labellings, self.words.named(self.plan.tokens), self._top_words()
-        labelling = next(each for at, each in enumerate(every) if at in self.plan.widest)
-        place_of = {name: place for place, name in enumerate(names)}
-        often = labelling.membership.T @ self.plan.frequency
-        found: list[tuple[int, int]] = []
-        for topic in np.argsort(-often, kind="stable")[:MAPPED_TOPICS].tolist():
-            kept = [place_of[word] for word in likeliest[topic] if word in place_of]
-            found += [(topic, word) for word in kept if labelling.membership[word, topic]]
-        if len(found) < 3:
-            return {}
-        vectors = load(self._vectors(model).path(self.work).read_bytes())["matrix"][[word for _, word in found]]
-        places, share = principal_places(vectors.astype(np.float64))
-        topics = [
-            str(labelling.topic_names[topic] if labelling.topic_names else topic)
-            + f": {', '.join(likeliest[topic][:3])}"
-            for topic, _ in found
-        ]
-        map_ = {
-            "words": [names[word] for _, word in found],
-            "topics": topics,
-            "places": places.tolist(),
-            "share": share,
+    def item(
+        self, model: AnyModel, kind: str, argument: T, more: Mapping[str, Any] | None = None, *, suffix: str = ".bin"
+    ) -> scale.Item[T]:
+        """A piece of work on a model, and all that its result depends on."""
+        key = {
+            "code": scale.code_digest(SOURCES),
+            "detailed": self.detailed,
+            "packages": {name: scale.versions()[name] for name in PACKAGES},
+            "kind": kind,
+            **model.key,
+            "passages": self.passages.digest,
+            "plan": self.plan_file.stem,
+            **(more or {}),
         }
-        return {"topic_map": map_}
+        return scale.Item(f"{model.title} {kind}", key, argument, suffix)
 
     def _with_hidden_states(self, layers: int, width: int) -> list[int]:
         """The passages whose hidden states are summed, evenly spread: as many as the room for their words allows.
@@ -612,9 +591,35 @@ class Study:
             return [list(self.words.named(self.plan.tokens[each])[:TOP_WORDS]) for each in own]
         return [list(self.words.named(np.array(each))) for each in self.fits[0].top_words(TOP_WORDS)]
 
-    def _rows(
+    def topic_map(self, model: AnyModel) -> Row:
+        """Words of the topics that occur most, in two dimensions of the embedding matrix: part of words.json.
+
+        Of each topic its likeliest words that the largest threshold keeps; the same for all models.
+        """
+        if not self.detailed:
+            return {}
+        every, names, likeliest = self.plan.labellings, self.words.named(self.plan.tokens), self._top_words()
+        labelling = next(each for at, each in enumerate(every) if at in self.plan.widest)
+        place_of = {name: place for place, name in enumerate(names)}
+        often = labelling.membership.T @ self.plan.frequency
+        found: list[tuple[int, int]] = []
+        for topic in np.argsort(-often, kind="stable")[:MAPPED_TOPICS].tolist():
+            kept = [place_of[word] for word in likeliest[topic] if word in place_of]
+            found += [(topic, word) for word in kept if labelling.membership[word, topic]]
+        if len(found) < 3:
+            return {}
+        path = self.item(model, "vectors", model, suffix=".safetensors").path(self.work)
+        vectors = load(path.read_bytes())["matrix"][[word for _, word in found]]
+        places, share = principal_places(vectors.astype(np.float64))
+        named = labelling.topic_names or range(labelling.membership.shape[1])
+        topics = [f"{named[topic]}: {', '.join(likeliest[topic][:3])}" for topic, _ in found]
+        words = [names[word] for _, word in found]
+        return {"topic_map": {"words": words, "topics": topics, "places": places.tolist(), "share": share}}
+
+    def rows(
         self, model: AnyModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
     ) -> tuple[list[Row], dict[str, np.ndarray]]:
+        """Rows of a model whose work is done, and the arrays that it is compared with others by."""
         measures, plan = self.settings.measures, self.plan
         done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
         shards = [path for work, path in done if isinstance(work, Shard)]
@@ -624,26 +629,19 @@ class Study:
             totals = AttentionTotals(measures.replicates, plan.seed)
             for path in shards:
                 totals.add(ShardSums.restore(path.read_bytes()))
-            tops = [top_pairs(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
+            tops = [top_co_occurring(totals.pairs, plan, embeddings[places][0]) for places in plan.groups]
             found = attention_summary(totals, plan, measures, by_topic=self.detailed)
-            arrays = {
-                f"{number}/{name}": array
-                for number, group in enumerate(found["groups"])
-                for name, array in group.pop(COMPARED).items()
-            }
+            arrays = _numbered(group.pop(COMPARED) for group in found["groups"])
             return packed(found | {"top_pairs": tops}, arrays)
 
         # The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while.
-        key = self._key(model, "summary", measures=asdict(measures), chosen=self.chosen.tolist())
-        item = scale.Item(f"{model.title} summary", key, shards)
+        about = {"measures": asdict(measures), "chosen": self.chosen.tolist()}
+        item = self.item(model, "summary", shards, about)
         scale.map_items(summarise, [item], folder=self.work)
         attention, arrays = unpacked(item.path(self.work))
         labellings = [plan.labellings[places[0]] for places in plan.groups]
-        similar = []
-        for number, group in enumerate(plan.groups):
-            found, more = unpacked(embeddings[group][1])
-            similar.append(found)
-            arrays |= {f"{number}/{name}": array for name, array in more.items()}
+        similar, more = zip(*(unpacked(embeddings[group][1]) for group in plan.groups), strict=True)
+        arrays |= _numbered(more)
         # By variant and group: attention is the same for all variants.
         falls = [
             over_largest_threshold(
@@ -716,17 +714,9 @@ class Study:
             if labelling.membership[:, topic].sum() > 1
         ]
 
-    def _key(self, model: AnyModel, kind: str, **more: Any) -> Row:
-        return {
-            "code": scale.code_digest(SOURCES),
-            "detailed": self.detailed,
-            "packages": {name: scale.versions()[name] for name in PACKAGES},
-            "kind": kind,
-            **model.key,
-            "passages": self.passages.digest,
-            "plan": self.plan_file.stem,
-            **more,
-        }
+
+def _numbered(groups: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {f"{number}/{name}": array for number, group in enumerate(groups) for name, array in group.items()}
 
 
 def _named_examples(examples: Sequence[Sequence[Any]], words: Sequence[str]) -> list[list[list[str]]]:

@@ -6,7 +6,6 @@ topics, or those of a CSV file, make a :class:`Labelling`, which every measure o
 
 import csv
 import hashlib
-import io
 import json
 import math
 import warnings
@@ -23,7 +22,7 @@ from safetensors.numpy import load, load_file, save
 from scipy.optimize import linear_sum_assignment
 
 from topicscope.errors import InputError, UnreadableError, check_at_least, import_for_language
-from topicscope.files import write_atomically
+from topicscope.files import read_text, table_rows_of, table_text, write_atomically
 from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOptions
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
@@ -462,18 +461,19 @@ def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], lis
 
 def read_pairs(path: Path) -> list[tuple[str, str]]:
     """Words and topics, line by line."""
+    remedy = "give a CSV file with the columns word and topic"
+    # Spreadsheets begin a file with a byte order mark.
+    text = read_text(path, remedy).removeprefix("\ufeff")
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            names = reader.fieldnames or ()
-            if not set(COLUMNS) <= set(names):
-                raise InputError(
-                    f"{path} has the columns {', '.join(names) or 'none'}: "
-                    "give a CSV file with word and topic in its first line."
-                )
-            rows = [((row["word"] or "").strip(), (row["topic"] or "").strip()) for row in reader]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} cannot be read ({error}): give a CSV file with the columns word and topic.") from None
+        names, table = next(csv.reader([text.partition("\n")[0]]), []), table_rows_of(text, strict=True)
+    except csv.Error as error:
+        raise UnreadableError(path, str(error), remedy) from None
+    if not set(COLUMNS) <= set(names):
+        raise InputError(
+            f"{path} has the columns {', '.join(names) or 'none'}: "
+            "give a CSV file with word and topic in its first line."
+        )
+    rows = [((row["word"] or "").strip(), (row["topic"] or "").strip()) for row in table]
     for number, (word, topic) in enumerate(rows, start=2):
         if not word or not topic:
             raise InputError(
@@ -498,10 +498,8 @@ def word_topics(
     if not found:
         raise InputError("The model has no topics with words: fit it first.")
     if out is not None:
-        table = io.StringIO(newline="")
-        writer = csv.writer(table, lineterminator="\n")
-        writer.writerows([COLUMNS, *((word, topic) for topic, likeliest in found.items() for word in likeliest)])
-        write_atomically(Path(out), table.getvalue())
+        rows = [{"word": word, "topic": topic} for topic, likeliest in found.items() for word in likeliest]
+        write_atomically(Path(out), table_text(rows))
     return found
 
 

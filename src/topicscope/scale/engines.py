@@ -22,6 +22,7 @@ import threading
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
@@ -227,6 +228,11 @@ class _Crew:
 
     def work(self) -> None:
         """Hand out tasks until all are done or one fails, then say so with None or the error."""
+        if hasattr(signal, "pthread_sigmask"):
+            # Ctrl-C reaches the whole process group; workers have it blocked from their first moment, as this thread
+            # has. The process that multiprocessing starts before the first of them would unblock it.
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             self._hand_out()
             while busy := {worker.connection: worker for worker in self._workers if worker.task}:
@@ -285,7 +291,7 @@ def lost(task: Task) -> LostWorkError:
 
 def _serve(connection: Connection) -> None:
     """A worker's life: compute what arrives, answer, until the pipe closes."""
-    # Ctrl-C reaches the whole process group; the parent decides what it means.
+    # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(connection, inbox), daemon=True).start()

@@ -12,7 +12,7 @@ from topicscope import scale
 from topicscope.errors import InputError, check_one_of
 from topicscope.files import expanded
 from topicscope.settings.text import Layout
-from topicscope.text import formats, hub, tables
+from topicscope.text import formats, hub
 from topicscope.text.formats import (
     FIELD_OPTION,
     AnyPath,
@@ -100,7 +100,7 @@ class Corpus:
         found = hashlib.sha256(repr((self.text_field, self.layout, self.dataset and self.dataset.identity)).encode())
         for path in self.files:
             # Whether a file is a table, its name says.
-            found.update(b"table" if tables.is_table(path.name) else b"")
+            found.update(b"table" if formats.is_table(path.name) else b"")
             with path.open("rb") as file:
                 found.update(hashlib.file_digest(file, "sha256").digest())
         return found.hexdigest()[:20]
@@ -152,8 +152,8 @@ class Corpus:
         if isinstance(path, Path) and formats.is_zip(path):
             return self._archive_texts(path, formats.zip_members(path, self.problems), progress, alone=alone)
         start = beginning(path)
-        if tables.is_parquet(start):
-            return tables.parquet_texts(path, self.problems, self.text_field, progress)
+        if formats.is_parquet(start):
+            return formats.parquet_texts(path, self.problems, self.text_field, progress)
         if b"\0" in start:
             raise NotTextError(f"{path} is not text: give text, JSON lines, CSV, Parquet or a Wikipedia dump.")
         chunks = read_chunks(path, self.problems, progress)
@@ -161,8 +161,8 @@ class Corpus:
             return formats.articles(chunks, self.problems, path.name)
         if formats.is_json(start):
             return formats.json_texts(chunks, self.problems, self.text_field)
-        if tables.is_table(path.name):
-            return tables.csv_texts(chunks, self.problems, self.text_field, path.name)
+        if formats.is_table(path.name):
+            return formats.csv_texts(chunks, self.problems, self.text_field, path.name)
         layout = self.layout
         if layout == "auto" and not alone:
             layout = "files"

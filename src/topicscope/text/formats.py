@@ -1,4 +1,4 @@
-"""Files as documents: bytes compressed or not, zip archives, plain text, JSON lines, Wikipedia dumps.
+"""Files as documents: bytes compressed or not, zip archives, plain text, JSON lines, tables, Wikipedia dumps.
 
 All is read in constant memory and as far as it can be. Text from the world is never clean and one bad line ends no
 study, so what goes wrong is counted (``Problems``). Pages of a dump are walked here and not by gensim's
@@ -7,6 +7,7 @@ page in memory, and gives nothing at all of a dump that breaks off.
 """
 
 import bz2
+import csv
 import json
 import lzma
 import re
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from topicscope.errors import InputError, import_for_language
+from topicscope.text.parquet import largest_page
 
 # Of an archive that gave nothing.
 FROM_THE_BEGINNING = "from its beginning"
@@ -46,6 +48,12 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 LONGEST, LONGEST_PAGE = 1 << 22, 1 << 23
 # An archive is unpacked in parts of so many bytes, of which zstandard is given so few; xz may have so large a window.
 MOST_UNPACKED, LITTLE, MOST_MEMORY = 1 << 20, 1 << 8, 1 << 28
+# How the first line of a table sets its columns apart: what it has most of.
+DELIMITERS = (",", ";", "\t", "|")
+# Rows of a Parquet file that are read at once, and the column of titles.
+PARQUET, ROWS, TITLE = b"PAR1", 256, "title"
+# Bytes that a page of a Parquet file may unpack to.
+LARGEST_PAGE = 1 << 26
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -361,6 +369,12 @@ def json_texts(chunks: Iterable[bytes], problems: Problems, field: str) -> Itera
         yield _encodable(str(row.get("title", "")), Problems()), _encodable(row[field], problems)
 
 
+def parts(text: str, problems: Problems) -> Iterator[str]:
+    """A document, cut into several if it is too long; an empty one stays."""
+    problems.long_documents += len(text) > LONGEST
+    yield from (text[at : at + LONGEST] for at in range(0, max(len(text), 1), LONGEST))
+
+
 def decoded(content: bytes, problems: Problems) -> str:
     """UTF-8; what is not becomes U+FFFD and is counted."""
     try:
@@ -393,6 +407,102 @@ def is_json(start: bytes) -> bool:
         return not end and re.match(rb'\{\s*"', line) is not None
 
 
+def is_table(name: str) -> bool:
+    """Whether a file's name says that it is CSV or TSV: from its content it could be prose with commas."""
+    return _without_compression(name).endswith((".csv", ".tsv"))
+
+
+def is_parquet(start: bytes) -> bool:
+    """Whether a file that begins like this is Parquet."""
+    return start.startswith(PARQUET)
+
+
+def csv_texts(chunks: Iterable[bytes], problems: Problems, field: str, name: str) -> Iterator[tuple[str, str]]:
+    """(Title, text) of each row: the columns ``title``, if there is one, and ``field``."""
+    content = (decoded(line, problems) + "\n" for line in lines(chunks, problems))
+    first = next((line for line in content if line.strip()), "")
+    tabs = _without_compression(name).endswith(".tsv")
+    delimiter = "\t" if tabs else max(DELIMITERS, key=first.count)
+    [columns] = list(csv.reader([first], delimiter=delimiter)) or [[]]
+    columns = [each.strip() for each in columns]
+    place = _column(columns, field, name)
+    title = columns.index(TITLE) if TITLE in columns else None
+    rows = csv.reader(content, delimiter=delimiter)
+    # A cell may be as long as a document.
+    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error:
+            problems.broken_lines += 1
+            continue
+        if len(row) <= place:
+            problems.broken_lines += bool(row)
+        elif row[place].strip():
+            yield row[title] if title is not None and len(row) > title else "", row[place]
+
+
+def parquet_texts(
+    path: AnyPath, problems: Problems, field: str, progress: Progress | None
+) -> Iterator[tuple[str, str]]:
+    """The same of a Parquet file; ``progress`` is told of a share of its bytes after every few rows.
+
+    A page is unpacked as a whole, so that the size in its header is looked at before. No value is larger than a page.
+    """
+    parquet = import_for_language("pyarrow.parquet", "Reading Parquet files needs pyarrow")
+    arrow = import_for_language("pyarrow", "Reading Parquet files needs pyarrow")
+    with path.open("rb") as file, path.open("rb") as headers:
+        size, told = size_on_disk(path), 0
+        try:
+            # A chunk of a column is read piece by piece, not as a whole beforehand.
+            table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=CHUNK)
+            columns = table.schema_arrow.names
+            _column(columns, field, path.name)
+            wanted = [each for each in (TITLE, field) if each in columns]
+            done, every = 0, max(table.metadata.num_rows, 1)
+            for group in range(table.num_row_groups):
+                largest = largest_page(headers, table.metadata.row_group(group), wanted)
+                if largest > LARGEST_PAGE:
+                    problems.archives.append(
+                        f"{path.name} has a part that unpacks to {largest:,} bytes at once, of at most {LARGEST_PAGE:,}"
+                    )
+                    break
+                rows = max(1, min(ROWS, LARGEST_PAGE // max(largest, 1)))
+                for batch in table.iter_batches(rows, row_groups=[group], columns=wanted):
+                    for row in batch.to_pylist():
+                        if isinstance(row[field], str):
+                            title = str(row.get(TITLE) or "") if field != TITLE else ""
+                            yield from ((title, part) for part in parts(row[field], problems))
+                        else:
+                            problems.broken_lines += 1
+                    done += batch.num_rows
+                    if progress:
+                        progress(size * done // every - told)
+                        told = size * done // every
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            reason = str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+            problems.archives.append(f"{path.name} is a Parquet file that cannot be read to its end ({reason})")
+    if progress:
+        progress(size - told)
+
+
+def _column(columns: list[Any], field: str, name: str) -> int:
+    if field not in columns:
+        listed = ", ".join(map(str, columns[:20])) or "none"
+        raise InputError(
+            f'{name} has no column "{field}": its columns are {listed}; name the one with the text by {FIELD_OPTION}.'
+        )
+    return columns.index(field)
+
+
+def _without_compression(name: str) -> str:
+    for ending in COMPRESSIONS:
+        name = name.lower().removesuffix(ending)
+    return name
+
+
 class Page(NamedTuple):
     """A page as the dump has it."""
 
@@ -420,8 +530,7 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
         if len(text.split(maxsplit=SHORTEST)) < SHORTEST:
             problems.stubs += 1
         else:
-            problems.long_documents += len(text) > LONGEST
-            yield from ((page.title, text[at : at + LONGEST]) for at in range(0, len(text), LONGEST))
+            yield from ((page.title, part) for part in parts(text, problems))
 
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:

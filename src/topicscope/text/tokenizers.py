@@ -121,7 +121,7 @@ class Tokenizer:
         return model.get("unk_id") if name is None else self.engine.token_to_id(name)
 
 
-def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
+def load_tokenizer(name: str) -> Tokenizer:
     """The tokenizer of a model: ``minilm``, a folder, or a name on the Hugging Face Hub."""
     transformers = import_for_language("transformers", "Tokenizers of models need transformers")
     source = model_source(name)
@@ -130,7 +130,7 @@ def load_tokenizer(name: str, *, revision: str | None = None) -> Tokenizer:
         with hub.quiet("transformers"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             loaded = transformers.AutoTokenizer.from_pretrained(
-                source, revision=revision, local_files_only=not hub_is_needed(source), trust_remote_code=False
+                source, local_files_only=not hub_is_needed(source), trust_remote_code=False
             )
     except Exception as error:
         # Missing files, broken JSON, unknown classes: the library raises whatever comes.

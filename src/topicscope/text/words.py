@@ -5,7 +5,7 @@ tokenizer's size on. A *word* is one spelling, or all that differ in case and le
 smallest of its spellings'. Everything that is counted or compared is a word; only a model sees tokens.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -88,14 +88,11 @@ class Words:
         place[words] = np.arange(len(words), dtype=np.int32)
         return np.append(place[self.word], np.int32(-1))
 
-    def vectors(
-        self,
-        words: Int[np.ndarray, " word"],
-        of_tokens: Callable[[Int[np.ndarray, " token"]], Float[np.ndarray, "token width"]],
-    ) -> Float[np.ndarray, "word width"]:
-        """The vector of each word: the mean over its occurrences of the mean over their tokens.
+    def token_means(self, words: Int[np.ndarray, " word"]) -> tuple[Int[np.ndarray, " token"], sparse.csr_array]:
+        """The tokens that words are written with, and the matrix that makes words' vectors of theirs.
 
-        A word that does not occur has the mean over its spellings.
+        A spelling's vector is the mean over its tokens, and a word's the mean over its spellings, each as often as it
+        occurs; of a word that does not occur, all spellings count alike.
         """
         place = self.places(words)[:-1]
         occurring = np.bincount(place[place >= 0], self.counts[place >= 0], len(words))
@@ -104,10 +101,13 @@ class Words:
         used = token_weight > 0
         tokens, column = np.unique(self.tokens[used], return_inverse=True)
         matrix = sparse.csr_array((token_weight[used], (token_word[used], column)), shape=(len(words), len(tokens)))
-        found = of_tokens(tokens)
-        # A row of one entry is that token's vector exactly.
-        mean = sparse.csr_array(matrix.multiply(1 / matrix.sum(axis=1)[:, None]))
-        return (mean @ found.astype(np.float64)).astype(found.dtype)
+        # A row of one entry gives that token's vector exactly.
+        return tokens, sparse.csr_array(matrix.multiply(1 / matrix.sum(axis=1)[:, None]))
+
+
+def mean_vectors(mean: sparse.csr_array, vectors: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "word width"]:
+    """Words' vectors, of those of the tokens that ``token_means`` gave."""
+    return (mean @ vectors.astype(np.float64)).astype(vectors.dtype)
 
 
 def _counts(passages: Passages, spellings: int) -> Int64[np.ndarray, " spelling"]:

@@ -68,6 +68,12 @@ class OptimumResiduals:
     optimum_loss: float
     excess_loss: float
 
+    share_of_gain: float | None
+    """What the matrix gains over predicting nothing (W = 0) as a share of what the optimum gains; None for no gain."""
+
+    classes: dict[str, ClassAverage | None]
+    """The optimum's own averages."""
+
 
 @dataclass(frozen=True)
 class Residuals:
@@ -170,7 +176,8 @@ def optimum_residuals(
     difference = matrix - optimum
     clauses = {name: deviation(difference[where]) for name, where in class_masks(topic).items() if where.any()}
     distance = float(np.linalg.norm(difference))
-    loss, least = population_loss(matrix, population, bias), population_loss(optimum, population, bias)
+    nothing = np.zeros_like(matrix)
+    loss, least, most = (population_loss(each, population, bias) for each in (matrix, optimum, nothing))
     return OptimumResiduals(
         clauses=clauses | {"all": deviation(difference)},
         distance=distance,
@@ -178,6 +185,8 @@ def optimum_residuals(
         loss=loss,
         optimum_loss=least,
         excess_loss=loss - least,
+        share_of_gain=(most - loss) / (most - least) if most > least else None,
+        classes=class_statistics(optimum, topic),
     )
 
 

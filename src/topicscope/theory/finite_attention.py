@@ -23,7 +23,7 @@ four weights (``joint_optimum``). docs/theory-dynamics.md has the derivation.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -364,8 +364,8 @@ class Optimum:
     loss_uniform: float
     """At uniform attention, with the same W^V, or the best one there if W^V is free."""
     free_value: bool
-    at_end: bool
-    """Whether a weight has gone to 0 or ∞."""
+    attained: bool
+    """False if a weight has gone to ∞; one that has gone to 0 is attained."""
     vocabulary: Vocabulary
     covariance: Float[np.ndarray, "8 8"]
     """Of the logarithms of the weights and of W^V's numbers, as estimates."""
@@ -386,7 +386,7 @@ class Optimum:
 
     def estimate(self, number: Callable[[Weights, ClassMatrix], float]) -> Estimate:
         """Any number of the optimum with its interval, by the delta method."""
-        here = np.concatenate([np.log(self.weights), _four(self.value)])
+        here = np.concatenate([np.log(np.maximum(self.weights, np.exp(-FARTHEST))), _four(self.value)])
 
         def at(point: Float[np.ndarray, " 8"]) -> float:
             return number(Weights(*np.exp(point[:4]).tolist()), ClassMatrix(*point[4:].tolist()))
@@ -397,23 +397,34 @@ class Optimum:
         return Estimate(at(here), at(here) - error, at(here) + error)
 
 
-def attention_optimum(counts: ClassCounts, value: ClassMatrix, *, by_topics_alone: bool = False) -> Optimum:
-    """The best weights for this W^V; ``by_topics_alone`` those with β = α, which treat all words of a topic alike."""
+Family = Literal["all", "topics", "assumption 2"]
+# Logarithms of (α, β, μ, ν) as linear functions of what is searched: all four, those with β = α, which treat all words
+# of a topic alike, and Assumption 2's, with μ = 1 and ν = β.
+FAMILIES: dict[Family, Float[np.ndarray, "4 searched"]] = {
+    "all": np.eye(4),
+    "topics": np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]),
+    "assumption 2": np.array([[1.0, 0], [0, 1], [0, 0], [0, 1]]),
+}
+
+
+def attention_optimum(counts: ClassCounts, value: ClassMatrix, family: Family = "all") -> Optimum:
+    """The best weights for this W^V."""
     fixed = _four(value)
-    return _optimum(counts, lambda shares: fixed, free_value=False, by_topics_alone=by_topics_alone)
+    return _optimum(counts, lambda shares: fixed, FAMILIES[family], free_value=False)
 
 
-def joint_optimum(counts: ClassCounts, *, by_topics_alone: bool = False) -> Optimum:
+def joint_optimum(counts: ClassCounts) -> Optimum:
     """The best weights and W^V together."""
-    return _optimum(counts, counts._solve, free_value=True, by_topics_alone=by_topics_alone)
+    return _optimum(counts, counts._solve, FAMILIES["all"], free_value=True)
 
 
 def _optimum(
-    counts: ClassCounts, value_at: Callable[[_Shares], Four], *, free_value: bool, by_topics_alone: bool
+    counts: ClassCounts,
+    value_at: Callable[[_Shares], Four],
+    spread: Float[np.ndarray, "4 searched"],
+    *,
+    free_value: bool,
 ) -> Optimum:
-    # Logarithms of the weights as a linear function of what is searched.
-    spread = np.eye(4)[:, [0, 2, 3]] + np.eye(4)[:, [1]] * np.eye(1, 3) if by_topics_alone else np.eye(4)
-
     def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
         shares = counts._shares(spread @ point, slopes=True)
         value = value_at(shares)
@@ -443,12 +454,13 @@ def _optimum(
     scatters[:4, : spread.shape[1]] = spread * inside[:, None]
     scatters[4:, spread.shape[1] :] = free_value * np.eye(4)
     return Optimum(
-        weights=Weights(*np.exp(logs).tolist()),
+        # At the lower end a weight is 0 but for rounding.
+        weights=Weights(*np.where(logs > 1e-3 - FARTHEST, np.exp(logs), 0.0).tolist()),
         value=ClassMatrix(*value.tolist()),
         loss=float(1 + best.fun),
         loss_uniform=float(1 + counts._losses(value_at(uniform), uniform).sum()),
         free_value=free_value,
-        at_end=not bool(inside.all()),
+        attained=bool((logs < FARTHEST - 1e-3).all()),
         vocabulary=counts.vocabulary,
         covariance=_covariance(counts, logs, value, scatters),
     )

@@ -311,6 +311,7 @@ def flow(
     enough: Callable[[Reduced], float] | None = None,
     squares: bool = False,
     tolerance: float = 1e-5,
+    most_looks: int = MOST_LOOKS,
 ) -> tuple[Float[np.ndarray, " reached"], list[Reduced]]:
     """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
@@ -321,9 +322,9 @@ def flow(
     looks = count()
 
     def move(_: float, flat: Float[np.ndarray, " 30"]) -> Float[np.ndarray, " 30"]:
-        if next(looks) == MOST_LOOKS:
+        if next(looks) == most_looks:
             raise InputError(
-                f"The reduced model needs more than {MOST_LOOKS:,} looks at the documents; give fewer steps."
+                f"The reduced model needs more than {most_looks:,} looks at the documents; give fewer steps."
             )
         here = Reduced.of(flat)
         noise = size.classes(here.noise) if flat[24:].any() else None

@@ -30,7 +30,7 @@ from topicscope.theory.classes import ClassMatrix, Modes, Six, Vocabulary, six
 from topicscope.theory.cross_entropy import cross_entropy_optimum
 from topicscope.theory.dynamics import logit_gradient
 from topicscope.theory.finite_documents import ClassMoments, class_loss, class_moments, class_optimum, moments
-from topicscope.theory.reduced import Gradient, Optimiser, Rates, Reduced, Rows, flow
+from topicscope.theory.reduced import MOST_LOOKS, Gradient, Optimiser, Rates, Reduced, Rows, flow
 
 # Documents that the reduced model's expectations are taken on. Under the squared loss the exact moments correct them.
 DOCUMENTS = {"squared": 60, "cross_entropy": 200}
@@ -93,6 +93,8 @@ class Prediction:
     """a(t) of [MASK] queries."""
     gain: Float[np.ndarray, " point"]
     """g(t)."""
+    norms: dict[str, Float[np.ndarray, " point"]]
+    """Norms of W^V ("value"), W^K ("key") and W^Q ("query")."""
 
     @property
     def take_off(self) -> float | None:
@@ -227,9 +229,19 @@ class Population:
 
 
 def predict(
-    data: Data, masking: Masking, stepping: Stepping, *, steps: float = MOST_STEPS, seed: int = 0
+    data: Data,
+    masking: Masking,
+    stepping: Stepping,
+    *,
+    steps: float = MOST_STEPS,
+    seed: int = 0,
+    most_numbers: int | None = None,
 ) -> Prediction:
-    """Follow the reduced model until attention takes off, or for so many steps."""
+    """Follow the reduced model until attention takes off, or for so many steps.
+
+    ``most_numbers`` bounds the work, whatever the machine: frequencies of tokens that are looked at, each as often as
+    it is; a path that takes more is refused.
+    """
     population = Population(data, masking, stepping.loss, seed=seed)
     size = population.vocabulary
     width = stepping.width or size.count + 1
@@ -254,12 +266,23 @@ def predict(
         optimiser=optimiser,
         squares=stepping.optimizer == "adam",
         tolerance=1e-3,
+        most_looks=MOST_LOOKS if most_numbers is None else most_numbers // population.rows.frequencies.size,
     )
     chosen = np.unique(np.linspace(0, len(times) - 1, POINTS).astype(int))
     states = [states[point] for point in chosen]
     words, mask = population.distances(draw_logits(states, size, width, generator=np.random.default_rng(seed)))
     gain = np.array([population.gain(state) for state in states])
-    return Prediction(steps=times[chosen] / rate, words=words, mask=mask, gain=gain)
+    return Prediction(steps=times[chosen] / rate, words=words, mask=mask, gain=gain, norms=_norms(states, size))
+
+
+def _norms(states: list[Reduced], size: Vocabulary) -> dict[str, Float[np.ndarray, " point"]]:
+    """‖W^V‖, ‖W^K‖ and ‖W^Q‖: square roots of traces of their products."""
+    squares = {
+        "value": [size.modes(size.gram(state.value)) + state.noise for state in states],
+        "key": [state.key for state in states],
+        "query": [state.query for state in states],
+    }
+    return {name: np.sqrt([size.trace(each) for each in every]) for name, every in squares.items()}
 
 
 def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:

@@ -9,8 +9,9 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.settings.data import Masking
+from topicscope.synthetic.masking import expected_frequencies
 from topicscope.theory.classes import ClassMatrix
-from topicscope.theory.lemma1 import constants, lemma1
+from topicscope.theory.lemma1 import constants, lemma1, topic_gain
 
 Pattern = Literal["block", "diagonal"]
 
@@ -40,6 +41,27 @@ def theorem2_classes(topics: int, words: int, masking: Masking = Masking()) -> C
     different = -(c.c1 * c.c2 + c.c3) / norm
     same = different + c.c3 / words
     return ClassMatrix((c.c2 * c.c3 - c.c1 * topics * words) / norm, same, same, different)
+
+
+def theorem2_of(
+    topic_words: Float[np.ndarray, "topic word"], masking: Masking = Masking()
+) -> Float[np.ndarray, "token token"]:
+    r"""Theorem 2's question asked of any topics, overlapping or not: the ridge optimum of W^V as λ → 0.
+
+    In infinite documents (Assumption 1) both the frequencies x̃ of a masked document and the probabilities p of its
+    words are linear in the proportions θ, so W x̃ = p can be had exactly, for every θ. With a column per topic, for
+    documents of that topic alone, the smallest such W is
+
+    .. math:: W = P \tilde X^+, \qquad P = (0, \Phi)^\top, \quad \tilde X_{\cdot t} = \tilde x(\theta = e_t).
+
+    For disjoint topics of equally many, equally likely words this is ``theorem2``. Sets of τ = T topics are left out:
+    there is one document only then.
+    """
+    # Where a masked document has no word of its own left, nothing is known of θ.
+    topic_gain(masking)
+    seen = np.stack([expected_frequencies(words, masking) for words in topic_words], axis=1)
+    wanted = np.vstack([np.zeros(len(topic_words)), topic_words.T])
+    return wanted @ np.linalg.pinv(seen, rcond=1e-12)
 
 
 def block_value(topics: int, words: int, masking: Masking = Masking()) -> Float[np.ndarray, "token token"]:

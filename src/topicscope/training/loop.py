@@ -31,6 +31,7 @@ from torch import Tensor
 
 from topicscope.errors import DivergedError, InputError, StoppedTraining, path_of
 from topicscope.files import as_before_if_refused
+from topicscope.measure.stages import rotation
 from topicscope.records import Snapshot
 from topicscope.scale import Report
 from topicscope.settings import Settings
@@ -44,7 +45,7 @@ from topicscope.training.checkpoints import Checkpoint, newest_checkpoints
 from topicscope.training.engines import Engine, make_engine
 from topicscope.training.machine import find_device, out_of_memory_said, torch_threads, with_threads
 from topicscope.training.optimizers import Optimizer
-from topicscope.training.reference import reference_losses, write_reference_matrices
+from topicscope.training.reference import reference_losses, reference_stages, write_reference_matrices
 from topicscope.training.runs import AnySettings, MemoryRun, RunFolder, Speed, first_not_finite
 from topicscope.training.schedule import has_regular_row, has_row, learning_rate, steps_measured, validates
 from topicscope.training.text import Measure, PreparedText, TextEngine, export, prepare_text
@@ -112,7 +113,8 @@ def train_together(
             reference = None
             if not folder.reference_path.exists():
                 said = write_reference_matrices(folder.path, mine, topic_model)
-                reference = {**reference_losses(mine, topic_model), "matrices": said}
+                stages = reference_stages(mine, topic_model)
+                reference = {**reference_losses(mine, topic_model), "matrices": said, "stages": stages}
             folder.describe(mine, reference=reference, together=members)
         logger.info("the %s engine computes this model, threads: %d.", settings[0].engine, settings[0].training.threads)
         stop = stack.enter_context(stop_on_interrupt()) if interruptible else None
@@ -409,7 +411,9 @@ class Trainer:
                     "validation_loss": validation and validation[seed],
                     "learning_rate": learning_rate(member.settings.training, self.step),
                     "norm": norms[seed],
-                    "rotation": earlier if earlier is None else record.rotation(value, earlier),
+                    "rotation": earlier
+                    if earlier is None
+                    else rotation(value.detach().cpu().numpy(), earlier.detach().cpu().numpy()),
                 }
             )
             if name := first_not_finite(row):

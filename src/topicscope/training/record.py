@@ -87,17 +87,6 @@ def head_norms(matrix: Float[Tensor, "layer row column"], heads: int) -> list[li
     return matrix.cpu().reshape(len(matrix), heads, -1).norm(dim=2, dtype=float64).tolist()
 
 
-def rotation(now: Float[Tensor, "layer row column"], before: Float[Tensor, "layer row column"]) -> list[float | None]:
-    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one per layer; None from zero."""
-    first, second = (matrix.cpu().flatten(1).double() for matrix in (now, before))
-    sizes = first.norm(dim=1) * second.norm(dim=1)
-    products = (first * second).sum(dim=1)
-    return [
-        min(max((1 - product / size) / 2, 0.0), 1.0) if size else None
-        for product, size in zip(products.tolist(), sizes.tolist(), strict=True)
-    ]
-
-
 def value_products(model: Transformer) -> Float[np.ndarray, "layer token token"]:
     """W^E⊤ W^V W^E of each layer: what W^V does between tokens."""
     table = model.parameter("embedding").detach()

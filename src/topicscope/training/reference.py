@@ -1,6 +1,7 @@
 """What to hold a run against: losses and matrices, where theory has them; else in words why there is none.
 
-Losses are those of the Bayes floor, of the exact optimum under uniform attention and of Theorem 2's matrix.
+Losses are those of the Bayes floor, of the exact optimum under uniform attention and of Theorem 2's matrix. Stages are
+what the reduced model predicts: when attention takes off, and the norms of W^V, W^K and W^Q until then.
 """
 
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from topicscope.errors import InputError
 from topicscope.files import write_atomically
 from topicscope.randomness import Purpose, generator
 from topicscope.settings import Data, Masking, Settings
+from topicscope.settings.model import BIASES
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
@@ -24,6 +26,7 @@ from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.cross_entropy import cross_entropy_optimum
 from topicscope.theory.finite_documents import finite_optimum, moments, population_loss
 from topicscope.theory.lemma1 import require_topic_sets
+from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import semidefinite_optimum, theorem1_bias
 from topicscope.theory.theorem2 import theorem2
 from topicscope.training.record import LARGEST_VOCABULARY
@@ -32,6 +35,11 @@ from topicscope.training.record import LARGEST_VOCABULARY
 FLOOR_DOCUMENTS = 500
 # Documents of the large-sample cross-entropy optimum, which has six entries to determine.
 SAMPLE_DOCUMENTS = 4_000
+# What the reduced model has norms of.
+PREDICTED = ("value", "key", "query")
+# A prediction's work: a couple of seconds; and the shortest run that one is made for.
+MOST_NUMBERS = 35_000_000
+FEWEST_STEPS = 10
 FILE = "reference.safetensors"
 OPTIMUM_MEASURES = ("distance_to_optimum", "excess_over_optimum", "share_of_optimum")
 
@@ -92,6 +100,63 @@ def _require_closed_form(settings: Settings) -> None:
         raise InputError("The optimum under uniform attention has a closed form for the squared loss only.")
     if settings.model.masked_keys == "hidden":
         raise InputError("The closed form is for visible masked keys.")
+
+
+def reference_stages(settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
+    """The predicted step of take-off (null: not within the run) and norms over steps, or a note why there are none."""
+    try:
+        stepping = _stepping(settings, topic_model)
+        found = _prediction(settings.data, settings.masking, stepping, settings.training.steps)
+    except InputError as error:
+        return {"take_off": None, "steps": [], "norms": {name: [] for name in PREDICTED}, "note": str(error)}
+    when = "attention does not take off within them" if found.take_off is None else "until attention has taken off"
+    return {
+        "take_off": None if found.take_off is None else round(found.take_off),
+        "steps": found.steps.tolist(),
+        "norms": {name: found.norms[name].tolist() for name in PREDICTED},
+        "note": f"The reduced model, followed for up to {settings.training.steps:,} steps: {when}; nothing is fitted.",
+    }
+
+
+@lru_cache(maxsize=64)
+def _prediction(data: Data, masking: Masking, stepping: Stepping, steps: int) -> Prediction:
+    return predict(data, masking, stepping, steps=float(steps), most_numbers=MOST_NUMBERS)
+
+
+def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
+    """The run as the reduced model sees it; what it cannot see is refused, one sentence for each."""
+    model, training = settings.model, settings.training
+    parts = [model.part(name) for name in PREDICTED]
+    optimizer = training.optimizer
+    if optimizer == "adamw":
+        raise InputError("Take-off is predicted for SGD, momentum and Adam; AdamW's decay of weights is not in it.")
+    biases = any(model.part(name).train or model.part(name).start != "zero" for name in BIASES)
+    needed = (
+        (model.one_hot and not model.extras and not model.residual, "one-hot embeddings and nothing beyond eq. 7"),
+        (model.layers == 1 and model.heads == 1, "one layer with one head"),
+        (not biases, "biases that are frozen at zero"),
+        (model.masked_keys == "visible", "visible masked keys"),
+        (all(part.train and part.start == "normal" for part in parts), "W^V, W^K and W^Q trained from N(0, s²)"),
+        (len({part.scale for part in parts}) == 1 and parts[0].scale > 0, "W^V, W^K and W^Q of one scale above 0"),
+        (training.schedule == "joint" and training.decay == "constant", "all parts trained at once at a constant rate"),
+        (training.l2 == 0, "no L2"),
+        (training.squared == "sum", "a squared loss that sums over the vocabulary"),
+        (training.average == "document", 'training.average = "document"'),
+        (training.steps >= FEWEST_STEPS, f"at least {FEWEST_STEPS} steps"),
+    )
+    for holds, what in needed:
+        if not holds:
+            raise InputError(f"Take-off is predicted for {what}; this run has something else.")
+    return Stepping(
+        loss=training.loss,
+        optimizer=optimizer,
+        rate=training.learning_rate,
+        scale=parts[0].scale,
+        width=model.attention_dimension or topic_model.vocabulary,
+        momentum=training.momentum,
+        epsilon=training.adam_epsilon,
+        batch=training.batch,
+    )
 
 
 def write_reference_matrices(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from topicscope.probing.statistics.by_topic import topic_contrasts
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.probing.statistics.permutation import stratified_orders
+from topicscope.probing.statistics.similarity import topic_contrasts
 
 WORDS, TOPICS = 60, 6
 

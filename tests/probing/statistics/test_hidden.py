@@ -18,9 +18,9 @@ from topicscope.probing.passes import Plan, attention_sums, layer_means
 from topicscope.probing.rows import attention_summary
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
-from topicscope.probing.statistics.cooccurrence import count_pairs
 from topicscope.probing.statistics.hidden import KINDS, HiddenAccumulator, HiddenSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
+from topicscope.probing.statistics.pairs import count_pairs
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -137,7 +137,7 @@ def test_how_passages_are_shared_among_shards_changes_nothing() -> None:
     one, many = (summed(Deep((0.0, 1.0)), plan, shards).hidden for shards in (1, 7))
     assert one is not None
     assert many is not None
-    for name in HiddenSums.names():
+    for name in HiddenSums.__dataclass_fields__:
         np.testing.assert_allclose(getattr(one, name), getattr(many, name), rtol=1e-4, atol=1e-4)
 
 

@@ -66,6 +66,15 @@ def test_permuted_sums_are_those_of_relabelled_words(several: bool) -> None:
     assert np.ptp(sums[0]) > 0.1
 
 
+def test_words_of_which_no_two_share_a_topic_have_nothing_to_sum() -> None:
+    matrix, stratum = np.ones((3, 3)), np.zeros(3, dtype=np.int64)
+    sums = [
+        permuted_same_topic_sums([matrix], Labelling(each), stratum, 4, generator=np.random.default_rng(2))
+        for each in (np.eye(3, dtype=bool), np.ones((3, 1), dtype=bool))
+    ]
+    assert [each.tolist() for each in sums] == [[[0.0] * 4], [[3.0] * 4]]
+
+
 def test_p_counts_the_observed_among_the_permutations() -> None:
     permuted = np.arange(-49.5, 50)
     assert permutation_p(1000.0, permuted) == pytest.approx(1 / 101)

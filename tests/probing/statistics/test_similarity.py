@@ -70,7 +70,7 @@ def test_weighted_averages_count_pairs_as_often_as_their_words_and_topics_were_d
     draw = np.random.default_rng(1)
     labelling = random_labelling(draw, 14, 3, several=False)
     vectors = draw.normal(size=(14, 4)) + 0.3
-    weights = TopicWeights.draw(labelling, 5, generator=draw)
+    weights = TopicDraws.draw(labelling, 5, generator=draw).weights(labelling)
     found = pair_averages(vectors, labelling, weights)
     kept, topic = np.flatnonzero(labelling.kept), labelling.topic[labelling.kept]
     for replicate in range(6):
@@ -130,7 +130,7 @@ def test_auc_is_the_share_of_pairs_of_pairs_in_order(seed: int, several: bool) -
     # Whole numbers, so that there are ties.
     vectors = draw.integers(-1, 2, size=(len(labelling.membership), 3)).astype(np.float64)
     same, different = by_loop(vectors, labelling)
-    weights = TopicWeights.draw(labelling, 2, generator=draw)
+    weights = TopicDraws.draw(labelling, 2, generator=draw).weights(labelling)
     found = auc(vectors @ vectors.T, labelling, weights)[0]
     if not same or not different:
         assert np.isnan(found)
@@ -144,7 +144,7 @@ def test_replicates_of_auc_follow_those_counted_pair_by_pair() -> None:
     topic = np.repeat(np.arange(30), 8)
     labelling = Labelling(topic[:, None] == np.arange(30))
     vectors = draw.normal(size=(240, 8)) + 0.8 * draw.normal(size=(30, 8))[topic]
-    weights = TopicWeights.draw(labelling, 60, generator=draw)
+    weights = TopicDraws.draw(labelling, 60, generator=draw).weights(labelling)
     found = auc(vectors @ vectors.T, labelling, weights)
     first, second = np.triu_indices(240, k=1)
     values, same = (vectors @ vectors.T)[first, second], topic[first] == topic[second]
@@ -157,7 +157,7 @@ def test_replicates_of_auc_follow_those_counted_pair_by_pair() -> None:
     assert np.corrcoef(found, exact)[0, 1] > 0.95
     assert 0.8 < np.std(found) / np.std(exact) < 1.25
     # The control: replicates of other draws have nothing to do with them.
-    other = auc(vectors @ vectors.T, labelling, TopicWeights.draw(labelling, 60, generator=draw))
+    other = auc(vectors @ vectors.T, labelling, TopicDraws.draw(labelling, 60, generator=draw).weights(labelling))
     assert abs(np.corrcoef(other, exact)[0, 1]) < 0.5
 
 
@@ -178,7 +178,7 @@ def test_several_similarities_at_once_are_those_one_by_one() -> None:
     draw = np.random.default_rng(7)
     labelling = Labelling(draw.random((80, 8)) < 0.2).among_kept
     sets = [draw.normal(size=(len(labelling.membership), width)) for width in (3, 8)]
-    weights = TopicWeights.draw(labelling, 5, generator=draw)
+    weights = TopicDraws.draw(labelling, 5, generator=draw).weights(labelling)
     products = [each @ each.T for each in sets]
     found = averages_of(sets, [each[labelling.same_topic_pairs] for each in products], labelling, weights)
     areas = auc_replicates([placements(each, labelling) for each in products], labelling, weights)
@@ -206,7 +206,7 @@ def test_planted_vectors_give_the_planted_ratio_and_shuffled_topics_one() -> Non
     ratios = []
     for labels in (topic, draw.permutation(topic)):
         labelling = Labelling(labels[:, None] == np.arange(12))
-        weights = TopicWeights.draw(labelling, 300, generator=draw)
+        weights = TopicDraws.draw(labelling, 300, generator=draw).weights(labelling)
         products = vectors @ vectors.T
         [(p, *_)] = similarity_tests([products], labelling, stratum, 199, generator=draw)
         averages = pair_averages(vectors, labelling, weights)
@@ -231,7 +231,7 @@ def test_a_ratio_over_nothing_is_null_and_the_difference_is_not() -> None:
     draw = np.random.default_rng(5)
     vectors = planted(draw, mean=0.0, effect=1.0)
     labelling = Labelling(np.repeat(np.arange(12), 10)[:, None] == np.arange(12))
-    weights = TopicWeights.draw(labelling, 300, generator=draw)
+    weights = TopicDraws.draw(labelling, 300, generator=draw).weights(labelling)
     centred = pair_averages(prepared(vectors, "dot", centred=True), labelling, weights)
     found = contrast(centred.same, centred.different)
     assert (found.ratio, found.low, found.high, found.p) == (None, None, None, None)
@@ -262,7 +262,7 @@ def test_auc_and_its_interval_are_probabilities(sign: int) -> None:
     draw = np.random.default_rng(12)
     labelling = Labelling(np.repeat(np.eye(5, dtype=bool), 6, axis=0))
     vectors = np.repeat(np.eye(5), 6, axis=0) + 0.15 * draw.normal(size=(30, 5))
-    weights = TopicWeights.draw(labelling, 300, generator=draw)
+    weights = TopicDraws.draw(labelling, 300, generator=draw).weights(labelling)
     products = sign * (vectors @ vectors.T)
     [auc] = auc_replicates([placements(products, labelling)], labelling, weights)
     found = contrast(np.ones_like(auc), np.ones_like(auc), auc=auc)
@@ -288,7 +288,10 @@ def test_seeds_that_agree_leave_the_interval_as_wide_as_that_of_one() -> None:
     assert both == pytest.approx(seeds[0], rel=1e-9)
     # The control: draws of its own for each seed make doubt about words and topics seem to average out, to three
     # quarters of the variance; within five standard errors of a ratio of two variances of 500 replicates.
-    alone = [pair_averages(vectors, each, TopicWeights.draw(each, 500, generator=draw)).same for each in (first, same)]
+    alone = [
+        pair_averages(vectors, each, TopicDraws.draw(each, 500, generator=draw).weights(each)).same
+        for each in (first, same)
+    ]
     narrow = SeedDraws.draw(2, 500, generator=draw).average(np.stack(alone))
     assert abs(narrow[1:].var() / seeds[0][1:].var() - 0.75) < 5 * 0.75 * np.sqrt(2 * 2 / 500)
     assert narrow[1:].var() < 0.9 * seeds[0][1:].var()
@@ -307,7 +310,7 @@ def coverage(trials: int, seed: int) -> dict[str, float]:
     for _ in range(trials):
         vectors = (draw.normal(size=(200, 16)) + draw.normal(size=(25, 16))[topic]) / 4
         vectors[:, 0] += 1
-        averages = pair_averages(vectors, labelling, TopicWeights.draw(labelling, 200, generator=draw))
+        averages = pair_averages(vectors, labelling, TopicDraws.draw(labelling, 200, generator=draw).weights(labelling))
         found = contrast(averages.same, averages.different)
         # Same topic: 1 + 1 on average, different: 1.
         assert found.low is not None
@@ -347,7 +350,7 @@ def held_with(topics: int, trials: int) -> list[bool]:
     held = []
     for _ in range(trials):
         vectors = (draw.normal(size=(len(topic), 16)) + draw.normal(size=(topics, 16))[topic]) / 4
-        averages = pair_averages(vectors, labelling, TopicWeights.draw(labelling, 200, generator=draw))
+        averages = pair_averages(vectors, labelling, TopicDraws.draw(labelling, 200, generator=draw).weights(labelling))
         found = contrast(averages.same, averages.different)
         if found.difference_low is not None and found.difference_high is not None:
             held.append(found.difference_low < 1 < found.difference_high)

@@ -65,6 +65,21 @@ def test_norms_are_drawn_one_line_a_run_with_their_mean_and_the_stage_boundary(t
     assert [path.suffix for path in save_figure(drawn, tmp_path / "norms")] == [".png", ".svg", ".csv"]
 
 
+def test_predictions_are_a_dashed_line_and_a_thin_curve() -> None:
+    curves = {"W^K": {"norm": np.ones((2, 11))}, "W^V": {"other": np.ones((2, 11))}}
+    settings = {"with": (STEPS, curves, [40]), "without": (STEPS, curves, [])}
+    drawn = norm_trajectories(settings, title="t", predicted={"with": (37.0, [0.0, 30.0], {"norm": [1.0, 2.0]})})
+    norm, plain, other = drawn.figure.axes[0], drawn.figure.axes[1], drawn.figure.axes[2]
+    # Two runs, their mean and a measured take-off; the predicted one, and where there is a curve of its own, that.
+    assert [len(axes.lines) for axes in (norm, plain, other)] == [6, 3, 5]
+    thin = next(line for line in norm.lines if line.get_label() == "the reduced model")
+    np.testing.assert_array_equal(np.asarray(thin.get_ydata()), [1.0, 2.0])
+    assert "predicted at 37" in norm.get_title()
+    assert "predicted" not in plain.get_title()
+    said = [row for row in drawn.table if row.get("run") == "predicted"]
+    assert [row["step"] for row in said] == [0.0, 30.0, 37.0]
+
+
 def test_the_map_says_where_stage_2_is_missing_and_marks_two_stages() -> None:
     cells = {("SGD 3", "0.001"): (1.0, 500.0, 0.9), ("Adam 0.01", "0.001"): (np.nan, np.nan, np.nan)}
     figure = stage_map({"cross-entropy": cells, "squared loss": cells}, title="t").figure

@@ -194,6 +194,55 @@ def test_it_can_be_used_by_keyboard_and_on_a_phone(page: Page) -> None:
     assert_quiet(page)
 
 
+def shown_text(page: Page) -> str:
+    return str(page.chromium.value("document.querySelector('.playground').innerText"))
+
+
+def test_theory_that_takes_a_while_comes_for_the_cross_entropy_and_adam_too(page: Page) -> None:
+    page.open()
+    small = {"topics": 3, "words": 2, "shortest": 20, "longest": 30}
+    page.reset(**small, loss="cross_entropy", parts="all")
+    page.wait(f"{API}.state().theory.optimum !== null && {API}.state().theory.optimum.documents >= 20000")
+    page.wait(f"{API}.state().prediction !== null && {API}.state().floor !== null")
+    state = page.state
+    optimum = state["theory"]["optimum"]
+    assert state["floor"]["cross_entropy"][1] < optimum["low"] < optimum["loss"] < optimum["high"] < 1.94591
+    assert 0 < state["prediction"]["low"] <= state["prediction"]["high"]
+    assert optimum["same_topic"] > optimum["different_topic"]
+    assert "optimum under uniform attention 1." in shown_text(page)
+    # Without L2 the optimum is at infinity, and its loss is not.
+    page.reset(l2=0.0)
+    page.wait(f"{API}.state().theory.optimum !== null")
+    assert "same_word" not in page.state["theory"]["optimum"]
+    assert "the optimum is at infinity" in shown_text(page)
+    # Back to a closed form: what was sampled is forgotten.
+    page.reset(loss="squared")
+    assert "low" not in page.state["theory"]["optimum"]
+    assert page.state["uniform_loss"] is not None
+    assert_quiet(page)
+
+
+def test_where_there_is_no_theory_the_page_says_why(page: Page) -> None:
+    page.open()
+    page.reset(topics=4, words=3, parts="all", overlap=0.3)
+    page.wait(f"{API}.state().step === 0 && document.querySelector('.playground').innerText.includes('no landscape')")
+    text = shown_text(page)
+    for words in (
+        "Bayes floor: not computed for overlapping topics",
+        "There is no landscape for overlapping topics",
+        "No take-off is predicted: the equations are for topics that share no words.",
+        "optimum under uniform attention 0.",
+    ):
+        assert words in text
+    page.reset(overlap=0.0, masked_keys="hidden")
+    page.wait(f"{API}.state().theory.optimum !== null")
+    page.wait("document.querySelector('.playground').innerText.includes('visible masked keys')")
+    text = shown_text(page)
+    assert "Bayes floor: not computed where masked keys are hidden" in text
+    assert "There is no landscape where masked keys are hidden" in text
+    assert_quiet(page)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

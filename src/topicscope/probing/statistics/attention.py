@@ -223,7 +223,7 @@ class ShardSums:
         for place, each in enumerate(self.permuted):
             arrays |= {f"permuted.{place}.sums": each.sums, f"permuted.{place}.counts": each.counts}
         if self.hidden:
-            arrays |= {f"hidden.{name}": getattr(self.hidden, name) for name in HiddenSums.names()}
+            arrays |= {f"hidden.{name}": array for name, array in vars(self.hidden).items()}
         arrays["numbers"] = np.array([self.pairs.vocabulary, len(self.permuted), self.queries])
         return save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
 
@@ -232,9 +232,7 @@ class ShardSums:
         """What ``to_bytes`` wrote."""
         arrays = load(content)
         vocabulary, tested, queries = arrays["numbers"].tolist()
-        hidden = (
-            HiddenSums(*(arrays[f"hidden.{name}"] for name in HiddenSums.names())) if "hidden.words" in arrays else None
-        )
+        hidden = {name.removeprefix("hidden."): array for name, array in arrays.items() if name.startswith("hidden.")}
         return cls(
             **{name: arrays[name] for name in ("article", "examples", "sunk")},
             **{name: _unpacked(name, arrays) for name in SUMS},
@@ -244,7 +242,7 @@ class ShardSums:
                 for place in range(tested)
             ),
             queries=queries,
-            hidden=hidden,
+            hidden=HiddenSums(**hidden) if hidden else None,
         )
 
 
@@ -502,11 +500,15 @@ class AttentionTotals:
         columns = np.moveaxis(every, 2, 0).reshape(every.shape[2], -1, 3)
         return np.moveaxis(best_examples(columns), 0, 1).reshape(*every.shape[:2], EXAMPLES, 3)
 
+    def _averages(self, what: str, labelling: int) -> np.ndarray:
+        """NaN where a replicate has no pair."""
+        counts = self._totals[f"{what}counts"][:, labelling]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._totals[f"{what}sums"][:, labelling] / counts[..., None, None]
+
     def within(self, labelling: int) -> Float[np.ndarray, "replicate kind state similarity"]:
         """Average similarity of hidden states within passages, of same- and of different-topic pairs."""
-        counts = self._totals["within_counts"][:, labelling]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self._totals["within_sums"][:, labelling] / counts[..., None, None]
+        return self._averages("within_", labelling)
 
     def matched_heads(self, tested: int) -> tuple[np.ndarray, np.ndarray]:
         """Same- and different-topic averages of each head over the same distances: ``replicate layer head`` each."""
@@ -530,10 +532,8 @@ class AttentionTotals:
         return self.pairs_by_distance.over_bins()
 
     def averages(self, labelling: int) -> Float[np.ndarray, "replicate_plus_one class layer head"]:
-        """Average attention by class, NaN where a replicate has no pair of the class."""
-        counts = self._totals["counts"][:, labelling]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return self._totals["sums"][:, labelling] / counts[..., None, None]
+        """Average attention by class."""
+        return self._averages("", labelling)
 
     def counts(self, labelling: int) -> Float[np.ndarray, " class"]:
         """How many pairs of positions each class has."""

@@ -6,9 +6,8 @@ apart as much as these do? It asks about topics, so that two models which differ
 ones, differ by chance only.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -17,26 +16,18 @@ from topicscope.probing.statistics.permutation import permutation_p
 from topicscope.probing.statistics.resampling import percentile_interval, ratio_of_ratios, ratio_replicates
 
 
-@dataclass(frozen=True, eq=False)
-class Comparable:
+class Comparable(NamedTuple):
     """One measure of one model: averages under the draws, and what is tested under the permutations."""
 
     same: Float[np.ndarray, " replicate"]
     different: Float[np.ndarray, " replicate"]
-    auc: Float[np.ndarray, " replicate"] | None
+    auc: Float[np.ndarray, " replicate"]
     permuted: Float[np.ndarray, " permutation_plus_one"]
     """What the test looks at, the observed number first: log-ratio of attention, same-topic average of similarity."""
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """For a file."""
-        found = {"same": self.same, "different": self.different, "permuted": self.permuted}
-        found |= {} if self.auc is None else {"auc": self.auc}
-        return {f"{name}/{part}": np.asarray(array, dtype=np.float64) for part, array in found.items()}
-
-    @classmethod
-    def read(cls, arrays: dict[str, np.ndarray], name: str) -> "Comparable":
-        """What ``arrays`` made."""
-        return cls(*(arrays.get(f"{name}/{part}") for part in ("same", "different", "auc", "permuted")))  # type: ignore[arg-type]
+        return {f"{name}/{part}": np.asarray(array, dtype=np.float64) for part, array in self._asdict().items()}
 
 
 def compared(one: Comparable, other: Comparable) -> dict[str, Any]:
@@ -45,26 +36,24 @@ def compared(one: Comparable, other: Comparable) -> dict[str, Any]:
     Numbers are None where they are not defined: a ratio where an average over different topics is not above 0.
     """
     quotient = ratio_of_ratios(ratio_replicates(one.same, one.different), ratio_replicates(other.same, other.different))
-    found: dict[str, Any] = {"ratio_of_ratios": quotient.ratio, "low": quotient.low, "high": quotient.high}
-    difference = (one.same - one.different) - (other.same - other.different)
-    found |= _with_interval("difference", difference)
-    if one.auc is not None and other.auc is not None:
-        found |= _with_interval("auc_difference", one.auc - other.auc)
+    found: dict[str, Any] = {"ratio_of_ratios": quotient.pop("ratio"), **quotient}
+    differences = {
+        "difference": (one.same - one.different) - (other.same - other.different),
+        "auc_difference": one.auc - other.auc,
+    }
+    for name, replicates in differences.items():
+        low, high = percentile_interval(replicates[1:])
+        value = float(replicates[0]) if np.isfinite(replicates[0]) else None
+        found |= {name: value, f"{name}_low": low, f"{name}_high": high}
     permuted = one.permuted - other.permuted
     # Rounding is that of each model's own numbers.
-    size = float(max(np.abs(one.permuted[:1]).max(), np.abs(other.permuted[:1]).max(), 0.0))
+    size = float(max(abs(one.permuted[0]), abs(other.permuted[0])))
     p = permutation_p(float(permuted[0]), permuted[1:], size=size if np.isfinite(size) else 0.0)
     return found | {"p": p if np.isfinite(p) else None}
 
 
-def _with_interval(name: str, replicates: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
-    low, high = percentile_interval(replicates[1:])
-    value = float(replicates[0])
-    return {name: value if np.isfinite(value) else None, f"{name}_low": low, f"{name}_high": high}
-
-
 def compared_models(
-    one: dict[str, np.ndarray], other: dict[str, np.ndarray], groups: Sequence[tuple[float | None, str]]
+    one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], groups: Sequence[tuple[float | None, str]]
 ) -> list[dict[str, Any]]:
     """A row per threshold, assignment and measure that both models have, from arrays named ``group/measure/part``."""
     found = []
@@ -73,8 +62,13 @@ def compared_models(
             continue
         group, measure = name.split("/")
         fraction, assignment = groups[int(group)]
-        layer = int(measure.rsplit(" ", 1)[1]) if measure.startswith("hidden") else None
-        kind = measure if layer is None else measure.rsplit(" ", 1)[0]
+        kind, layer = measure, None
+        if measure.startswith("hidden"):
+            kind, number = measure.rsplit(" ", 1)
+            layer = int(number)
         about = {"fraction": fraction, "assignment": assignment, "measure": kind, "layer": layer}
-        found.append(about | compared(Comparable.read(one, name), Comparable.read(other, name)))
+        mine, theirs = (
+            Comparable(*(arrays[f"{name}/{part}"] for part in Comparable._fields)) for arrays in (one, other)
+        )
+        found.append(about | compared(mine, theirs))
     return sorted(found, key=lambda row: (row["measure"] != "attention", row["layer"] is not None))

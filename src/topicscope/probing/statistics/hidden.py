@@ -10,8 +10,8 @@ over and none is sampled. Words, not places, count once each, as they do in the 
 and tests are those of the embeddings. Pairs within passages are summed apart, by article, as attention is.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -69,11 +69,6 @@ class HiddenSums:
 
     centre: Float[np.ndarray, "layer width"]
     """What centred vectors are centred on, the same for all passages of a model."""
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """Of the arrays."""
-        return [each.name for each in fields(cls)]
 
     @classmethod
     def added(cls, parts: Sequence["HiddenSums"]) -> "HiddenSums":
@@ -152,15 +147,14 @@ class HiddenAccumulator:
 
     def add(
         self, states: Sequence[Float[np.ndarray, "position width"]], words: Int[np.ndarray, " position"]
-    ) -> tuple[Int[np.ndarray, " place"], Float[np.ndarray, "layer kind place place"]]:
+    ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"], Float[np.ndarray, "pair layer kind"]]:
         """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out.
 
-        The positions whose words are summed, and the similarities of all pairs of them.
+        Of all pairs of positions whose words are summed: the words, and how similar the states are.
         """
         places = np.flatnonzero(words >= 0)
         places = places[self._number[words[places]] >= 0]
         vectors = vectors_by_kind(np.stack([layer[places] for layer in states]).astype(self.centre.dtype), self.centre)
-        similar = np.moveaxis(vectors @ vectors.swapaxes(-1, -2), 0, 1).astype(np.float64)
         present, which, times = np.unique(self._number[words[places]], return_inverse=True, return_counts=True)
         self._places[present] += times
         self._passages[present] += 1
@@ -170,14 +164,16 @@ class HiddenAccumulator:
         one, other = words[places[early]], words[places[late]]
         different = one != other
         codes = np.minimum(one, other).astype(np.int64) * self.vocabulary + np.maximum(one, other)
-        self._pairs.append((codes[different], similar[:, :, early[different], late[different]]))
-        return places, similar
+        products = vectors @ vectors.swapaxes(-1, -2)
+        similar = np.moveaxis(products[..., early, late].astype(np.float64), -1, 0).swapaxes(1, 2)
+        self._pairs.append((codes[different], similar[different]))
+        return one, other, similar
 
     def result(self) -> HiddenSums:
         """The sums so far."""
         there = self._places > 0
         codes = np.concatenate([each for each, _ in self._pairs])
-        values = np.concatenate([np.moveaxis(each, -1, 0) for _, each in self._pairs])
+        values = np.concatenate([each for _, each in self._pairs])
         pairs, row, counts = np.unique(codes, return_inverse=True, return_counts=True)
         order = np.argsort(row, kind="stable")
         starts = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int64)
@@ -192,32 +188,6 @@ class HiddenAccumulator:
             sums,
             self.centre,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class HiddenNumbers:
-    """Of one labelling, all layers and kinds: contrasts, and what two models are compared by."""
-
-    contrasts: list[list[Contrast]]
-    """By layer and kind; p of each is its own."""
-
-    p_all_layers: Float[np.ndarray, "layer kind"]
-    """Of each kind, corrected for all layers (maximum statistic)."""
-
-    same: Float[np.ndarray, "layer kind replicate"]
-    different: Float[np.ndarray, "layer kind replicate"]
-    permuted: Float[np.ndarray, "layer kind permutation"]
-    """Same-topic averages under permuted topics; the observed one is ``same[..., 0]``."""
-
-    auc: Float[np.ndarray, "layer kind replicate"]
-    words: int
-    """How many words are in two passages or more."""
-
-    def comparable(self, layer: int, kind: int) -> Comparable:
-        """For a comparison with another model."""
-        at = layer, kind
-        permuted = np.append(self.same[at][0], self.permuted[at])
-        return Comparable(self.same[at], self.different[at], self.auc[at], permuted)
 
 
 class HiddenMeasure:
@@ -268,29 +238,27 @@ class HiddenMeasure:
         )
         self._permuted.append(permuted / max(len(first), 1))
 
-    def result(self) -> HiddenNumbers:
-        """After the last layer."""
+    def by_layer(self) -> Iterator[list[tuple[Contrast, float, Comparable]]]:
+        """After the last layer: of each layer and kind, the contrast, p corrected for all layers, and its arrays.
+
+        p of the contrast is its own; the other is by the maximum statistic over the layers of one kind. Two models are
+        compared by the arrays.
+        """
         same, auc, permuted = np.stack(self._same), np.stack(self._auc), np.stack(self._permuted)
         different = np.stack(self._different).reshape(same.shape)
-        layers, kinds = same.shape[:2]
-        single = np.full((layers, kinds), np.nan)
-        for layer, kind in np.ndindex(layers, kinds):
-            single[layer, kind] = permutation_p(float(same[layer, kind, 0]), permuted[layer, kind])
-        together = np.stack(
-            [
-                maximum_p(same[:, kind, :1], np.moveaxis(permuted[:, kind], 0, -1)[..., None])[:, 0]
-                for kind in range(kinds)
-            ],
-            axis=1,
-        )
-        contrasts = [
-            [
-                contrast(same[layer, kind], different[layer, kind], auc=auc[layer, kind], p=float(single[layer, kind]))
-                for kind in range(kinds)
-            ]
-            for layer in range(layers)
+        together = [
+            maximum_p(same[:, kind, :1], np.moveaxis(permuted[:, kind], 0, -1)[..., None])[:, 0]
+            for kind in range(len(KINDS))
         ]
-        return HiddenNumbers(contrasts, together, same, different, permuted, auc, len(self.words))
+        for layer in range(len(same)):
+            found = []
+            for kind, corrected in enumerate(together):
+                observed, drawn = same[layer, kind, 0], permuted[layer, kind]
+                sides = same[layer, kind], different[layer, kind]
+                compared = contrast(*sides, auc=auc[layer, kind], p=permutation_p(float(observed), drawn))
+                arrays = Comparable(*sides, auc[layer, kind], np.append(observed, drawn))
+                found.append((compared, float(corrected[layer]), arrays))
+            yield found
 
 
 def _different_replicates(

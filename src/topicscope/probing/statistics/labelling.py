@@ -148,11 +148,6 @@ class TopicWeights:
     within: Float[np.ndarray, "replicate word"]
     between: Float[np.ndarray, "replicate word"]
 
-    @classmethod
-    def draw(cls, labelling: Labelling, replicates: int, *, generator: np.random.Generator) -> "TopicWeights":
-        """Weights of the kept words of one labelling."""
-        return TopicDraws.draw(labelling, replicates, generator=generator).weights(labelling)
-
 
 @dataclass(frozen=True, eq=False)
 class TopicDraws:

@@ -300,13 +300,7 @@ def with_topics(
     The ratio's interval is made of its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
     out, as ``contrast`` has counted them. None if fewer than half remain, or where a topic cannot be left out.
     """
-    first = labellings[0]
-    present = np.flatnonzero(first.membership.any(axis=0))
-    rows = [1 + np.argsort(topic_partners(first, each))[present] for each in labellings]
-    left = [
-        np.stack([getattr(each, side)[row] for each, row in zip(without, rows, strict=True)]).mean(axis=0)
-        for side in ("same", "different")
-    ]
+    left = [_left_out([getattr(each, side) for each in without], labellings) for side in ("same", "different")]
     there = np.isfinite(same) & np.isfinite(different)
     # The sample itself is no replicate: without it there is no interval.
     there[0] = True
@@ -320,6 +314,19 @@ def with_topics(
     if low is None or high is None:
         return replace(found, low=None, high=None)
     return replace(found, low=float(np.exp(low)), high=float(np.exp(high)))
+
+
+def _left_out(
+    of_seeds: Sequence[Float[np.ndarray, " row"]], labellings: Sequence[Labelling]
+) -> Float[np.ndarray, " topic"]:
+    """Averages over LDA seeds with each topic of the first one left out, together with its partners of the others.
+
+    of_seeds: a number over all words, then one without the words of each topic.
+    """
+    first = labellings[0]
+    present = np.flatnonzero(first.membership.any(axis=0))
+    partners = [np.argsort(topic_partners(first, each))[present] for each in labellings]
+    return np.stack([row[1 + of] for row, of in zip(of_seeds, partners, strict=True)]).mean(axis=0)
 
 
 def _interval(
@@ -391,46 +398,31 @@ class MatchedWords:
 
 
 def matched_similarity(similarities: Sequence[Matched], labellings: Sequence[Labelling]) -> MatchedSimilarity:
-    """The average over LDA seeds of what ``MatchedWords.averages`` gave for each.
-
-    A topic of the first seed is left out together with its partners of the others.
-    """
-    first = labellings[0]
-    partner = [np.argsort(topic_partners(first, each)) for each in labellings]
+    """The average over LDA seeds of what ``MatchedWords.averages`` gave for each."""
     differences = np.stack([each.same - each.different for each in similarities])
-    present = np.flatnonzero(first.membership.any(axis=0))
-    left_out = np.stack([row[1 + of[present]] for row, of in zip(differences, partner, strict=True)]).mean(axis=0)
-    seeds = len(labellings)
+    seeds, difference = len(labellings), float(differences[:, 0].mean())
     between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
-    same, different, share = (
-        float(np.mean([getattr(each, name)[0] for each in similarities])) for name in ("same", "different", "share")
-    )
-    low, high = jackknife_interval(float(differences[:, 0].mean()), left_out, more=between)
-    return MatchedSimilarity(same, different, float(differences[:, 0].mean()), low, high, share)
+    low, high = jackknife_interval(difference, _left_out(list(differences), labellings), more=between)
+    found = mean_of_seeds(similarities, "same", "different", "share")
+    return MatchedSimilarity(difference=difference, difference_low=low, difference_high=high, **found)
 
 
-@dataclass(frozen=True)
-class Balance:
-    """How often matched pairs co-occur: equal numbers mean that nothing of co-occurrence is left to compare."""
+def mean_of_seeds(found: Sequence[Matched], *names: str) -> dict[str, float]:
+    """The averages over LDA seeds of what these have over all pairs.
 
-    same: float
-    different: float
-
-    @classmethod
-    def mean(cls, found: Sequence["Balance"]) -> "Balance":
-        """Over LDA seeds."""
-        return cls(*(float(np.mean([getattr(each, name) for each in found])) for name in ("same", "different")))
+    Of co-occurrence: how often matched pairs co-occur. Equal numbers mean that nothing of it is left to compare.
+    """
+    return {name: float(np.mean([getattr(each, name)[0] for each in found])) for name in names}
 
 
-def matched_word_co_occurrence(table: PairTable, labelling: Labelling, words: MatchedWords) -> Balance:
+def matched_word_co_occurrence(table: PairTable, labelling: Labelling, words: MatchedWords) -> Matched:
     """Average co-occurrence over matched pairs of words, as similarity is averaged."""
     counts = np.zeros((table.vocabulary, table.vocabulary))
     counts[table.first, table.second] = counts[table.second, table.first] = table.counts / 2
-    found = words.averages(counts[np.ix_(labelling.kept, labelling.kept)])
-    return Balance(float(found.same[0]), float(found.different[0]))
+    return words.averages(counts[np.ix_(labelling.kept, labelling.kept)])
 
 
-def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling: Labelling, strata: Strata) -> Balance:
+def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling: Labelling, strata: Strata) -> Matched:
     """Average co-occurrence of the words at two positions, over matched pairs of positions, as attention is averaged.
 
     table: how many pairs of positions there are of each pair of words and bin of distance.
@@ -444,8 +436,7 @@ def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling:
     groups = [(same, together), (same, counts), (~same, together), (~same, counts)]
     sums = [np.bincount(cell[chosen], values[chosen], strata.size) for chosen, values in groups]
     # NumPy counts nothing in whole numbers.
-    found = matched_averages(*(each[None].astype(np.float64) for each in sums))
-    return Balance(float(found.same[0]), float(found.different[0]))
+    return matched_averages(*(each[None].astype(np.float64) for each in sums))
 
 
 def jackknife_interval(

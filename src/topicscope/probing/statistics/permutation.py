@@ -107,7 +107,8 @@ def _blocks(
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
     found = []
-    for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
+    # Without a pair there is no block, though ``np.split`` gives one part.
+    for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=False):
         rows, columns = members[code // len(members)], members[code % len(members)]
         table = np.stack([matrix[np.ix_(rows, columns)].ravel() for matrix in matrices], axis=1)
         found.append(_Block(first[chosen], second[chosen], table, len(columns)))

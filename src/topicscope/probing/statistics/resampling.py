@@ -90,21 +90,17 @@ def ratio_replicates(
         return np.where(different > 0, same / different, np.nan)
 
 
-@dataclass(frozen=True)
-class RatioOfRatios:
-    """How many times as large one ratio is as another; None for what is not defined."""
+def ratio_of_ratios(
+    one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]
+) -> dict[str, float | None]:
+    """How many times as large one ratio is as another, and the interval of that; None for what is not defined.
 
-    ratio: float | None
-    low: float | None
-    high: float | None
-
-
-def ratio_of_ratios(one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]) -> RatioOfRatios:
-    """From ratios under the same draws, the first replicate being the sample: what both share does not count twice."""
+    Both are under the same draws, the first replicate being the sample: what they share does not count twice.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(other > 0, one / other, np.nan)
     low, high = percentile_interval(found[1:])
-    return RatioOfRatios(float(found[0]) if np.isfinite(found[0]) else None, low, high)
+    return {"ratio": float(found[0]) if np.isfinite(found[0]) else None, "low": low, "high": high}
 
 
 def _ratio_note(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:

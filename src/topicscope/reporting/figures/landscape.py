@@ -1,6 +1,7 @@
 """The loss over attention's weights α and β, with theory drawn in."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -22,6 +23,15 @@ FLOOR_OF_EXCESS = 1e-4
 FADED = 0.55
 
 
+class FinitePanel(NamedTuple):
+    """The loss over finite documents, on a grid of its own."""
+
+    title: str
+    weights: Float[np.ndarray, " weight"]
+    loss: Float[np.ndarray, "weight weight"]
+    optimum: tuple[float, float]
+
+
 @dataclass(frozen=True, eq=False)
 class LandscapeData:
     """What the figure shows; weights are positive, a zero optimum is drawn at the axis' end."""
@@ -40,6 +50,7 @@ class LandscapeData:
     high: float | None
     limit: float | None
     title: str
+    finite: FinitePanel | None = None
 
 
 def landscape_figure(data: LandscapeData) -> Drawn:
@@ -47,10 +58,14 @@ def landscape_figure(data: LandscapeData) -> Drawn:
     losses = [(data.loss, "all masked positions")]
     if data.word_loss is not None:
         losses.append((data.word_loss, "without [MASK] queries"))
-    size = (4.6 * len(losses) + 0.6, 5.2)
-    figure, [axes] = panels(data.title, size, 1, len(losses), lines=None, letters=11, sharey=True)
-    for axis, (loss, title) in zip(axes, losses, strict=True):
-        _draw_loss(figure, axis, data, loss)
+    columns = len(losses) + (data.finite is not None)
+    figure, [axes] = panels(data.title, (4.6 * columns + 0.6, 5.2), 1, columns, lines=None, letters=11, sharey=True)
+    shown = [(data.alpha, data.beta, *each) for each in losses]
+    if data.finite is not None:
+        shown.append((data.finite.weights, data.finite.weights, data.finite.loss, data.finite.title))
+        _mark(axes[-1], data, data.finite.optimum, "o", ORANGE)
+    for axis, (alpha, beta, loss, title) in zip(axes, shown, strict=True):
+        _draw_loss(figure, axis, alpha, beta, loss)
         _draw_theory(axis, data)
         axis.set_title(title, fontsize=10)
         axis.set_xlabel("α, weight on other words of the topic")
@@ -75,22 +90,32 @@ def _theory_rows(data: LandscapeData) -> list[Row]:
     """What is drawn over the loss: points by their weights, lines by the average ((v−1)α + β)/v that they keep."""
     alpha, beta = map(float, data.optimum)
     lines = {"low": data.low, "high": data.high, "limit": data.limit}
+    finite = data.finite
     return [
         {"panel": "optimum" if data.attained else "best weights searched", "alpha": alpha, "beta": beta},
         {"panel": "uniform attention", "alpha": 1.0, "beta": 1.0},
+        *(
+            []
+            if finite is None
+            else [dict(zip(("panel", "alpha", "beta"), (finite.title, *finite.optimum), strict=True))]
+        ),
         *({"panel": f"Theorem 3: {name}", "average": bound} for name, bound in lines.items() if bound is not None),
     ]
 
 
-def _draw_loss(figure: Figure, axis: Axes, data: LandscapeData, loss: Float[np.ndarray, "alpha beta"]) -> None:
+def _draw_loss(
+    figure: Figure,
+    axis: Axes,
+    alpha: Float[np.ndarray, " alpha"],
+    beta: Float[np.ndarray, " beta"],
+    loss: Float[np.ndarray, "alpha beta"],
+) -> None:
     excess = loss - loss.min()
     top = max(float(excess.max()), np.finfo(float).tiny)
     norm = LogNorm(vmin=FLOOR_OF_EXCESS * top, vmax=top)
     shown = np.maximum(excess, FLOOR_OF_EXCESS * top)
-    image = axis.pcolormesh(
-        data.alpha, data.beta, shown.T, norm=norm, cmap="cividis", shading="gouraud", rasterized=True
-    )
-    axis.set(xscale="log", yscale="log", xlim=data.alpha[[0, -1]], ylim=data.beta[[0, -1]])
+    image = axis.pcolormesh(alpha, beta, shown.T, norm=norm, cmap="cividis", shading="gouraud", rasterized=True)
+    axis.set(xscale="log", yscale="log", xlim=alpha[[0, -1]], ylim=beta[[0, -1]])
     for ticks in (axis.xaxis, axis.yaxis):
         ticks.set_major_locator(LogLocator(numticks=6))
         ticks.set_minor_locator(LogLocator(subs=(1.0,), numticks=20))
@@ -133,6 +158,9 @@ def _legend(data: LandscapeData) -> list[Line2D | Patch]:
             facecolor="#D9D9D9", edgecolor=BLACK, label=f"faded: outside Theorem 3's interval ({data.low:.4g}, {upper})"
         ),
     ]
+    if data.finite is not None:
+        alpha, beta = data.finite.optimum
+        handles.append(point("o", ORANGE, f"{data.finite.title}: α = {alpha:.4g}, β = {beta:.4g}"))
     if data.limit is not None:
         label = f"limit of the average: {data.limit:.4g}"
         handles.append(Line2D([], [], color=SKY, linestyle="dashed", label=label))

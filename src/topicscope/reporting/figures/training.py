@@ -17,6 +17,9 @@ ROTATION_NAME = "rotation of W^V\nin 10 steps"
 # Steps, the curves of each quantity by name, and the step at which attention takes off in each run in which it does.
 Trajectory = tuple[Int[np.ndarray, " row"], Mapping[str, Mapping[str, Float[np.ndarray, "seed row"]]], Sequence[int]]
 
+# The reduced model: the step at which attention takes off, if it does, then steps and curves, named as the runs' are.
+Predicted = tuple[float | None, Sequence[float], Mapping[str, Sequence[float]]]
+
 # Steps, then the values of each norm and of the rotation.
 LayerCurves = tuple[Int[np.ndarray, " row"], Mapping[str, Float[np.ndarray, "seed row layer"]]]
 
@@ -27,15 +30,25 @@ Panel = tuple[str, np.ndarray, Mapping[str, np.ndarray], Mapping[str, np.ndarray
 def heat_maps(
     matrices: dict[str, Float[np.ndarray, "row column"]],
     *,
-    words: int,
+    words: int = 0,
+    word_topics: Int[np.ndarray, " token"] | None = None,
     columns: int = 4,
     title: str = "",
     same_scale: Collection[Collection[str]] = (),
+    tabled: bool = True,
 ) -> Drawn:
     """Matrices over tokens side by side, with topic boundaries; white is zero.
 
+    Topics have ``words`` words each, in order, or are those of ``word_topics``, by which tokens are then ordered.
     Panels named together in ``same_scale`` share one colour scale, so that they can be compared; others have their own.
+    Large matrices need not be ``tabled``.
     """
+    tokens = len(next(iter(matrices.values())))
+    # Token 0 is [MASK], of no topic; the boundaries are where the topic changes.
+    topics = -(-np.arange(tokens) // words) if word_topics is None else word_topics
+    order = np.argsort(topics, kind="stable")
+    boundaries = np.flatnonzero(np.diff(topics[order])) + 0.5
+    sorted_by = "" if (order == np.arange(tokens)).all() else ", by topic"
     rows = -(-len(matrices) // columns)
     figure = Figure(figsize=(3.9 * columns, 3.3 * rows + 0.5), layout="constrained")
     figure.suptitle(title)
@@ -45,21 +58,20 @@ def heat_maps(
     table: list[Row] = []
     for place, (name, matrix) in enumerate(matrices.items(), start=1):
         axes = figure.add_subplot(rows, columns, place)
-        image = axes.imshow(matrix, cmap=DIVERGING, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
-        for boundary in np.arange(0.5, len(matrix) - 1, words):
+        ordered = matrix[np.ix_(order, order)]
+        image = axes.imshow(ordered, cmap=DIVERGING, vmin=-limits[name], vmax=limits[name], interpolation="nearest")
+        for boundary in boundaries:
             axes.axhline(boundary, color="0.6", linewidth=0.3)
             axes.axvline(boundary, color="0.6", linewidth=0.3)
         axes.set_title(name, fontsize=10)
-        axes.set_xlabel("token j (0 is [MASK])", fontsize=8)
-        axes.set_ylabel("token i", fontsize=8)
+        axes.set_xlabel(f"token j (0 is [MASK]){sorted_by}", fontsize=8)
+        axes.set_ylabel(f"token i{sorted_by}", fontsize=8)
         axes.tick_params(labelsize=7)
         figure.colorbar(image, ax=axes, shrink=0.8).ax.tick_params(labelsize=7)
-        # Token 0 is [MASK], of no topic; the boundaries are where the topic changes.
-        topics = [-(-token // words) for token in range(len(matrix))]
         table += [
-            {"panel": name, "token_i": i, "token_j": j, "topic_i": topics[i], "topic_j": topics[j], "value": value}
-            for i, line in enumerate(matrix.tolist())
-            for j, value in enumerate(line)
+            {"panel": name, "token_i": i, "token_j": j, "topic_i": one, "topic_j": other, "value": value}
+            for i, (one, line) in enumerate(zip(topics.tolist(), matrix.tolist(), strict=True) if tabled else ())
+            for j, (other, value) in enumerate(zip(topics.tolist(), line, strict=True))
         ]
     return Drawn(figure, table)
 
@@ -70,8 +82,13 @@ def colour_limit(matrix: Float[np.ndarray, "row column"]) -> float:
     return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
 
 
-def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Drawn:
+def norm_trajectories(
+    settings: Mapping[str, Trajectory], *, title: str, predicted: Mapping[str, Predicted] | None = None
+) -> Drawn:
     """Curves over steps, a column per setting and a row per quantity; faint lines are runs, bold ones means.
+
+    Orange dashes are where attention takes off in a run, a black dashed line where it is ``predicted`` to, and a thin
+    black curve is the reduced model's.
 
     A quantity may have several curves (a norm, and norms of its parts); one that is measured on a scale of its own, a
     rotation, is drawn on a logarithmic axis.
@@ -81,6 +98,7 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
     figure, axes = panels(title, size, len(quantities), len(settings), sharex="col")
     table: list[Row] = []
     for column, (name, (steps, rows, ends)) in enumerate(settings.items()):
+        expected, at, theory = (predicted or {}).get(name, (None, (), {}))
         for row, (label, curves) in enumerate(rows.items()):
             panel = axes[row, column]
             for (part, values), colour in zip(curves.items(), (BLUE, GREEN, GREY), strict=False):
@@ -91,10 +109,17 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
                 panel.plot(steps[1:], mean, color=colour, linewidth=1.8, label=part)
                 table += _curves(steps, values, setting=name, quantity=part)
                 table += _curves(steps[1:], mean[None], setting=name, quantity=part, run="mean")
+                if part in theory:
+                    panel.plot(at, theory[part], color="black", linewidth=0.8, label="the reduced model")
+                    table += _curves(
+                        np.array(at), np.array([theory[part]]), setting=name, quantity=part, run="predicted"
+                    )
+            if expected is not None:
+                panel.axvline(expected, color="black", linewidth=0.8, linestyle="--")
             for end in ends:
                 panel.axvline(end, color=ORANGE, alpha=0.5, linewidth=1.0, linestyle="--")
             panel.set_ylabel(label, fontsize=8)
-            if len(curves) > 1:
+            if len(curves) > 1 or set(curves) & set(theory):
                 panel.legend(fontsize=7, loc="upper left")
             if label == ROTATION_NAME:
                 panel.set_yscale("log")
@@ -103,6 +128,9 @@ def norm_trajectories(settings: Mapping[str, Trajectory], *, title: str) -> Draw
                 panel.set_ylim(0, 1.1 * highest if highest > 0 else 1)
         table += [{"setting": name, "quantity": "attention takes off", "step": int(end)} for end in ends]
         state = "attention takes off (dashed)" if ends else "attention does not take off"
+        if expected is not None:
+            table.append({"setting": name, "quantity": "attention takes off", "run": "predicted", "step": expected})
+            state += f", predicted at {expected:,.0f} (black)"
         axes[0, column].set_title(f"{name}\n{state}", fontsize=8)
         axes[-1, column].set_xlabel("step")
     return Drawn(figure, table)

@@ -4,7 +4,7 @@ const SPEEDS = [["0", "as fast as it can"], ["200", "200 steps per second"], ["5
 const MEASURES = ["norm_value", "norm_key", "norm_query", "same_word", "same_topic", "different_topic", "mask_column", "mask_row",
   "attention_same_word", "attention_same_topic", "attention_different_topic", "from_uniform", "mask_from_uniform", "uniform_loss"];
 const CURVES = ["loss", ...MEASURES];
-const MOST_POINTS = 600, FLOOR_DOCUMENTS = 3000, TAKE_OFF = 0.05;
+const MOST_POINTS = 600, FLOOR_DOCUMENTS = 3000, OPTIMUM_DOCUMENTS = 20000, TAKE_OFF = 0.05;
 const GRID = 56, TRAIL = 400;
 
 function make(tag, attributes = {}, ...children) {
@@ -50,7 +50,8 @@ class Playground {
     this.scene = null;
     this.takeOff = null;
     this.inView = false;
-    this.runs = this.floors = 0;
+    this.sampled = null;
+    this.runs = this.floors = this.optima = this.predictions = 0;
     this.dark = matchMedia("(prefers-color-scheme: dark)");
     const asked = { ...initial, ...fromHash(location.hash) };
     this.opened = Object.keys(asked).length > 0;
@@ -70,7 +71,7 @@ class Playground {
       made.onmessage = ({ data }) => (data.kind === "ready" ? ((this.memory = data.bytes), resolve(made)) : receive(data));
       made.postMessage({ kind: "core", bytes: this.bytes });
     });
-    [this.trainer, this.floorer, this.foreteller] = await Promise.all(["receive", "receiveFloor", "receivePrediction"].map((name) => worker((data) => this[name](data))));
+    [this.trainer, this.floorer, this.optimiser, this.foreteller] = await Promise.all(["receive", "receiveFloor", "receiveOptimum", "receivePrediction"].map((name) => worker((data) => this[name](data))));
     URL.revokeObjectURL(url);
     this.restart();
     this.dark.addEventListener("change", () => this.draw(true));
@@ -112,17 +113,20 @@ class Playground {
     };
     const key = (colour, label, dash) => make("span", { class: "key" }, sample(colour, dash), ...mathematical(label));
     this.legends = { matrix: make("span"), landscape: make("span"), reference: make("select", { "aria-label": "which theory", onchange: () => this.draw(true) }, make("option", { value: "optimum" }, "the optimum for documents of this length"), make("option", { value: "theorem" }, "Theorem 2")) };
+    this.missing = make("span", { class: "missing" });
     this.landscapeOf = make("select", { "aria-label": "of which W^V", onchange: () => { this.computeLandscape(); this.draw(true); } }, make("option", { value: "theorem" }, "of Theorem 2's values"), make("option", { value: "own" }, "of the trained values"));
     this.table = make("tbody");
     this.paces = make("p", { class: "hint" });
     this.floorText = make("span", {}, "Bayes floor");
+    this.optimumText = make("span", {}, "optimum under uniform attention");
+    this.exactly = key(COLOURS.word, "W^V under uniform attention, exactly");
     const figures = make("div", { class: "figures" },
       figure("documents", "Documents being drawn and masked", "wide", ["Each square is a word, coloured by its topic. In the colour of the text: [MASK]; framed: a masked word that was kept or replaced by a random one. The dot is the topic of the word to predict."]),
       figure("value", "W^V being trained", "square", [this.legends.matrix]),
-      figure("reference", "W^V in theory", "square", [this.legends.reference]),
+      figure("reference", "W^V in theory", "square", [this.missing, this.legends.reference]),
       make("figure", {}, make("figcaption", {}, ...mathematical("W^V by class of entry")),
         make("table", {}, make("thead", {}, make("tr", {}, ...["", "trained", "optimum", "Theorem 2"].map((title) => make("th", { scope: "col" }, title)))), this.table), this.paces),
-      figure("loss", "Loss", "", [key(COLOURS.topic, "training"), key(COLOURS.word, "W^V under uniform attention, exactly"), key(COLOURS.optimum, "its optimum", "5 3"), make("span", { class: "key" }, sample(COLOURS.floor, "5 3"), this.floorText)]),
+      figure("loss", "Loss", "", [key(COLOURS.topic, "training"), this.exactly, make("span", { class: "key" }, sample(COLOURS.optimum, "5 3"), this.optimumText), make("span", { class: "key" }, sample(COLOURS.floor, "5 3"), this.floorText)]),
       figure("classes", "W^V by class", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: optimum; dotted: gradient descent, exactly"]),
       figure("attention", "Attention by class × 100", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: uniform, and upright the predicted take-off"]),
       figure("norms", "Norms", "half", [key(COLOURS.topic, "W^V"), key(COLOURS.word, "W^K"), key(COLOURS.different, "W^Q"), "dotted: attention takes off; dashed: as predicted"]),
@@ -349,67 +353,108 @@ class Playground {
     const found = this.numbers(this.core.theory(), 20), classes = (at) => ({ mask_column: found[at], same_word: found[at + 1], same_topic: found[at + 2], different_topic: found[at + 3], loss: found[at + 4] });
     const masks = s.keep + s.random < 1 - 1e-9;
     this.theory = {
-      // Closed forms are for visible masked keys; Theorem 2 is for disjoint topics of which documents have different sets.
-      optimum: s.masked_keys === "visible" ? classes(5) : null,
-      theorem: masks && s.masked_keys === "visible" ? classes(0) : null,
+      // Closed forms are for the squared loss and visible masked keys, and Theorem 2 for topics that share no words.
+      // Other optima are sampled.
+      exact: s.masked_keys === "visible" && s.loss === "squared",
+      optimum: s.masked_keys === "visible" && s.loss === "squared" ? classes(5) : null,
+      theorem: masks && s.masked_keys === "visible" && s.loss === "squared" && !(s.overlap > 0) ? classes(0) : null,
       eigenvalues: { within: found[10], topics: found[11], mean: found[12], mask: found[13] },
       lambda1: found[18], lambda2: found[19] < 0 ? null : found[19],
     };
     this.computeLandscape();
-    const sampled = ["topics", "words", "sampler", "per_document", "dirichlet", "overlap", "shortest", "longest", "mask", "keep", "random"];
-    if (changed.some((name) => sampled.includes(name))) this.askFloor();
+    const drawn = ["topics", "words", "sampler", "per_document", "dirichlet", "overlap", "shortest", "longest", "mask", "keep", "random", "masked_keys"];
+    if (changed.some((name) => drawn.includes(name))) this.askFloor();
+    if (changed.some((name) => [...drawn, "loss", "l2"].includes(name))) this.askOptimum();
+    else if (this.sampled) this.theory.optimum = this.sampled;
     this.askPrediction();
     this.dirty = true;
     this.schedule();
   }
 
-  // What takes a while is computed in a worker of its own, when the sliders rest.
-  askFloor() {
-    this.floor = null;
-    this.floors++;
-    clearTimeout(this.floorTimer);
-    // Topics that overlap have no finite sum for the posterior.
-    if (this.settings.overlap > 0) return;
-    this.floorTimer = setTimeout(() => this.floorer.postMessage({ kind: "floor", setting: coreNumbers(this.settings), documents: FLOOR_DOCUMENTS, question: this.floors }), 150);
+  // What takes a while is computed in a worker of its own, when the sliders rest. An answer to an earlier question is no
+  // answer, so questions are numbered.
+  ask(timer, delay, worker, message) {
+    clearTimeout(this[timer]);
+    if (message) this[timer] = setTimeout(() => worker.postMessage({ setting: coreNumbers(this.settings), ...message }), delay);
   }
 
-  // Gradient descent alone can be foretold: Adam's steps do not follow the gradient.
+  askFloor() {
+    const s = this.settings, question = ++this.floors;
+    this.floor = null;
+    // Where topics overlap the posterior is no finite sum. Where masked keys are hidden a model can tell which words are genuine.
+    this.noFloor = s.overlap > 0 ? "not computed for overlapping topics" : s.masked_keys === "hidden" ? "not computed where masked keys are hidden" : "";
+    this.ask("floorTimer", 150, this.floorer, this.noFloor ? null : { kind: "floor", documents: FLOOR_DOCUMENTS, question });
+  }
+
+  receiveFloor(data) {
+    if (this.noFloor || data.question !== this.floors) return;
+    this.floor = data;
+    this.schedule();
+  }
+
+  askOptimum() {
+    const question = ++this.optima;
+    this.sampled = null;
+    this.ask("optimumTimer", 150, this.optimiser, this.theory.exact ? null : { kind: "optimum", documents: OPTIMUM_DOCUMENTS, question });
+  }
+
+  receiveOptimum({ entries, loss, documents, question }) {
+    if (question !== this.optima || this.theory.exact) return;
+    const [mask_column, same_word, same_topic, different_topic] = entries, [mean, low, high] = loss;
+    this.sampled = { loss: mean, low, high, documents };
+    // Without L2 the cross-entropy's optimum is at infinity: [MASK] is never right. Its loss is not.
+    if (this.settings.loss === "squared" || this.settings.l2 > 0) Object.assign(this.sampled, { mask_column, same_word, same_topic, different_topic });
+    this.theory.optimum = this.sampled;
+    this.schedule();
+  }
+
+  // Why no take-off is predicted; nothing if it is.
+  unpredictable() {
+    const s = this.settings, rate = s.learning_rate * (s.optimizer === "momentum" ? 10 : 1), most = (s.loss === "squared" ? 1 : 4) / this.theory.eigenvalues.mean;
+    if (s.parts === "uniform" || s.parts === "value") return "Attention is not trained, so it does not take off.";
+    if (s.overlap > 0) return "No take-off is predicted: the equations are for topics that share no words.";
+    if (s.masked_keys === "hidden") return "No take-off is predicted: the equations are for visible masked keys.";
+    if (s.optimizer !== "adam" && rate >= most) return `No take-off is predicted: W^V diverges at this learning rate; take less than ${brief((most * s.learning_rate) / rate)}.`;
+    return "";
+  }
+
   askPrediction() {
     const s = this.settings, key = toHash(s);
     if (key === this.predictedFor) return;
     this.prediction = null;
     this.predictedFor = key;
-    clearTimeout(this.predictionTimer);
-    const stable = s.learning_rate * (s.optimizer === "momentum" ? 10 : 1) * this.theory.eigenvalues.mean < 1;
-    this.predictable = s.loss === "squared" && s.optimizer !== "adam" && ["all", "theorem"].includes(s.parts) && s.masked_keys === "visible" && this.theory.theorem !== null && stable;
-    if (this.predictable) this.predictionTimer = setTimeout(() => this.foreteller.postMessage({ kind: "predict", setting: coreNumbers(s), seed: s.seed }), 200);
+    this.noPrediction = this.unpredictable();
+    const question = ++this.predictions;
+    this.ask("predictionTimer", 200, this.foreteller, this.noPrediction ? null : { kind: "predict", seed: s.seed, question });
   }
 
-  receiveFloor(data) {
-    if (this.settings.overlap > 0 || data.question !== this.floors) return;
-    this.floor = data;
-    this.schedule();
-  }
-
-  receivePrediction({ steps }) {
-    // An answer to an earlier question is no answer.
-    if (toHash(this.settings) !== this.predictedFor || !this.predictable) return;
+  receivePrediction({ steps, question }) {
+    if (question !== this.predictions || this.noPrediction) return;
     this.prediction = steps.every((step) => step > 0) ? { low: Math.min(...steps), high: Math.max(...steps) } : { never: true };
     this.schedule();
   }
 
   predictionText() {
-    if (!this.predictable) return "";
+    if (this.noPrediction) return this.noPrediction;
     if (!this.prediction) return "When attention takes off is being predicted.";
     if (this.prediction.never) return "Attention is predicted not to take off within 10 million steps.";
     const [low, high] = [this.prediction.low, this.prediction.high].map((step) => Math.round(Number(step.toPrecision(3))).toLocaleString("en"));
     return `Attention is predicted to take off ${low === high ? `at step ${low}` : `between steps ${low} and ${high}`}.`;
   }
 
-  computeLandscape() {
+  // Why there is no landscape; nothing if there is.
+  flat() {
     const s = this.settings;
+    if (s.overlap > 0) return "There is no landscape for overlapping topics: its formula is for topics that share no words.";
+    if (s.masked_keys === "hidden") return "There is no landscape where masked keys are hidden: its formula is for visible ones.";
+    if (s.per_document >= s.topics) return `There is no landscape: with τ = T = ${s.topics} every document has the same topics. Lower τ or raise T.`;
+    if (s.keep + s.random > 1 - 1e-9) return "There is no landscape without [MASK] tokens: lower p_c or p_r.";
+    return "";
+  }
+
+  computeLandscape() {
     this.landscape = null;
-    if (s.overlap > 0 || s.masked_keys === "hidden" || s.per_document >= s.topics || s.keep + s.random > 1 - 1e-9) return;
+    if (this.flat()) return;
     const own = this.landscapeOf.value === "own" && this.frame, m = own ? this.frame.measures : null;
     const [alpha, beta, loss, uniform] = this.numbers(own ? this.core.landscape(1, m.mask_column, m.same_word, m.same_topic, m.different_topic) : this.core.landscape(0, 0, 0, 0, 0), 4);
     const low = Math.log(0.05), high = Math.log(Math.max(300, 20 * Math.max(alpha, beta) < 1e6 ? 20 * Math.max(alpha, beta) : 300));
@@ -470,7 +515,7 @@ class Playground {
 
   // The share of what the optimum under uniform attention gains that W^V has.
   gain() {
-    const best = this.theory?.optimum?.loss;
+    const best = this.theory?.exact ? this.theory.optimum.loss : null;
     return best ? (1 - this.frame.measures.uniform_loss) / (1 - best) : null;
   }
 
@@ -504,8 +549,9 @@ class Playground {
     this.drawHistory(colours);
     if (this.landscapeOf.value === "own" && this.landscape && performance.now() - this.landscape.at > 500) this.computeLandscape();
     const land = this.landscape;
-    this.canvases.landscape.parentElement.hidden = !land;
-    if (land) {
+    this.canvases.landscape.hidden = this.landscapeOf.hidden = !land;
+    if (!land) this.legends.landscape.replaceChildren(...mathematical(this.flat()));
+    else {
       drawLandscape(canvases.landscape, { ...land, trail: settings.parts === "uniform" ? this.trail.slice(-1) : this.trail }, colours);
       this.legends.landscape.textContent = `Infinite documents of τ = ${settings.per_document} topics. Cross: the optimum, α = ${brief(land.alpha)}, β = ${brief(land.beta)}; white: uniform attention; orange: the trained point.`;
     }
@@ -515,9 +561,10 @@ class Playground {
 
   drawReference(scale, colours, all) {
     const kind = this.legends.reference.value, classes = this.theory[kind], size = this.frame.vocabulary, words = this.settings.words;
-    const figure = this.canvases.reference.parentElement;
-    figure.hidden = !classes;
-    if (!classes) return;
+    const known = classes?.same_word !== undefined;
+    this.canvases.reference.hidden = !known;
+    this.missing.replaceChildren(...mathematical(known ? "" : this.whyNoMatrix(kind)));
+    if (!known) return;
     const key = `${kind} ${size} ${scale.toPrecision(2)} ${Object.values(classes)}`;
     if (key === this.drawnReference && !all) return;
     this.drawnReference = key;
@@ -529,17 +576,24 @@ class Playground {
     }, scale, colours);
   }
 
+  whyNoMatrix(kind) {
+    const s = this.settings;
+    if (kind === "theorem" && s.loss !== "squared") return "Theorem 2 is about the squared loss.";
+    if (kind === "theorem") return s.overlap > 0 ? "Theorem 2 is about topics that share no words." : s.masked_keys === "hidden" ? "Theorem 2 is about visible masked keys." : "Theorem 2 needs [MASK] tokens: lower p_c or p_r.";
+    return this.theory.optimum ? "Under cross-entropy without L2 the optimum is at infinity; its loss is drawn. Raise λ to see a matrix." : "The optimum is being computed.";
+  }
+
   drawTable(m) {
-    const { optimum, theorem, eigenvalues } = this.theory, digits = (value) => (value === undefined || value === null ? "–" : value.toFixed(4));
+    const { optimum, theorem, eigenvalues, exact } = this.theory, digits = (value) => (value === undefined || value === null ? "–" : value.toFixed(4));
     const lines = [["same word", "same_word"], ["same topic", "same_topic"], ["different topic", "different_topic"], ["[MASK]'s column", "mask_column"]];
     const rows = [...lines.map(([label, name]) => [label, digits(m[name]), digits(optimum?.[name]), digits(theorem?.[name])]),
-      ["expected squared loss, uniform attention", digits(optimum ? m.uniform_loss : null), digits(optimum?.loss), digits(theorem?.loss)]];
+      [`expected ${this.settings.loss === "squared" ? "squared loss" : "cross-entropy"}, uniform attention`, digits(exact ? m.uniform_loss : null), digits(optimum?.loss), digits(exact ? theorem?.loss : null)]];
     this.table.replaceChildren(...rows.map((row) => make("tr", {}, ...row.map((cell, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))));
     const rate = this.settings.learning_rate, pace = (value) => brief(1 / (2 * rate * value));
     const gain = this.gain(), far = m.from_uniform, sentences = [];
     if (gain !== null) sentences.push(`W^V has ${Math.round(100 * gain)} % of what uniform attention can gain.`);
-    if (this.settings.parts !== "uniform") sentences.push(this.takeOff ? `Attention took off at step ${this.takeOff.step.toLocaleString("en")}; a word's is now ${far.toFixed(2)} from uniform.` : `A word's attention is ${far.toFixed(3)} from uniform; at ${TAKE_OFF} it has taken off.`);
-    if (this.settings.loss === "squared" && this.settings.optimizer === "sgd")
+    if (["all", "theorem"].includes(this.settings.parts)) sentences.push(this.takeOff ? `Attention took off at step ${this.takeOff.step.toLocaleString("en")}; a word's is now ${far.toFixed(2)} from uniform.` : `A word's attention is ${far.toFixed(3)} from uniform; at ${TAKE_OFF} it has taken off.`);
+    if (exact && this.settings.optimizer === "sgd" && this.settings.parts !== "theorem")
       sentences.push(`SGD at ${rate} needs ${pace(eigenvalues.topics)} steps per e-folding for topics, ${pace(eigenvalues.within)} for words within a topic.`);
     sentences.push(this.predictionText());
     this.paces.replaceChildren(...mathematical(sentences.join(" ")));
@@ -548,23 +602,24 @@ class Playground {
   drawHistory(colours) {
     const { history, theory, settings } = this, { steps, values } = history, { optimum } = theory, squared = settings.loss === "squared";
     const references = [], curves = [{ values: values.loss, colour: COLOURS.topic, faint: squared && settings.parts === "uniform", thin: true }];
-    if (squared && optimum) {
-      curves.push({ values: values.uniform_loss, colour: COLOURS.word });
-      references.push({ at: optimum.loss, colour: COLOURS.optimum });
-    }
+    if (theory.exact) curves.push({ values: values.uniform_loss, colour: COLOURS.word });
+    this.exactly.hidden = !theory.exact;
+    if (optimum) references.push({ at: optimum.loss, band: theory.exact ? null : [optimum.low, optimum.high], colour: COLOURS.optimum });
+    const within = (mean, low, high) => `${mean.toFixed(4)} ± ${((high - low) / 2).toFixed(4)}`;
+    this.optimumText.textContent = `optimum under uniform attention${!optimum ? ": being computed" : theory.exact ? ` ${optimum.loss.toFixed(4)}` : ` ${within(optimum.loss, optimum.low, optimum.high)}`}`;
     if (this.floor) {
       const [mean, low, high] = this.floor[settings.loss];
       references.push({ at: mean, band: [low, high], colour: COLOURS.floor });
-      this.floorText.textContent = `Bayes floor ${mean.toFixed(4)} ± ${((high - low) / 2).toFixed(4)}`;
-    } else this.floorText.textContent = settings.overlap > 0 ? "Bayes floor: none for overlapping topics" : "Bayes floor: being computed";
+      this.floorText.textContent = `Bayes floor ${within(mean, low, high)}`;
+    } else this.floorText.textContent = `Bayes floor: ${this.noFloor || "being computed"}`;
     drawCurves(this.canvases.loss, { steps, curves, references, to: squared ? 1.005 : null }, colours);
     const kinds = [["same_word", COLOURS.word], ["same_topic", COLOURS.topic], ["different_topic", COLOURS.different]];
     const byClass = kinds.map(([name, colour]) => ({ values: values[name], colour }));
-    if (squared && settings.optimizer === "sgd" && settings.parts === "uniform" && optimum && steps.length) {
+    if (theory.exact && settings.optimizer === "sgd" && settings.parts === "uniform" && steps.length) {
       const path = steps.map((step) => this.numbers(this.core.descent(settings.learning_rate, step), 4));
       kinds.forEach(([, colour], i) => byClass.push({ values: path.map((classes) => classes[i + 1]), colour, dash: [2, 3], thin: true }));
     }
-    drawCurves(this.canvases.classes, { steps, curves: byClass, references: optimum && squared ? kinds.map(([name, colour]) => ({ at: optimum[name], colour })) : [] }, colours);
+    drawCurves(this.canvases.classes, { steps, curves: byClass, references: optimum?.same_word !== undefined ? kinds.map(([name, colour]) => ({ at: optimum[name], colour })) : [] }, colours);
     const attention = kinds.map(([name, colour]) => ({ values: values[`attention_${name}`].map((value) => 100 * value), colour }));
     const uniform = 200 / (settings.shortest + settings.longest);
     const foreseen = this.prediction && !this.prediction.never ? [{ step: (this.prediction.low + this.prediction.high) / 2, at: NaN, colour: COLOURS.optimum, dash: [6, 4] }] : [];
@@ -578,7 +633,7 @@ class Playground {
     this.saidAt = performance.now();
     const label = (name, text) => this.canvases[name].setAttribute("aria-label", text);
     label("value", `W^V at step ${this.frame.step}: same word ${brief(m.same_word)}, same topic ${brief(m.same_topic)}, different topic ${brief(m.different_topic)} on average`);
-    if (optimum) label("reference", `Theory's W^V: same word ${brief(optimum.same_word)}, same topic ${brief(optimum.same_topic)}, different topic ${brief(optimum.different_topic)}`);
+    if (optimum?.same_word !== undefined) label("reference", `Theory's W^V: same word ${brief(optimum.same_word)}, same topic ${brief(optimum.same_topic)}, different topic ${brief(optimum.different_topic)}`);
     label("attention", `Average attention times 100: same word ${brief(100 * m.attention_same_word)}, same topic ${brief(100 * m.attention_same_topic)}, different topic ${brief(100 * m.attention_different_topic)}`);
     label("norms", `Norms: W^V ${brief(m.norm_value)}, W^K ${brief(m.norm_key)}, W^Q ${brief(m.norm_query)}`);
     if (this.frame.loss !== null) label("loss", `Loss at step ${this.frame.step}: ${this.frame.loss.toFixed(4)}`);
@@ -593,7 +648,7 @@ class Playground {
       step: frame.step, loss: frame.loss, steps_per_second: frame.running ? frame.rate : 0, running: this.wanted, settings: { ...this.settings }, scene: this.scene?.id ?? null,
       value: { same_word: m.same_word, same_topic: m.same_topic, different_topic: m.different_topic, mask_column: m.mask_column },
       attention: { same_word: m.attention_same_word, same_topic: m.attention_same_topic, different_topic: m.attention_different_topic, from_uniform: m.from_uniform },
-      norms: { value: m.norm_value, key: m.norm_key, query: m.norm_query }, uniform_loss: m.uniform_loss, gain: this.gain(), take_off: this.takeOff, prediction: this.prediction ?? null, drawn: this.drawn,
+      norms: { value: m.norm_value, key: m.norm_key, query: m.norm_query }, uniform_loss: this.theory.exact ? m.uniform_loss : null, gain: this.gain(), take_off: this.takeOff, prediction: this.prediction ?? null, drawn: this.drawn,
       theory: { optimum: this.theory.optimum, theorem: this.theory.theorem, eigenvalues: this.theory.eigenvalues, landscape: this.landscape && { alpha: this.landscape.alpha, beta: this.landscape.beta, loss: this.landscape.loss } },
       floor: this.floor && { documents: this.floor.documents, cross_entropy: this.floor.cross_entropy, squared: this.floor.squared }, problems: [...this.problems],
     };

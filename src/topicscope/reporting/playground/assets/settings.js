@@ -134,17 +134,17 @@ function topicWords(s) {
 const SCENES = [
   {
     id: "figure2", title: "Figure 2", until: 1500, settings: {},
-    caption: "Attention is uniform and W^V alone is trained. Within a few hundred steps topics stand out as blocks, and W^V comes to rest at the optimum for documents of this length, not at Theorem 2's: the diagonal is twice as high as the block.",
+    caption: "Attention is uniform, and W^V alone is trained. Within a few hundred steps the topics stand out as blocks, and W^V settles at the optimum for documents of this length, not at that of Theorem 2: its diagonal is about twice as high as its blocks.",
   },
   {
     id: "stages", title: "Two stages", until: 1500,
     settings: { parts: "all", learning_rate: 0.003, adam_epsilon: 1e-6, l2: 0 },
-    caption: "All three matrices are trained from near zero. W^V comes first: when attention leaves uniform, it already has more than two thirds of what uniform attention can gain. Then attention turns to the query's own topic.",
+    caption: "All three matrices are trained from near zero. W^V comes first: when attention ceases to be uniform, W^V already has more than two thirds of all that it can gain under uniform attention. Then attention turns to the query's own topic.",
   },
   {
     id: "predicted", title: "Take-off, predicted", until: 3200,
     settings: { parts: "all", topics: 6, words: 4, sampler: "topics", per_document: 3, mask: 0.2, keep: 0.3, random: 0.2, optimizer: "sgd", learning_rate: 5, scale: 0.01, l2: 0 },
-    caption: "A small vocabulary and plain SGD. Long before attention moves, the linear equations that it obeys near its start say when it will: the dashed line in the pictures of attention and norms. Wait for it.",
+    caption: "A small vocabulary and plain SGD. Long before attention moves, theory says when it will: thirty equations, followed from this seed's start, give the dashed upright line in the pictures of attention and of the norms. Wait for it.",
   },
   {
     id: "never", title: "p_c = 0: attention never learns topics", until: 1500,
@@ -159,6 +159,6 @@ const SCENES = [
   {
     id: "overlap", title: "Overlapping topics", until: 1500,
     settings: { overlap: 0.5 },
-    caption: "Half of all words are drawn from the whole vocabulary, whatever the topic, which breaks the theory's assumption of disjoint topics. Blocks form all the same, at the optimum computed for topics that overlap, but they explain much less: the loss is nearer to 1.",
+    caption: "Half of all words are drawn from the whole vocabulary, whatever the topic, so topics are no longer disjoint as the paper assumes. Blocks form all the same, at the optimum for such topics, but they explain much less: the loss stays nearer to 1.",
   },
 ];

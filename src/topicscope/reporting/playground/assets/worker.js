@@ -1,11 +1,12 @@
 "use strict";
-// Trains, or computes the Bayes floor, away from the page: one instance of the compiled core per worker.
+// Trains, or computes what takes a while (the Bayes floor, the sampled optimum, the predicted take-off), away from the
+// page: one instance of the compiled core per worker.
 
 const SLICE = 12; // milliseconds of work between two looks at the messages
 const FRAME = 33; // milliseconds between two pictures
 const DOCUMENTS = 400; // milliseconds between two pictures of documents, which nobody reads faster
 let core = null, running = false, speed = 0, waiting = false, timer = null;
-let frameAt = 0, documentsAt = 0, lossSum = 0, lossCount = 0, until = 0, floorLeft = 0;
+let frameAt = 0, documentsAt = 0, lossSum = 0, lossCount = 0, until = 0;
 let rateSteps = 0, rateSince = 0, rate = 0, owed = 0, lastSlice = 0;
 let numbers = [], question = 0;
 
@@ -95,21 +96,32 @@ function again() {
   else bell.port2.postMessage(0);
 }
 
-function floor() {
-  if (floorLeft <= 0) return;
-  const began = performance.now();
-  let sums;
-  do {
-    sums = doubles(core.floor_add(5), 5);
-    floorLeft -= 5;
-  } while (floorLeft > 0 && performance.now() - began < 10 * SLICE);
-  const count = sums[0];
-  const interval = (sum, squares) => {
-    const mean = sum / count, half = 1.96 * Math.sqrt(Math.max(squares / count - mean * mean, 0) / (count - 1));
-    return [mean, mean - half, mean + half];
+// What takes long goes on in slices, so that a new question is heard; the old one is then forgotten.
+let work = null;
+function goOn() {
+  const began = performance.now(), mine = work;
+  let answer = null;
+  while (work === mine && answer === null && performance.now() - began < 10 * SLICE) answer = mine();
+  if (answer) postMessage({ question, ...answer });
+  if (answer?.done) work = null;
+  else setTimeout(() => work === mine && goOn(), 0);
+}
+
+// A mean over documents with its 95 % interval, from their number, sum and sum of squares.
+function interval(count, sum, squares) {
+  const mean = sum / count, half = 1.96 * Math.sqrt(Math.max(squares / count - mean * mean, 0) / (count - 1));
+  return [mean, mean - half, mean + half];
+}
+
+// Documents a few at a time; what is known so far is told several times per second.
+function inParts(documents, add, answer) {
+  let told = performance.now();
+  return () => {
+    const sums = add(), done = sums[0] >= documents;
+    if (!done && performance.now() - told < 10 * SLICE) return null;
+    told = performance.now();
+    return { ...answer(sums), documents: sums[0], done };
   };
-  postMessage({ kind: "floor", question, documents: count, cross_entropy: interval(sums[1], sums[2]), squared: interval(sums[3], sums[4]), done: floorLeft <= 0 });
-  setTimeout(floor, 0);
 }
 
 const tasks = {
@@ -154,17 +166,46 @@ const tasks = {
     waiting = false;
   },
   // Two samples of documents tell how sure the prediction is.
-  predict({ setting, seed }) {
+  predict({ setting, seed, question: number }) {
     write(setting);
-    const steps = [1, 2].map((sample) => core.predict_take_off(seed, 1e7, sample));
-    postMessage({ kind: "prediction", steps });
+    question = number;
+    const steps = [];
+    let begun = false;
+    work = () => {
+      if (!begun) core.predict_begin(seed, steps.length + 1);
+      begun = true;
+      const step = core.predict_more(1e7);
+      if (step === 0) return null;
+      steps.push(step);
+      begun = false;
+      return steps.length < 2 ? null : { kind: "prediction", steps, done: true };
+    };
+    goOn();
   },
   floor({ setting, documents, question: number }) {
     write(setting);
     question = number;
     core.floor_begin(1);
-    floorLeft = documents;
-    floor();
+    work = inParts(documents, () => doubles(core.floor_add(5), 5), ([count, ...sums]) => ({
+      kind: "floor", cross_entropy: interval(count, sums[0], sums[1]), squared: interval(count, sums[2], sums[3]),
+    }));
+    goOn();
+  },
+  // First the six entries, then their loss on other documents.
+  optimum({ setting, documents, question: number }) {
+    write(setting);
+    question = number;
+    core.optimum_begin(1);
+    const loss = inParts(documents, () => doubles(core.optimum_add(50), 3), ([count, ...sums]) => ({
+      kind: "optimum", entries: doubles(core.optimum_entries(), 6), loss: interval(count, ...sums),
+    }));
+    let found = false;
+    work = () => {
+      if (found) return loss();
+      found = core.optimum_step() !== 0;
+      return null;
+    };
+    goOn();
   },
 };
 

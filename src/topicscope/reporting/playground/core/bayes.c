@@ -1,4 +1,4 @@
-/* The Bayes floor: the loss of the best predictor there is, as theory/bayes.py and theory/posterior.py have it.
+/* The Bayes floor: the loss of the best predictor there is, as theory/bayes.py has it.
 
    Each topic t gives a polynomial whose degree stands for how many of its words are genuine (LDA), or for whether the
    topic is one of the document's (topic sets); the prior depends on the total degree alone, as a functional "end" on the

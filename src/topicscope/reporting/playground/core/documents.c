@@ -52,8 +52,9 @@ double exponential(double x) {
     if (x < -700) return 0;
     if (x > 700) x = 700;
     double k = __builtin_floor(x * 1.4426950408889634 + 0.5);
-    double r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10, term = 1, sum = 1;
-    for (int i = 1; i <= 14; i++) sum += (term *= r / i);
+    double r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10, sum = 1;
+#pragma clang loop unroll(full)
+    for (int i = 14; i >= 1; i--) sum = 1 + sum * r * (1.0 / i);
     union { u64 bits; double value; } power = {(u64)(1023 + (int)k) << 52};
     return sum * power.value;
 }
@@ -67,6 +68,32 @@ double logarithm(double x) {
     double s = (u.value - 1) / (u.value + 1), square = s * s, sum = 0;
     for (int i = 25; i >= 1; i -= 2) sum = sum * square + 1.0 / i;
     return k * 0.693147180559945309417 + 2 * s * sum;
+}
+
+/* Gauss's elimination, the largest entry of a column first. */
+void solve(double *matrix, double *vector, int size) {
+    for (int c = 0; c < size; c++) {
+        int best = c;
+        for (int r = c + 1; r < size; r++)
+            if (__builtin_fabs(matrix[r * size + c]) > __builtin_fabs(matrix[best * size + c])) best = r;
+        for (int k = 0; k < size && best != c; k++) {
+            double kept = matrix[c * size + k];
+            matrix[c * size + k] = matrix[best * size + k];
+            matrix[best * size + k] = kept;
+        }
+        double kept = vector[c];
+        vector[c] = vector[best];
+        vector[best] = kept;
+        for (int r = c + 1; r < size; r++) {
+            double factor = matrix[r * size + c] / matrix[c * size + c];
+            for (int k = c; k < size && factor != 0; k++) matrix[r * size + k] -= factor * matrix[c * size + k];
+            vector[r] -= factor * vector[c];
+        }
+    }
+    for (int r = size - 1; r >= 0; r--) {
+        for (int k = r + 1; k < size; k++) vector[r] -= matrix[r * size + k] * vector[k];
+        vector[r] /= matrix[r * size + r];
+    }
 }
 
 /* The topic of each word. LDA's by Polya's urn (Blackwell and MacQueen): word i has a new topic with probability

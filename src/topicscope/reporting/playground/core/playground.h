@@ -1,4 +1,4 @@
-/* What the three parts of the playground share: the setting, random numbers and a little mathematics.
+/* What the parts of the playground share: the setting, random numbers and a little mathematics.
 
    No library is linked, so that the same file runs in a browser, in a test and on its own. Token 0 is [MASK]; words are
    1 ... Tv, word i belongs to topic (i - 1) / v, counted from 0. */
@@ -46,6 +46,8 @@ double draw_normal(Random *random);
 double exponential(double x);
 double logarithm(double x);
 double square_root(double x);
+/* Solves matrix x = vector, both overwritten: x stands in the vector. */
+void solve(double *matrix, double *vector, int size);
 
 /* A masked document: what the model sees, what was there, and which positions are to be predicted. */
 typedef struct {
@@ -70,5 +72,12 @@ ClassMatrix class_optimum(const Moments *moments, double ridge);
 /* Gradient descent from zero under uniform attention, after so many steps. */
 ClassMatrix descend(const Moments *moments, double ridge, double rate, double steps);
 double class_loss(const ClassMatrix *matrix, const Moments *moments);
+
+/* Eigenvalues of a symmetric 2 x 2 matrix, the larger one first, and its eigenvector (the other is orthogonal to it). */
+void eigen(double a, double b, double d, double values[2], double vector[2]);
+
+/* For the prediction: the seed's start, and attention's distance from uniform when it has grown by these matrices. */
+void keep_start(double seed);
+double grown_distance(const double topic_mode[4], const double word_mode[4], const double plane_mode[16]);
 
 #endif

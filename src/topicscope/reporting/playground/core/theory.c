@@ -54,8 +54,7 @@ Moments class_moments(void) {
     };
 }
 
-/* Eigenvalues of a symmetric 2 x 2 matrix, the larger one first, and its eigenvector (the other is orthogonal to it). */
-static void eigen(double a, double b, double d, double values[2], double vector[2]) {
+void eigen(double a, double b, double d, double values[2], double vector[2]) {
     double half = (a - d) / 2, root = square_root(half * half + b * b), centre = (a + d) / 2;
     values[0] = centre + root;
     values[1] = centre - root;

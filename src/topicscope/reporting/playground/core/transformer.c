@@ -508,143 +508,41 @@ double *EXPORT(measure)(void) {
 /* Attention's logits between tokens, for a picture: filled by measure (not under uniform attention). */
 float *EXPORT(scores)(void) { return score; }
 
-/* Predicted take-off of attention under gradient descent, before it happens (theory/dynamics.py has the idea).
-
-   While attention is nearly uniform W^V follows its own path, known exactly, and W^K and W^Q grow by linear equations,
-   dK = -c Q G, dQ = -c K G' with G = dL/dS at uniform attention. G has six different entries, by class of query and key,
-   and a sample of documents determines them well. So from this seed's own start the two are carried along mode by mode
-   (topics, words within a topic, the plane of [MASK] and the mean word) until a word's attention is TAKEN_OFF from
-   uniform. Squared loss; SGD, or momentum at its rate over 0.1. -1: it does not take off within so many steps. Another
-   sample of documents gives another answer: how different tells how sure it is. */
-#define SAMPLE 1500
-#define POINTS 40
-#define TAKEN_OFF 0.05
-static Document sample[SAMPLE];
-
-/* exp(t a) of a 4 x 4 matrix, by squaring. */
-static void propagator(double a[4][4], double t, double out[4][4]) {
-    double size = 0, term[4][4], next[4][4];
-    for (int i = 0; i < 16; i++) size += a[i / 4][i % 4] * a[i / 4][i % 4];
-    int halvings = 0;
-    for (size = square_root(size) * t; size > 0.25; size /= 2) halvings++;
-    double h = t;
-    for (int i = 0; i < halvings; i++) h /= 2;
-    for (int i = 0; i < 16; i++) out[i / 4][i % 4] = term[i / 4][i % 4] = i / 4 == i % 4;
-    for (int order = 1; order <= 10; order++) {
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 4; j++) {
-                next[i][j] = 0;
-                for (int k = 0; k < 4; k++) next[i][j] += term[i][k] * a[k][j] * h / order;
-            }
-        for (int i = 0; i < 16; i++) out[i / 4][i % 4] += term[i / 4][i % 4] = next[i / 4][i % 4];
-    }
-    while (halvings-- > 0) {
-        for (int i = 0; i < 4; i++)
-            for (int j = 0; j < 4; j++) {
-                next[i][j] = 0;
-                for (int k = 0; k < 4; k++) next[i][j] += out[i][k] * out[k][j];
-            }
-        for (int i = 0; i < 16; i++) out[i / 4][i % 4] = next[i / 4][i % 4];
-    }
+/* The seed's start, kept while the prediction lets its modes grow: not for a core that is training. */
+void keep_start(double seed) {
+    start(seed);
+    for (int matrix = KEY; matrix < MATRICES; matrix++)
+        for (int j = 0; j < width * width; j++) first[matrix][j] = weight[matrix][j];
 }
 
-/* G by class at this W^V: [MASK] with [MASK], [MASK] query, [MASK] key, same word, same topic, different topic. */
-static void logit_gradient(const ClassMatrix *value, double classes[6]) {
-    double counts[6] = {0};
-    fill(value);
-    for (int i = 0; i < 6; i++) classes[i] = 0;
-    pass(sample, SAMPLE);
-    for (int query = 0; query < vocabulary; query++)
-        for (int key = 0; key < vocabulary; key++) {
-            int kind = !query ? (key ? 1 : 0) : !key ? 2 : 3 + kinship(query, key);
-            classes[kind] += score_gradient[query * width + key];
-            counts[kind]++;
-        }
-    for (int i = 0; i < 6; i++) classes[i] = counts[i] ? classes[i] / counts[i] : 0;
-}
-
-/* W^K and W^Q after steps of this G, which stays the same meanwhile. */
-static void carry(const double g[6], double pace, double steps, double shrink) {
+/* How far words' attention is from uniform where W^K and W^Q have grown from the start as linear functions of both: on
+   contrasts between topics, on those within a topic, and on the plane of [MASK] and the mean word. */
+double grown_distance(const double topic_mode[4], const double word_mode[4], const double plane_mode[16]) {
     int words = AS_INT(WORDS), topics = AS_INT(TOPICS);
     double count = words * topics, root = square_root(count);
-    double within = g[3] - g[4], between = within + words * (g[4] - g[5]), mean = between + count * g[5];
-    double x = -pace * within * steps, y = -pace * between * steps;
-    double cosh[2] = {(exponential(x) + exponential(-x)) / 2, (exponential(y) + exponential(-y)) / 2};
-    double sinh[2] = {(exponential(x) - exponential(-x)) / 2, (exponential(y) - exponential(-y)) / 2};
-    /* The plane: keys of [MASK] and of the mean word, then queries. */
-    double d[2][2] = {{g[0], root * g[1]}, {root * g[2], mean}}, a[4][4] = {{0}}, p[4][4];
-    for (int i = 0; i < 2; i++)
-        for (int j = 0; j < 2; j++) {
-            a[j][2 + i] = -pace * d[i][j];
-            a[2 + i][j] = -pace * d[i][j];
-        }
-    propagator(a, steps, p);
     for (int row = 0; row < vocabulary; row++) {
-        float *k = first[KEY] + row * width, *q = first[QUERY] + row * width;
-        double all[2] = {0, 0}, out[4];
+        const float *k = first[KEY] + row * width, *q = first[QUERY] + row * width;
+        float *to_k = weight[KEY] + row * width, *to_q = weight[QUERY] + row * width;
+        double all[2] = {0, 0}, out[4] = {0};
         for (int j = 1; j < vocabulary; j++) { all[0] += k[j]; all[1] += q[j]; }
         double plane[4] = {k[0], all[0] / root, q[0], all[1] / root};
-        for (int i = 0; i < 4; i++) {
-            out[i] = 0;
-            for (int j = 0; j < 4; j++) out[i] += p[i][j] * plane[j];
-        }
+        for (int i = 0; i < 16; i++) out[i / 4] += plane_mode[i] * plane[i % 4];
         for (int t = 0; t < topics; t++) {
-            double topic[2] = {0, 0};
-            for (int j = 1 + t * words; j <= (t + 1) * words; j++) { topic[0] += k[j] / words; topic[1] += q[j] / words; }
-            double bk = topic[0] - all[0] / count, bq = topic[1] - all[1] / count;
+            double mean[2] = {0, 0};
+            for (int j = 1 + t * words; j <= (t + 1) * words; j++) { mean[0] += k[j] / words; mean[1] += q[j] / words; }
+            double bk = mean[0] - all[0] / count, bq = mean[1] - all[1] / count;
             for (int j = 1 + t * words; j <= (t + 1) * words; j++) {
-                double wk = k[j] - topic[0], wq = q[j] - topic[1];
-                k[j] = (float)(shrink * (cosh[0] * wk + sinh[0] * wq + cosh[1] * bk + sinh[1] * bq + out[1] / root));
-                q[j] = (float)(shrink * (cosh[0] * wq + sinh[0] * wk + cosh[1] * bq + sinh[1] * bk + out[3] / root));
+                double wk = k[j] - mean[0], wq = q[j] - mean[1];
+                to_k[j] = (float)(word_mode[0] * wk + word_mode[1] * wq + topic_mode[0] * bk + topic_mode[1] * bq +
+                                  out[1] / root);
+                to_q[j] = (float)(word_mode[2] * wk + word_mode[3] * wq + topic_mode[2] * bk + topic_mode[3] * bq +
+                                  out[3] / root);
             }
         }
-        k[0] = (float)(shrink * out[0]);
-        q[0] = (float)(shrink * out[2]);
+        to_k[0] = (float)out[0];
+        to_q[0] = (float)out[2];
     }
-}
-
-/* How far words' attention is from uniform with the matrices that are carried along. */
-static double carried_distance(void) {
-    for (int matrix = KEY; matrix < MATRICES; matrix++)
-        for (int j = 0; j < width * width; j++) weight[matrix][j] = first[matrix][j];
     fill_scores();
     measure_attention(0);
-    for (int matrix = KEY; matrix < MATRICES; matrix++) clear(weight[matrix], width * width);
     return measured[FROM_UNIFORM_WORDS];
-}
-
-/* Begins anew with this seed: not for a core that is training. */
-double EXPORT(predict_take_off)(double seed, double most_steps, double sample_number) {
-    double parts = setting[PARTS], rate = setting[RATE] * (AS_INT(OPTIMIZER) == MOMENTUM ? 10 : 1), ridge = setting[L2];
-    setting[PARTS] = ALL;
-    start(seed);
-    setting[L2] = 0; /* added below, exactly */
-    Random draws;
-    seed_random(&draws, (u64)sample_number, 5);
-    for (int i = 0; i < SAMPLE; i++) draw_document(&draws, sample + i);
-    for (int matrix = KEY; matrix < MATRICES; matrix++)
-        for (int j = 0; j < width * width; j++) {
-            first[matrix][j] = weight[matrix][j];
-            weight[matrix][j] = 0;
-        }
-    Moments moments = class_moments();
-    ClassMatrix theorem = theorem_2();
-    double now = 0, found = -1, before = 0, growth = logarithm(most_steps) / POINTS, g[6];
-    double pace = rate / square_root(vocabulary);
-    for (int point = 0; point <= POINTS && found < 0; point++) {
-        double then = exponential(growth * point), middle = (now + then) / 2;
-        ClassMatrix value = parts == THEOREM ? theorem : descend(&moments, ridge, rate, middle);
-        logit_gradient(&value, g);
-        carry(g, pace, then - now, exponential(-2 * rate * ridge * (then - now)));
-        double far = carried_distance();
-        if (!(far < TAKEN_OFF)) {
-            double share = before > 0 && far < 1 ? logarithm(TAKEN_OFF / before) / logarithm(far / before) : 0;
-            found = now + share * (then - now);
-        }
-        before = far;
-        now = then;
-    }
-    setting[PARTS] = parts;
-    setting[L2] = ridge;
-    return found;
 }

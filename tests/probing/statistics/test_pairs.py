@@ -8,9 +8,16 @@ import pytest
 
 from support.planted import words_of_one_token
 from support.random_pairs import WORDS, random_words, width
-from topicscope.probing.statistics.cooccurrence import TopPairs, compare_top_pairs, count_pairs, top_pairs
 from topicscope.probing.statistics.labelling import Labelling
-from topicscope.probing.statistics.pairs import PairTable, form_average, pair_forms
+from topicscope.probing.statistics.pairs import (
+    PairTable,
+    TopPairs,
+    compare_top_pairs,
+    count_pairs,
+    form_average,
+    pair_forms,
+    top_pairs,
+)
 from topicscope.probing.study import most_co_occurring
 from topicscope.text.tokens import Passages
 
