@@ -7,6 +7,7 @@ in: ``topicscope.theory.theorem2`` is the function; other things of its module a
 from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.check import Residuals, embedding_residuals, residuals
 from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
+from topicscope.theory.cross_entropy_length import Contrasts, contrasts, limit_contrasts
 from topicscope.theory.dynamics import (
     LogitGradient,
     Stage1Rates,
@@ -19,6 +20,17 @@ from topicscope.theory.dynamics import (
     stage2_topic_rate,
     time_ratio,
     topic_slope,
+)
+from topicscope.theory.finite_attention import (
+    ClassCounts,
+    Optimum,
+    Phase,
+    Weights,
+    attention_optimum,
+    implied_by,
+    joint_optimum,
+    phase_diagram,
+    sampled_counts,
 )
 from topicscope.theory.finite_documents import (
     Moments,
@@ -33,6 +45,7 @@ from topicscope.theory.finite_documents import (
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
 from topicscope.theory.reduced import Reduced, Rows, flow
+from topicscope.theory.sample_complexity import EntryVariance, documents_needed, entry_variance
 from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,
@@ -42,19 +55,24 @@ from topicscope.theory.theorem1 import (
     theorem1_bias,
     theorem1_embedding,
 )
-from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2, theorem2_of
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 __all__ = [
     "AttentionOptimum",
     "BayesFloors",
+    "ClassCounts",
     "Constants",
+    "Contrasts",
     "CrossEntropyOptimum",
+    "EntryVariance",
     "Family",
     "InfiniteDocuments",
     "Landscape",
     "LogitGradient",
     "Moments",
+    "Optimum",
+    "Phase",
     "Prediction",
     "Reduced",
     "Residuals",
@@ -64,28 +82,38 @@ __all__ = [
     "Stage2Rates",
     "Stepping",
     "Theorem3",
+    "Weights",
+    "attention_optimum",
     "bayes_floors",
     "block_value",
     "constants",
+    "contrasts",
     "cross_entropy_optimum",
     "diagonal_value",
+    "documents_needed",
     "embedding_loss",
     "embedding_residuals",
+    "entry_variance",
     "finite_optimum",
     "flow",
     "gradient_descent",
     "gradient_ratio",
     "hessian_rank",
+    "implied_by",
     "infinite_moments",
+    "joint_optimum",
     "lemma1",
+    "limit_contrasts",
     "logit_gradient",
     "minimise",
     "moments",
     "optimum_with_bias",
+    "phase_diagram",
     "population_loss",
     "predict",
     "realisable",
     "residuals",
+    "sampled_counts",
     "semidefinite_optimum",
     "stage1_rates",
     "stage1_topic_rate",
@@ -95,6 +123,7 @@ __all__ = [
     "theorem1_bias",
     "theorem1_embedding",
     "theorem2",
+    "theorem2_of",
     "theorem3",
     "time_ratio",
     "topic_slope",

@@ -210,6 +210,9 @@ def test_theory_that_takes_a_while_comes_for_the_cross_entropy_and_adam_too(page
     assert 0 < state["prediction"]["low"] <= state["prediction"]["high"]
     assert optimum["same_topic"] > optimum["different_topic"]
     assert "optimum under uniform attention 1." in shown_text(page)
+    page.chromium.resize(390)
+    page.wait("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    page.chromium.resize(1400)
     # Without L2 the optimum is at infinity, and its loss is not.
     page.reset(l2=0.0)
     page.wait(f"{API}.state().theory.optimum !== null")

@@ -114,6 +114,7 @@ class Playground {
     const key = (colour, label, dash) => make("span", { class: "key" }, sample(colour, dash), ...mathematical(label));
     this.legends = { matrix: make("span"), landscape: make("span"), reference: make("select", { "aria-label": "which theory", onchange: () => this.draw(true) }, make("option", { value: "optimum" }, "the optimum for documents of this length"), make("option", { value: "theorem" }, "Theorem 2")) };
     this.missing = make("span", { class: "missing" });
+    this.notes = { classes: make("span"), attention: make("span"), norms: make("span") };
     this.landscapeOf = make("select", { "aria-label": "of which W^V", onchange: () => { this.computeLandscape(); this.draw(true); } }, make("option", { value: "theorem" }, "of Theorem 2's values"), make("option", { value: "own" }, "of the trained values"));
     this.table = make("tbody");
     this.paces = make("p", { class: "hint" });
@@ -127,9 +128,9 @@ class Playground {
       make("figure", {}, make("figcaption", {}, ...mathematical("W^V by class of entry")),
         make("table", {}, make("thead", {}, make("tr", {}, ...["", "trained", "optimum", "Theorem 2"].map((title) => make("th", { scope: "col" }, title)))), this.table), this.paces),
       figure("loss", "Loss", "", [key(COLOURS.topic, "training"), this.exactly, make("span", { class: "key" }, sample(COLOURS.optimum, "5 3"), this.optimumText), make("span", { class: "key" }, sample(COLOURS.floor, "5 3"), this.floorText)]),
-      figure("classes", "W^V by class", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: optimum; dotted: gradient descent, exactly"]),
-      figure("attention", "Attention by class × 100", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), "dashed: uniform, and upright the predicted take-off"]),
-      figure("norms", "Norms", "half", [key(COLOURS.topic, "W^V"), key(COLOURS.word, "W^K"), key(COLOURS.different, "W^Q"), "dotted: attention takes off; dashed: as predicted"]),
+      figure("classes", "W^V by class", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), this.notes.classes]),
+      figure("attention", "Attention by class × 100", "", [key(COLOURS.word, "same word"), key(COLOURS.topic, "same topic"), key(COLOURS.different, "different topic"), this.notes.attention]),
+      figure("norms", "Norms", "half", [key(COLOURS.topic, "W^V"), key(COLOURS.word, "W^K"), key(COLOURS.different, "W^Q"), this.notes.norms]),
       figure("landscape", "Loss over attention's weights", "half", [this.legends.landscape], this.landscapeOf));
     this.root.classList.add("playground");
     this.root.append(make("div", { class: "scenes", role: "group", "aria-label": "Scenes" }, ...this.sceneButtons), this.caption, bar, this.message,
@@ -455,7 +456,7 @@ class Playground {
   computeLandscape() {
     this.landscape = null;
     if (this.flat()) return;
-    const own = this.landscapeOf.value === "own" && this.frame, m = own ? this.frame.measures : null;
+    const own = this.landscapeOf.value === "own" && this.settings.loss === "squared" && this.frame, m = own ? this.frame.measures : null;
     const [alpha, beta, loss, uniform] = this.numbers(own ? this.core.landscape(1, m.mask_column, m.same_word, m.same_topic, m.different_topic) : this.core.landscape(0, 0, 0, 0, 0), 4);
     const low = Math.log(0.05), high = Math.log(Math.max(300, 20 * Math.max(alpha, beta) < 1e6 ? 20 * Math.max(alpha, beta) : 300));
     const grid = this.numbers(this.core.landscape_grid(GRID, low, high), GRID * GRID);
@@ -549,11 +550,13 @@ class Playground {
     this.drawHistory(colours);
     if (this.landscapeOf.value === "own" && this.landscape && performance.now() - this.landscape.at > 500) this.computeLandscape();
     const land = this.landscape;
-    this.canvases.landscape.hidden = this.landscapeOf.hidden = !land;
+    this.canvases.landscape.hidden = !land;
+    // What cross-entropy trains are logits, which have no squared loss.
+    this.landscapeOf.hidden = !land || settings.loss !== "squared";
     if (!land) this.legends.landscape.replaceChildren(...mathematical(this.flat()));
     else {
       drawLandscape(canvases.landscape, { ...land, trail: settings.parts === "uniform" ? this.trail.slice(-1) : this.trail }, colours);
-      this.legends.landscape.textContent = `Infinite documents of τ = ${settings.per_document} topics. Cross: the optimum, α = ${brief(land.alpha)}, β = ${brief(land.beta)}; white: uniform attention; orange: the trained point.`;
+      this.legends.landscape.textContent = `Squared loss, infinite documents of τ = ${settings.per_document} topics. Cross: the optimum, α = ${brief(land.alpha)}, β = ${brief(land.beta)}; white: uniform attention; orange: the trained point.`;
     }
     this.dirty = false;
     if (!this.saidAt || performance.now() - this.saidAt > 1000) this.describe(m, optimum);
@@ -591,10 +594,10 @@ class Playground {
     this.table.replaceChildren(...rows.map((row) => make("tr", {}, ...row.map((cell, i) => make(i ? "td" : "th", i ? {} : { scope: "row" }, cell)))));
     const rate = this.settings.learning_rate, pace = (value) => brief(1 / (2 * rate * value));
     const gain = this.gain(), far = m.from_uniform, sentences = [];
-    if (gain !== null) sentences.push(`W^V has ${Math.round(100 * gain)} % of what uniform attention can gain.`);
+    if (gain !== null) sentences.push(`W^V has made ${Math.round(100 * gain)} % of the gain that uniform attention allows.`);
     if (["all", "theorem"].includes(this.settings.parts)) sentences.push(this.takeOff ? `Attention took off at step ${this.takeOff.step.toLocaleString("en")}; a word's is now ${far.toFixed(2)} from uniform.` : `A word's attention is ${far.toFixed(3)} from uniform; at ${TAKE_OFF} it has taken off.`);
     if (exact && this.settings.optimizer === "sgd" && this.settings.parts !== "theorem")
-      sentences.push(`SGD at ${rate} needs ${pace(eigenvalues.topics)} steps per e-folding for topics, ${pace(eigenvalues.within)} for words within a topic.`);
+      sentences.push(`Under SGD the distance to the optimum falls to 37 % within ${pace(eigenvalues.topics)} steps for topics, and within ${pace(eigenvalues.within)} for words of a topic.`);
     sentences.push(this.predictionText());
     this.paces.replaceChildren(...mathematical(sentences.join(" ")));
   }
@@ -624,6 +627,10 @@ class Playground {
     const uniform = 200 / (settings.shortest + settings.longest);
     const foreseen = this.prediction && !this.prediction.never ? [{ step: (this.prediction.low + this.prediction.high) / 2, at: NaN, colour: COLOURS.optimum, dash: [6, 4] }] : [];
     drawCurves(this.canvases.attention, { steps, curves: attention, references: [{ at: uniform, colour: colours.soft }], dots: foreseen, from: 0 }, colours);
+    const foretold = foreseen.length ? "upright, dashed: predicted take-off" : "", told = (...parts) => parts.filter(Boolean).join("; ");
+    this.notes.classes.textContent = told(optimum?.same_word !== undefined && "dashed: optimum", byClass.length > 3 && "dotted: gradient descent, exactly");
+    this.notes.attention.textContent = told("dashed: uniform", foretold);
+    this.notes.norms.textContent = told(this.takeOff && "upright, dotted: attention takes off", foretold);
     const dots = this.takeOff ? [{ step: this.takeOff.step, at: NaN, colour: colours.ink }] : [];
     drawCurves(this.canvases.norms, { steps, curves: [["norm_value", COLOURS.topic], ["norm_key", COLOURS.word], ["norm_query", COLOURS.different]].map(([name, colour]) => ({ values: values[name], colour })), dots: [...dots, ...foreseen], log: true }, colours);
   }

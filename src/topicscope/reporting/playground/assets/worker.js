@@ -178,7 +178,7 @@ const tasks = {
       if (step === 0) return null;
       steps.push(step);
       begun = false;
-      return steps.length < 2 ? null : { kind: "prediction", steps, done: true };
+      return { kind: "prediction", steps, done: steps.length === 2 };
     };
     goOn();
   },
