@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.fuzzing import Counts, fuzzed, in_a_copy, run
+from support.fuzzing import Counts, fuzzed, in_a_copy, options_of, run
 from support.small_probe import write_tiny
-from topicscope.cli import COMMANDS, main
+from topicscope.cli import COMMANDS
 
 SETTING = ["--topics=3", "--words=2", "--per-document=2"]
 TRAINING = [
@@ -100,13 +99,6 @@ def material(tmp_path_factory: pytest.TempPathFactory, quick: None) -> Path:
     return folder
 
 
-def options_of(command: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """All that its help names."""
-    with pytest.raises(SystemExit):
-        main([command, "--help"])
-    return sorted(set(re.findall(r"(?<![\w-])--[a-z][\w.-]*\w", capsys.readouterr().out)) - {"--help"})
-
-
 def spoilt(line: list[str], options: list[str]) -> st.SearchStrategy[list[str]]:
     """A line with some options given otherwise, or left out, or with words that have no business there."""
     named = [word.partition("=")[0] for word in line]
@@ -139,8 +131,9 @@ def without(words: list[str], name: str) -> list[str]:
     return kept
 
 
-def check_lines(command: str, cases: int, material: Path, folder: Path, options: list[str]) -> Counts:
+def check_lines(command: str, cases: int, material: Path, folder: Path) -> Counts:
     counts = Counts()
+    options = sorted(options_of(command) - {"--help"})
     lines = st.one_of([spoilt(line, options) for line in LINES[command]])
 
     @fuzzed(cases)
@@ -154,10 +147,8 @@ def check_lines(command: str, cases: int, material: Path, folder: Path, options:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.usefixtures("quick")
-def test_a_few_spoilt_lines_of_each_command(
-    command: str, material: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_lines(command, 8, material, tmp_path / "here", options_of(command, capsys))
+def test_a_few_spoilt_lines_of_each_command(command: str, material: Path, tmp_path: Path) -> None:
+    check_lines(command, 8, material, tmp_path / "here")
 
 
 @pytest.mark.slow
@@ -167,8 +158,7 @@ def test_many_spoilt_lines_of_each_command(
     command: str,
     material: Path,
     tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
     record_property: Any,
 ) -> None:
-    counts = check_lines(command, CASES[command], material, tmp_path / "here", options_of(command, capsys))
+    counts = check_lines(command, CASES[command], material, tmp_path / "here")
     record_property("fuzzed", json.dumps(counts.endings))

@@ -5,8 +5,10 @@ changed on disk after a refusal; within a time and below a growth of memory.
 """
 
 import contextlib
+import functools
 import io
 import logging
+import re
 import resource
 import shutil
 import signal
@@ -22,7 +24,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 
-from topicscope.cli import main
+from topicscope.cli import COMMANDS, main
 
 MEGABYTE = 2**20
 # How much a command may add to this process' memory, and how long it may take; what is asked for here is small.
@@ -33,6 +35,8 @@ ADDRESS_SPACE = 3000 * MEGABYTE
 
 REFUSED, DIVERGED = 2, 3
 ENDINGS = {0: "success", REFUSED: "refusal", DIVERGED: "divergence"}
+
+OPTION = re.compile(r"(?<![\w-])--[a-z][\w.-]*\w")
 
 # File or folder → when it was changed, and its size.
 Disk = dict[str, tuple[int, int]]
@@ -62,6 +66,15 @@ class Ended:
         """ "success", "refusal" or "divergence"."""
         return ENDINGS[self.code]
 
+    @property
+    def foreign_options(self) -> set[str]:
+        """Options that the sentence names and neither the command nor its user does, nor a command that it names."""
+        sentence = self.errors.rstrip("\n").rpartition("\n")[2]
+        commands = {self.words[0], *re.findall(r"topicscope ([a-z]+)", sentence)} & set(COMMANDS)
+        known = set().union(*map(options_of, commands))
+        given = " ".join(self.words)
+        return {each for each in OPTION.findall(sentence) if each not in known and each not in given}
+
     def check(self) -> None:
         """Fail unless it ended as it must."""
         said = f"{self.words}\n{self.output[-400:]}\n{self.errors[-1500:]}"
@@ -74,9 +87,20 @@ class Ended:
             assert last.endswith((".", "?")), said
         if self.code == REFUSED:
             assert not self.changed, f"{self.changed}: {said}"
+            assert not self.foreign_options, f"no option of this command: {self.foreign_options}: {said}"
         # What a reader would take for a number.
         if "--json" not in self.words and self.code == 0 and self.words[0] == "theory":
             assert "nan" not in self.output.split(), said
+
+
+@functools.cache
+def options_of(command: str) -> frozenset[str]:
+    """All that its help names; a run on text has other settings than one on documents of a topic model."""
+    output = io.StringIO()
+    for more in ([], ["--data.corpus=x"]) if command == "train" else ([],):
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+            main([command, *more, "--help-all"])
+    return frozenset(OPTION.findall(output.getvalue())) - {"--help-all"}
 
 
 def run(words: Sequence[str], folder: Path) -> Ended:

@@ -201,6 +201,20 @@ def test_no_class_parameters_have_a_lower_loss_than_the_joint_optimum() -> None:
     assert best.loss < best.loss_uniform - 1e-2
 
 
+@pytest.mark.parametrize(
+    ("data", "masking", "without_effect"),
+    [
+        (Data(sampler="topics", topics=4, words=1, length=(8, 9)), STRONG, ["alpha"]),
+        (Data(topics=3, words=2, length=(8, 9)), Masking(keep=0.0, random=0.0), ["alpha", "beta", "word_on_mask"]),
+        (Data(topics=3, words=2, length=(1, 1)), STRONG, ["alpha", "beta", "word_on_mask", "mask_on_mask"]),
+    ],
+)
+def test_a_weight_without_effect_is_one(data: Data, masking: Masking, without_effect: list[str]) -> None:
+    counts = sampled_counts(data, masking, 200, generator=np.random.default_rng(0))
+    weights = attention_optimum(counts, VALUE).weights._asdict()
+    assert [name for name, weight in weights.items() if weight == 1.0] == without_effect
+
+
 def test_kept_words_turn_blocks_into_a_diagonal() -> None:
     data = Data(topics=4, words=3, length=(30, 30))
     none, many = phase_diagram(data, STRONG, {"keep": (0.0, 0.3)}, documents=500)

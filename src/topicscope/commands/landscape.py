@@ -15,7 +15,7 @@ from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import InputError, check_at_least, path_of
-from topicscope.files import write_atomically
+from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.randomness import Purpose, generator
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_attention import Optimum, Weights, attention_optimum, sampled_counts
@@ -43,10 +43,14 @@ POINTS = 200
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
 
-# Documents that --finite draws, the most words that they may be of, and its grid, which is coarser: each of its losses
-# is a mean over all of them.
+# What a notebook shows of a landscape.
+SHOWN = ("optimum", "word_optimum", "theorem3")
+
+# Documents that --finite draws, the most words that they may be of and may have, and its grid, which is coarser: each
+# of its losses is a mean over all of them.
 FINITE_DOCUMENTS = 2_000
 FINITE_WORDS = 2_000
+FINITE_LENGTH = 5_000
 FINITE_POINTS = 40
 
 
@@ -115,6 +119,23 @@ class LandscapeResult:
             "smallest_loss_on_grid": float(self.loss.min()),
             **({} if self.finite is None else {"finite": self.finite.to_dict()}),
         }
+
+    def to_frame(self) -> Any:
+        """The grid as a pandas DataFrame, a row per pair of α and β."""
+        alpha, beta = np.meshgrid(self.weights, self.weights, indexing="ij")
+        columns = {"alpha": alpha, "beta": beta, "weighted_average": self.average, "loss": self.loss}
+        if self.word_loss is not None:
+            columns["loss_without_mask_queries"] = self.word_loss
+        values = zip(*(column.ravel().tolist() for column in columns.values()), strict=True)
+        return frame_of(dict(zip(columns, row, strict=True)) for row in values)
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        numbers = flat_row({name: getattr(self, name) and asdict(getattr(self, name)) for name in SHOWN})
+        s = self.setting
+        caption = f"landscape of {self.value} W^V, T = {s.topics}, τ = {s.per_document}, v = {s.words}"
+        return table_html(("quantity", "value"), list(numbers.items()), caption)
 
     def figure_data(self) -> "LandscapeData":
         """What the figure needs."""
@@ -201,6 +222,11 @@ def _finite(setting: TheorySetting, classes: ClassMatrix, ends: Float[np.ndarray
         raise InputError(
             f"finite is not allowed with topics · words = {setting.topics * setting.words}: its documents are drawn; "
             f"give at most {FINITE_WORDS:,} words, or leave finite out."
+        )
+    if setting.length[1] > FINITE_LENGTH:
+        raise InputError(
+            f"finite is not allowed with length = {setting.length[0]} {setting.length[1]}: its documents are drawn; "
+            f"give at most {FINITE_LENGTH:,} words per document, or leave finite out, which is their limit."
         )
     draw = generator(0, Purpose.THEORY)
     counts = sampled_counts(setting.data("topics"), setting.masking, FINITE_DOCUMENTS, generator=draw)

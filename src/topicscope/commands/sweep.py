@@ -29,7 +29,7 @@ from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
-from topicscope.files import Row, frame_of, table_text, write_atomically
+from topicscope.files import Row, as_before_if_refused, frame_of, table_text, write_atomically
 from topicscope.scale import Item
 from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -127,7 +127,7 @@ def sweep(
     check_points(asked)
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
-    with locked(out):
+    with as_before_if_refused(out, locked(out), lambda: any((out / "work").glob("[!.]*"))):
         if not holds_sweep(asked, out, resume=resume):
             write_atomically(out / "sweep.toml", dump_sweep(asked))
         work = group_items(asked, out)

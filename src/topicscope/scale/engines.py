@@ -19,6 +19,7 @@ import re
 import signal
 import socket
 import threading
+import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +42,9 @@ LONGEST_WRITE = 3600.0
 # How often an item is tried if its worker is lost.
 ATTEMPTS = 3
 
+# With it a worker ends that imports a script which, while it is imported, asks for work itself.
+UNGUARDED = 78
+
 # What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
@@ -53,6 +57,8 @@ OBJECT_STORE_BYTES = 100 * 2**20
 AHEAD = 4
 # How long a cluster may take to answer at all.
 KNOCK_SECONDS = 10.0
+# How often it is looked whether a cluster's head is there while nothing is finished, and how long it may be away.
+LOOK_SECONDS, GONE_SECONDS = 1.0, 2.0
 
 
 def map_items(
@@ -134,7 +140,9 @@ def completed(
 def check_engine(
     engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
 ) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that do not go together; within a worker that is only importing the script, end it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
     if engine not in ENGINES:
         raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
     if address is not None and engine != "ray":
@@ -260,9 +268,13 @@ class _Crew:
         """A worker's answer: nothing when its task is done, the error that the function raised, or its end."""
         task = worker.task
         assert task is not None
+        ended = False
         try:
             error = worker.connection.recv()
         except (EOFError, OSError):
+            ended = True
+        # Outside of the handler, whose error says nothing to the user.
+        if ended:
             self._replace(worker, task)
             return
         if error is not None:
@@ -272,6 +284,11 @@ class _Crew:
 
     def _replace(self, worker: _Worker, task: Task) -> None:
         worker.end()
+        if worker.process.exitcode == UNGUARDED:
+            raise InputError(
+                "Work is asked for at the top level of a script, which each worker process imports: "
+                'put it below if __name__ == "__main__":, or give workers = 1.'
+            )
         self._workers.remove(worker)
         self._workers.append(_Worker())
         self._lost[task] += 1
@@ -343,13 +360,21 @@ def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) 
         # Ray's own retries have no end for tasks that run out of memory, so attempts are counted here.
         remote, attempts = ray.remote(max_retries=0)(compute_alike), Counter[Task]()
         most = workers if workers and address else AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+        head = ray.get_runtime_context().gcs_address
         try:
             while waiting or running:
                 while waiting and len(running) < most:
                     task = waiting.popleft()
                     sent = remote.options(num_cpus=share if own else task.threads, name=task.name)
                     running[sent.remote(task, versions())] = task
-                done, _ = ray.wait(list(running), num_returns=1)
+                done, _ = ray.wait(list(running), num_returns=1, timeout=LOOK_SECONDS)
+                if not done and not _is_there(head):
+                    # Nobody is left who could cancel it.
+                    running.clear()
+                    raise LostWorkError(
+                        f"The head of the Ray cluster at {head} is gone; what was finished is kept: start the cluster "
+                        "and run it again."
+                    )
                 for reference in done:
                     task = running.pop(reference)
                     try:
@@ -423,12 +448,30 @@ def _knock(address: str) -> None:
     from ray._private.services import get_ray_address_from_environment
 
     found = get_ray_address_from_environment("auto", None) if address == "auto" else address
-    host, _, port = found.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
+        _connect(found)
     except OSError as error:
         raise ConnectionError(f"nobody answers at {found}: {error.strerror or error}") from None
     _show_token(found)
+
+
+def _is_there(address: str) -> bool:
+    """Whether anybody answers at an address, within some seconds: Ray ends a program that lost its head after more."""
+    end = time.monotonic() + GONE_SECONDS
+    while True:
+        try:
+            _connect(address)
+        except OSError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(LOOK_SECONDS / 4)
+        else:
+            return True
+
+
+def _connect(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=KNOCK_SECONDS).close()
 
 
 def _show_token(address: str) -> None:

@@ -43,6 +43,8 @@ from topicscope.theory.finite_documents import class_moments, class_optimum
 DOCUMENTS = 10_000
 # Weights are searched between e^−this and e^this; at the ends they are 0 or ∞ but for rounding.
 FARTHEST = 12.0
+# A slope by the logarithm of a weight that is smaller is rounding.
+ROUNDING = 1e-14
 # A 95 % interval of a normal estimate, in standard errors.
 INTERVAL = 1.96
 # Where the search begins, as (α, β): attention to topics, and to the same word.
@@ -432,11 +434,13 @@ def _optimum(
         slope = counts._log_slopes(value, shares).sum(axis=1)
         return float(counts._losses(value, shares).sum()), slope @ spread
 
-    starts = [np.log([alpha, beta, 1.0, 1.0]) for alpha, beta in STARTS]
+    starts = [np.linalg.lstsq(spread, np.log([alpha, beta, 1.0, 1.0]), rcond=None)[0] for alpha, beta in STARTS]
+    # A weight without effect (topics of one word, no word queries) stays at 1.
+    matters = abs(np.array([objective(start)[1] for start in starts])).max(axis=0) > ROUNDING
     found = [
         scipy_minimize(
             objective,
-            np.linalg.lstsq(spread, start, rcond=None)[0],
+            start * matters,
             jac=True,
             method="L-BFGS-B",
             bounds=[(-FARTHEST, FARTHEST)] * spread.shape[1],
