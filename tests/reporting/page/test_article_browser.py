@@ -9,6 +9,7 @@ from support.browser import Browser, require_browser
 from support.page_material import write_article, write_runs
 from support.page_seen import look_at_everything
 from topicscope.commands.report import show
+from topicscope.files import Row
 from topicscope.reporting.page import write_report
 
 pytestmark = pytest.mark.slow
@@ -118,7 +119,7 @@ def test_predicted_stages_are_a_dashed_line_and_thin_norms_with_their_names(chro
         " $('film-player-norms').querySelector('.said').textContent.replace(/^Step [^.]*\\.\\d+\\. ?/, '')]; })()"
     )
     found = []
-    none = {"take_off": None, "steps": [], "norms": {"value": []}, "note": "There is no prediction."}
+    none: Row = {"take_off": None, "steps": [], "norms": {"value": []}, "note": "There is no prediction."}
     for reference in (plain, plain | {"stages": stages}, plain | {"stages": none}):
         (run / "reference.json").write_text(json.dumps(reference))
         chromium.open(write_report([run], tmp_path / "run.html"))
