@@ -338,7 +338,7 @@ def test_a_sweeps_scatter_has_log_axes_colours_by_name_and_a_table_with_all_sett
     look_at_everything(chromium)
     spec = "SPECS.get($('sweep-0-figure'))"
     assert chromium.value(f"[{spec}.layout.xaxis.type, {spec}.layout.yaxis.type]") == ["log", None]
-    assert chromium.value(f"{spec}.title") == "excess_loss against training.learning_rate, coloured by data.topics"
+    assert chromium.value(f"{spec}.title") == "excess loss against training.learning_rate, coloured by data.topics"
     assert chromium.value(f"{spec}.traces.map((each) => each.name)") == ["data.topics 10", "data.topics 20"]
     choose = "(() => { const box = document.querySelector('#sweep-0 [data-axis=colour]'); box.value = '%s';"
     chromium.value(choose % "training.optimizer" + " box.dispatchEvent(new Event('change')); })()")

@@ -13,8 +13,8 @@ function decades(values, factor) {
   return least > 0 && Math.max(...known) >= factor * least;
 }
 
-// A measure's or a setting's name, to be read.
-const spaced = (name) => name.replace(/_/g, " ");
+// A measure's name, to be read; a setting keeps the name that it is given by.
+const spaced = (name) => (name.includes(".") ? name : name.replace(/_/g, " "));
 
 function sweepColumn(sweep, name) {
   return sweep.numbers[name] || sweep.texts[name];
