@@ -91,6 +91,13 @@ def _small_claims() -> None:
     vars(topicscope.commands.reproduce)["registry"] = lambda preset: SMALL
 
 
+def _no_figures() -> None:
+    """They take most of a probe's time, and are written as those of claims are."""
+    import topicscope.reporting.figures.probe
+
+    vars(topicscope.reporting.figures.probe)["draw"] = lambda *given: []
+
+
 DRAWING = ("topicscope.reporting.page", "topicscope.reporting.figures.training", "matplotlib.pyplot")
 WORKS = {
     "train": Work(
@@ -120,6 +127,7 @@ WORKS = {
         (),
         ("topicscope.probing.study", "topicscope.reporting.figures.probe", "transformers", *DRAWING),
         _write_models,
+        _no_figures,
     ),
     "reproduce": Work(
         ("reproduce", "--only", "figure2/squared-adam", "--out=out", "--seeds=2", "--workers=1", "--quiet"),
