@@ -71,6 +71,9 @@ SAME = [
 WRONG = {
     'ts.check("x")': "x does not exist: give a run folder, a .npy or a .safetensors file.",
     "ts.check(3)": "path = 3 is not allowed: give a path.",
+    "ts.check(np.eye(101))": "path = (an array of shape 101 × 101) is not allowed: give a path.",
+    "ts.check(np.eye(7).tolist())": "path = (list) is not allowed: give a path.",
+    'ts.Sweep(settings=SMALL, vary={"training.steps": [3]})': "settings = (Settings) is not allowed: give a dictionary",
     'ts.report("x", "page.html")': "x does not exist",
     'ts.report(3, "page.html")': "folders = 3 is not allowed: give one or a list of them.",
     'ts.report(["x"], 3)': "out = 3 is not allowed: give a path.",

@@ -26,7 +26,7 @@ def collected(problems: list[InputError]) -> Iterator[None]:
 
 
 def refuse_all(problems: Sequence[InputError]) -> None:
-    """Raise what was collected, if anything was, as one error; what is wrong twice is said once."""
+    """Raise what was collected, if anything was, as one error that names each problem once."""
     sentences = list(dict.fromkeys(map(str, problems)))
     if len(sentences) == 1:
         raise problems[0]
@@ -68,6 +68,8 @@ class LostWorkError(Exception):
 # Files and libraries count in 64 bits.
 LARGEST_NUMBER = 2**63 - 1
 
+LONGEST_SHOWN = 100
+
 # Checks shared by the settings: each raises one sentence with the name, the value and what is allowed.
 
 
@@ -82,7 +84,12 @@ def shown(value: object) -> str:
         return f'"{value}"'
     if isinstance(value, tuple):
         return "[" + ", ".join(shown(item) for item in value) + "]"
-    return str(value)
+    if getattr(value, "shape", ()):
+        return f"(an array of shape {' × '.join(map(str, value.shape))})"  # type: ignore[attr-defined]
+    # Numbers are shown whole; of anything else, what would fill the screen is told by its type.
+    text = str(value)
+    short = isinstance(value, int | float) or (len(text) <= LONGEST_SHOWN and "\n" not in text)
+    return text if short else f"({type(value).__name__})"
 
 
 def check_at_least(name: str, value: int, low: int, most: int = LARGEST_NUMBER) -> None:

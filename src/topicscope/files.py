@@ -273,7 +273,7 @@ def read_table(path: Path, columns: Collection[str], remedy: str) -> list[dict[s
         raise UnreadableError(path, f"it has no column {missing[0]}", remedy)
     for number, row in enumerate(rows, start=1):
         if None in row or None in row.values():
-            raise UnreadableError(path, f"row {number} has not as many cells as there are columns", remedy)
+            raise UnreadableError(path, f"row {number} does not have one cell per column", remedy)
     return rows
 
 

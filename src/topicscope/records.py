@@ -7,7 +7,8 @@ newer versions have them. Whoever wants to go on without a file catches the erro
     run folder        settings.toml  metrics.jsonl  reference.json  versions.json  snapshots.safetensors
     run on text       passages/passages.json, beside these
     reproduce         claims.json  progress.json  settings.json  runs/…/trained.safetensors  landscapes.json, .npz
-    probe             probe.json  probe-settings.json  corpus.json  words.json  topics.csv  topics-…/topics.json
+    probe             probe.json  probe-settings.json  comparisons.json  corpus.json  words.json  topics.csv
+                      topics-…/topics.json
     sweep, landscape  sweep.csv; landscape.json, .npz
 """
 
@@ -318,7 +319,7 @@ def read_film(path: Path) -> tuple[Row, Snapshot]:
     about: Row = checked_json(_taken(arrays, "about", path).tobytes(), _Film, path, AGAIN)
     places = range(len(about["labels"]))
     if not len(about["theory"]) == len(about.get("layers", places)) == len(places):
-        raise UnreadableError(path, "it has not as many labels as matrices", AGAIN)
+        raise UnreadableError(path, "it does not have one label per matrix", AGAIN)
     seeds, rows, frames = len(about["seeds"]), _rows(arrays, "steps", path), _rows(arrays, "frame_steps", path)
     tokens = _rows(arrays, "word_topics", path)
     expected: dict[str, tuple[int, ...]] = {
@@ -464,12 +465,45 @@ class CorpusRow(TypedDict, total=False):
     topic_quality: Required[dict[str, Number] | None]
 
 
-class WordMap(TypedDict):
-    """Cosines of a few words in one model."""
+class TopicMap(TypedDict):
+    """Words of some topics in two dimensions, and the share of the variance that these hold."""
 
-    model: str
     words: list[str]
-    cosine: list[list[float]]
+    topics: list[str]
+    places: list[tuple[float, float]]
+    share: float
+
+
+class WordMap(TypedDict, total=False):
+    """Cosines of a few words in one model, and its topics' words in two dimensions."""
+
+    model: Required[str]
+    words: Required[list[str]]
+    cosine: Required[list[list[float]]]
+    label: str
+    left_out: list[str]
+    topic_map: TopicMap
+
+
+class PairedRow(TypedDict, total=False):
+    """One measure of two models, compared on the same passages and topics."""
+
+    model: Required[str]
+    against: Required[str]
+    fraction: Number
+    assignment: Required[str]
+    measure: Required[str]
+    layer: Count | None
+    ratio_of_ratios: Number
+    low: Number
+    high: Number
+    difference: Number
+    difference_low: Number
+    difference_high: Number
+    auc_difference: Number
+    auc_difference_low: Number
+    auc_difference_high: Number
+    p: Number
 
 
 class _FittedTopics(TypedDict, total=False):
@@ -504,7 +538,7 @@ def probe_row(row: Any, path: Path) -> Row:
     checked(row, ProbeRow, path, PROBE_AGAIN)
     for name in ("attention_by_layer_head", "sink"):
         if len({len(layer) for layer in row.get(name) or ()}) > 1:
-            raise UnreadableError(path, f"{name} has not as many heads in each layer", PROBE_AGAIN)
+            raise UnreadableError(path, f"{name} does not have the same number of heads in each layer", PROBE_AGAIN)
     return row
 
 
@@ -518,6 +552,7 @@ def keepable_rows(path: Path, *keys: str) -> list[Row]:
 STUDY_LOST = "give another --out, or remove the folder if its study may be lost"
 read_probe_settings = partial(read_json, schema=dict[str, Any], remedy=STUDY_LOST)
 read_corpus_rows = partial(read_json, schema=list[CorpusRow], remedy=PROBE_AGAIN)
+read_comparisons = partial(read_json, schema=list[PairedRow], remedy=PROBE_AGAIN)
 
 
 def read_words(path: Path) -> list[Row]:
@@ -529,7 +564,10 @@ def word_map(row: Any, path: Path) -> Row:
     """A row of a words.json if it is one, with a square of cosines."""
     checked(row, WordMap, path, PROBE_AGAIN)
     if [len(line) for line in row["cosine"]] != [len(row["words"])] * len(row["words"]):
-        raise UnreadableError(path, "there is not a cosine for each pair of words", PROBE_AGAIN)
+        raise UnreadableError(path, "it does not have a cosine for each pair of words", PROBE_AGAIN)
+    found = row.get("topic_map") or {}
+    if len({len(found.get(name, ())) for name in ("words", "topics", "places")}) > 1:
+        raise UnreadableError(path, "the topic map does not have a topic and a place for each word", PROBE_AGAIN)
     return row
 
 
@@ -552,7 +590,7 @@ def read_fitted_topics(folder: Path) -> tuple[list[Row], Snapshot]:
         found = {name: arrays.get(f"seed{one['seed']}/{name}") for name in FITTED}
         shapes = [each.shape for name, each in found.items() if each is not None and each.dtype == FITTED[name]]
         if len(shapes) < len(FITTED):
-            raise UnreadableError(path, f"it has not all numbers of seed {one['seed']}", remedy)
+            raise UnreadableError(path, f"it lacks some of the numbers of seed {one['seed']}", remedy)
         words, topics, counts = shapes
         if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
             raise UnreadableError(path, f"the arrays of seed {one['seed']} have different lengths", remedy)

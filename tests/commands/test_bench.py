@@ -59,6 +59,23 @@ def test_bench_without_transformers_says_what_to_install(
     assert 'pip install "topicscope[language]"' in capsys.readouterr().err
 
 
+def test_the_numbers_are_a_table_with_a_row_per_engine() -> None:
+    pytest.importorskip("pandas")
+    speeds = {name: float(place) for place, name in enumerate(bench_module.TITLES, start=1)}
+    found = bench_module.Bench(
+        steps_per_second=speeds,
+        ratio={"bag": 3.0},
+        ratio_quartiles={"bag": [2.0, 4.0]},
+        matrix_product_fraction=dict.fromkeys(speeds, 0.5),
+        peak_memory_megabytes=dict.fromkeys(speeds),
+        rounds=2,
+    )
+    frame = found.to_frame().set_index("engine")
+    assert frame["steps_per_second"].to_dict() == speeds
+    assert frame.loc["bag", "ratio"] == 3
+    assert '<td style="text-align: left">3.0 (2.0–4.0)</td>' in found._repr_html_()
+
+
 def test_bench_refuses_no_rounds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--rounds", "0"]) == 2
     assert "--rounds = 0 is not allowed" in capsys.readouterr().err

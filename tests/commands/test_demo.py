@@ -55,6 +55,9 @@ def test_a_demo_writes_its_page_and_says_what_was_found_and_goes_on_by_itself(
     # Theory's numbers are the optimum's, of which 40 steps have a part.
     assert found["value"]["same_topic"][1] == pytest.approx(0.1026, abs=1e-4)
     assert 0 < found["share"] < 1
+    pytest.importorskip("pandas")
+    frame = ts.demo(out).to_frame().set_index("entries")
+    assert frame.loc["same_topic", "theory"] == found["value"]["same_topic"][1]
 
 
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

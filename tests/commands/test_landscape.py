@@ -101,6 +101,18 @@ def test_an_optimum_that_is_not_attained_is_told(
         assert ("not attained" in capsys.readouterr().out) is not attained
 
 
+def test_a_landscape_is_a_table_of_its_grid_and_shows_its_optimum() -> None:
+    pytest.importorskip("pandas")
+    found = landscape(points=4)
+    frame = found.to_frame()
+    row = frame.iloc[1 * 4 + 3]
+    assert (row["alpha"], row["beta"], row["loss"]) == (found.weights[1], found.weights[3], found.loss[1, 3])
+    assert len(frame) == 16
+    assert found._repr_html_().startswith("<table><caption>landscape of block W^V, T = 10")
+    assert "optimum.alpha" in found._repr_html_()
+    assert landscape(replace(found.setting, keep=0.0, random=0.0), points=2)._repr_html_()
+
+
 def test_out_is_required(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["landscape"]) == 2
     assert "--out is missing: give a folder to write the landscape to." in capsys.readouterr().err

@@ -86,6 +86,10 @@ def test_words_go_over_the_default_and_leave_the_rest_of_it() -> None:
     assert read("--value.no-train").value == Part(start="zero", train=False)
 
 
+def test_hyphens_are_read_where_a_value_has_underscores() -> None:
+    assert parse_train(["--training.schedule", "two-stage", "--out", "x"]).settings.training.schedule == "two_stage"
+
+
 def test_underscores_and_none_are_read_as_well() -> None:
     default = Options(files=(), workers=3)
     assert read("--per_document", "7", "--workers", "None", default=default).flat.per_document == 7

@@ -3,10 +3,13 @@
 import csv
 import gzip
 import html
+import itertools
 import json
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +19,15 @@ import numpy as np
 import pytest
 import torch
 
+from support.made_up_tokenizers import byte_level
 from support.small_probe import OF_LDA, SMALL, WORDS, rows, run, without
-from support.tiny_models import VOCABULARY, save_tiny, save_tokenizer
+from support.tiny_models import SPECIAL, VOCABULARY, save_tiny, save_tokenizer
 from topicscope.cli import main
 from topicscope.commands.probe import STAR, Probed, contrast_text, print_table, probe
 from topicscope.errors import InputError
 from topicscope.probing import study
 from topicscope.probing.models import Outputs
+from topicscope.probing.settings import CorpusSettings, Machine, MeasureSettings, ProbeSettings, TopicOptions
 from topicscope.text import hub
 
 CONTRAST = {
@@ -79,9 +84,76 @@ def test_every_row_has_what_the_design_says(finished: Path, tiny: Path) -> None:
 def test_figures_are_written(finished: Path) -> None:
     names = {path.name for path in (finished / "figures").iterdir()}
     assert {"ratios-one-matrix.png", "ratios-one-matrix.txt", "ratios-several-layer.svg", "heads-0.1.png"} <= names
-    assert {"words.png", "words.svg"} <= names
+    assert {"words.png", "words.svg", "topic-map.svg", "sink.png"} <= names
+    with (finished / "figures" / "topic-map.csv").open() as file:
+        mapped = list(csv.DictReader(file))
+    # The same words of the same topics for all three models.
+    models = {row["model"] for row in mapped}
+    assert len(models) == 3
+    assert len({(row["topic"], row["word"]) for row in mapped}) * 3 == len(mapped) > 30
+    with (finished / "figures" / "sink.csv").open() as file:
+        sinks = list(csv.DictReader(file))
+    assert {Path(row["model"]).name for row in sinks} == {"gpt2"}
+    assert [0 < float(row["sink"]) < 1 for row in sinks] == [True] * 4
     assert "checkpoints.png" not in names
     assert "0.2" in (finished / "figures" / "ratios-one-matrix.txt").read_text()
+
+
+def test_the_page_has_the_topic_map_the_sink_comparisons_and_the_words_left_out(finished: Path) -> None:
+    page = html.unescape((finished / "report.html").read_text())
+    assert "gpt2: topic map of word embeddings" in page
+    assert "gpt2: attention sink" in page
+    assert "Left out, as the tokenizer splits them: beethoven, schubert, arithmetic, calculus." in page
+    assert re.search(r"gpt2 against \S*bert\. Attention: (more|less|not told apart), ", page)
+    assert '<table class="sortable" data-name="comparisons">' in page
+    assert page.count("<td>Hidden states, layer 2</td>") == 2
+
+
+def news(folder: Path, kind: str, documents: int, words: list[str]) -> Path:
+    """Articles with a headline and a body, each mostly of one topic out of four, as people have them."""
+    draw, path = np.random.default_rng(4), folder / f"news.{kind}"
+    topics = np.array_split(np.array(words), 4)
+    articles = []
+    for number, topic in enumerate(draw.integers(4, size=documents)):
+        chosen = [str(draw.choice(topics[topic] if draw.random() < 0.8 else words)) for _ in range(40)]
+        articles.append({"headline": f"number {number}", "body": " ".join(chosen) + "."})
+    lines = "\n".join(map(json.dumps, articles))
+    if kind == "csv":
+        with path.open("w", newline="") as file:
+            table = csv.DictWriter(file, ["headline", "body"])
+            table.writeheader()
+            table.writerows(articles)
+    elif kind == "zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("news.jsonl", lines)
+    else:
+        path.write_text(lines)
+    return path
+
+
+@pytest.mark.usefixtures("without_figures")
+@pytest.mark.parametrize("kind", ["zip", *(pytest.param(each, marks=pytest.mark.slow) for each in ("jsonl", "csv"))])
+def test_news_run_to_the_end_with_topics_and_thresholds_by_default_and_thirty_short_ones_lack_all_that_is_named(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["".join(each) for each in itertools.product("bdgklmnp", "aeiou", "rstvz", "o")][:200]
+    words = [f"{word}{end}" for word in words for end in ("n", "m")]
+    save_tiny("bert", tmp_path / "model", vocab_size=len(SPECIAL) + len(words) + 1)
+    save_tokenizer(tmp_path / "model", [*words, "."])
+    few = without(SMALL, {"--topics", "--fractions", "--fits"})
+    given = ["probe", str(tmp_path / "model"), "--field", "body", *few, "--fits", "1"]
+    assert main([*given, "--corpus", str(news(tmp_path, kind, 120, words)), "--out", str(tmp_path / "out")]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        r"\d topics at thresholds 0\.01\d*, 0\.0\d+, 0\.0\d+, which keep 5, 10, 20 words per topic", printed
+    )
+    assert "120 articles" in printed
+    short = news(tmp_path, kind, 30, words[:9])
+    assert main([*given, "--corpus", str(short), "--out", str(tmp_path / "short")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    for missing in ("15 articles to fit topics on", "15 articles to measure on", "9 different words to fit"):
+        assert missing in said
+    assert not (tmp_path / "short").exists()
 
 
 @pytest.mark.usefixtures("without_figures")
@@ -518,6 +590,39 @@ class OwnNetwork(torch.nn.Module):
         states = self.words(tokens)
         mixed, weights = self.attend(states, states, states, key_padding_mask=padding, average_attn_weights=False)
         return Outputs([weights], [states, states + mixed])
+
+
+def test_topics_in_case_variants_alone_are_found_without_merging_and_not_with_it(tmp_path: Path) -> None:
+    names = [first + rest for first in "bdgfklmnprst" for rest in ("ana", "olo")]
+    spelled = [*names, *(name.capitalize() for name in names)]
+    tokenizer = byte_level(*(f" {each}" for each in spelled))
+    (tmp_path / "tokenizer").mkdir()
+    tokenizer.engine.save(str(tmp_path / "tokenizer" / "tokenizer.json"))
+    draw = np.random.default_rng(2)
+    (tmp_path / "text.txt").write_text("\n".join(" " + " ".join(draw.choice(spelled, 40)) for _ in range(20)))
+    topics = [f"{each},{names.index(each.lower()) % 6}" for each in spelled]
+    (tmp_path / "topics.csv").write_text("\n".join(["word,topic", *topics]))
+    networks = []
+    for name in ("planted", "untrained"):
+        torch.manual_seed(3)
+        network = OwnNetwork(str(tmp_path / "tokenizer"), tokenizer.size, 48).eval()
+        network.name = name
+        if name == "planted":
+            # Both spellings of a word have one vector; words of a topic have nothing in common.
+            tokens = [tokenizer.engine.token_to_id(f"Ġ{each}") for each in spelled]
+            network.words.weight.data[tokens[len(names) :]] = network.words.weight.data[tokens[: len(names)]]
+        networks.append(network)
+    topic_options = TopicOptions(word_topics=tmp_path / "topics.csv")
+    measures = MeasureSettings(replicates=20, permutations=99, head_permutations=9)
+    p: dict[tuple[str, bool], float] = {}
+    for merged in (True, False):
+        text = CorpusSettings(corpus=str(tmp_path / "text.txt"), merge_words=merged)
+        settings = ProbeSettings(text=text, topics=topic_options, measures=measures)
+        work: dict[str, Any] = {"machine": Machine(device="cpu"), "work": tmp_path / f"{merged}", "detailed": False}
+        found = [row for each in study.measure_models(networks, settings=settings, **work) for row in each.rows]
+        assert {row["words"] for row in found} == {len(names) if merged else len(spelled)}
+        p |= {(row["model"], merged): row["cosine"]["p"] for row in found if row["embedding"] == "matrix"}
+    assert {key for key, value in p.items() if value <= 0.05} == {("planted", False)}
 
 
 @pytest.mark.usefixtures("without_figures")

@@ -235,12 +235,17 @@ def test_topics_of_two_passage_lengths_are_kept_apart(tiny: Path, tmp_path: Path
 
 @pytest.mark.usefixtures("without_figures")
 def test_other_thresholds_go_on_in_the_same_folder_beside_those_that_are_there(tiny: Path, tmp_path: Path) -> None:
-    found = []
-    for fraction in ("0.1", "0.2"):
+    found, tables = [], []
+    # The first again at the end: its rows are replaced and those of the other stay.
+    for fraction in ("0.1", "0.2", "0.1"):
         assert run(tiny, tmp_path / "out", str(tiny / "bert"), "--fits", "1", "--fractions", fraction) == 0
         found.append(rows(tmp_path / "out"))
-    assert [{row["fraction"] for row in each} for each in found] == [{0.1}, {0.1, 0.2}]
+        with (tmp_path / "out" / "topics.csv").open() as file:
+            tables.append([tuple(row.values()) for row in csv.DictReader(file)])
+    assert [{row["fraction"] for row in each} for each in found] == [{0.1}, {0.1, 0.2}, {0.1, 0.2}]
     assert found[1][: len(found[0])] == found[0]
+    assert set(tables[0]) < set(tables[1]) == set(tables[2])
+    assert len(tables[1]) == len(tables[2])
 
 
 def test_other_settings_in_the_same_folder_are_refused(

@@ -7,6 +7,8 @@ import pytest
 
 from support.page_material import write_claims
 from topicscope.cli import main
+from topicscope.commands.report import show
+from topicscope.errors import InputError
 
 
 def test_report_writes_one_file_and_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,6 +33,23 @@ def test_bad_words_are_refused_in_one_sentence(
     error = capsys.readouterr().err
     assert said in error.lower()
     assert error.count("\n") == 1
+
+
+def test_folders_without_results_are_refused_in_one_sentence_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "look.html"
+    for folder, said in ((tmp_path / "empty", "is empty"), (tmp_path / "notes", "holds nothing that a page can show")):
+        folder.mkdir()
+        if said != "is empty":
+            (folder / "mine.txt").write_text("mine")
+        assert main(["report", str(folder), "--out", str(out)]) == 2
+        printed = capsys.readouterr()
+        assert f"{folder} {said}: give a folder that reproduce, train, landscape, probe or sweep wrote." in printed.err
+        assert printed.err.count("\n") == 1
+        assert not out.exists()
+        with pytest.raises(InputError, match=said):
+            show(folder)
 
 
 def test_what_the_page_says_is_missing_is_said_on_standard_error_too(

@@ -73,6 +73,8 @@ BAD = [
     (["--data.topic-words", "{tmp}/negative.csv"], "-0.5 in row 1, column 2"),
     (["--data.topic-words", "{tmp}/sums.csv"], "row 2 that sums to 0.5"),
     (["--data.topic-words", "{tmp}/nan.csv"], "nan in row 1, column 1"),
+    (["--data.topic-words", "{tmp}/transposed.csv"], "columns that sum to one, not rows: transpose it?"),
+    (["--training.schedule", "three-stage"], "give one of joint, two_stage, alternating"),
     (["--data.topic-words", "{tmp}/text.csv"], "is not a matrix of numbers"),
     (["--data.topic-words", "{tmp}/fine.csv", "--model.heads", "2"], "model.heads = 2"),
     (["--model.value.start", "theorem", "--model.dimension", "7"], "model.value.start"),
@@ -89,6 +91,7 @@ def test_bad_input_is_one_sentence_exit_code_2_and_nothing_written(
         "negative": [[1.5, -0.5], [1, 0]],
         "sums": [[1, 0], [0.5, 0]],
         "nan": [[np.nan, 1]],
+        "transposed": [[0.5, 0], [0.5, 0.25], [0, 0.75]],
         "fine": [[0.5, 0.5], [1, 0]],
     }
     for name, matrix in matrices.items():

@@ -330,7 +330,8 @@ def test_a_file_and_a_folder_without_settings_are_refused(tmp_path: Path) -> Non
             '{"model_type": "mine", "auto_map": {"AutoModel": "code.Mine"}}',
             "brings code of its own, which is never run",
         ),
-        ("[]", 'unknown architecture "None"'),
+        ("[]", r"does not say its architecture: its config\.json must have a model_type"),
+        ('{"hidden_size": 16}', "does not say its architecture"),
         ("{", "cannot be read"),
     ],
 )

@@ -26,7 +26,7 @@ ARTICLES = [0, 0, 1, 1, 1, 2]
 
 
 def some_labels() -> list[Labelling]:
-    """A labelling with one topic a word, of some of the words, and one with several, of more of them."""
+    """A labelling with one topic per word, of some of the words, and one with several, of more of them."""
     few, many = np.arange(6, 40), np.arange(6, 58)
     one = np.arange(len(few))[:, None] % 3 == np.arange(3)
     several = np.random.default_rng(1).random((len(many), 5)) < 0.3

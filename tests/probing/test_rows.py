@@ -1,15 +1,19 @@
 """A planted model gives the planted numbers, by threshold and assignment, averaged over LDA seeds."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from jaxtyping import Int
 from safetensors.numpy import save_file
 
 from support.planted import words_of_one_token
 from support.planted_model import PlantedModel, planted_labelling
+from topicscope.probing.models import Outputs
 from topicscope.probing.passes import Plan, attention_sums
 from topicscope.probing.rows import (
     RATIOS,
@@ -49,19 +53,37 @@ def shuffled(seed: int = 0) -> Labelling:
     return planted_labelling(np.random.default_rng(7).permutation(TOPIC), seed)
 
 
-def attention(labels: list[Labelling], shards: int = 3) -> dict[str, Any]:
+class OneHead(PlantedModel):
+    """Attention with noise of its own between any two words of a head; the last head has topics beside it."""
+
+    def __init__(self, strength: float, seed: int) -> None:
+        super().__init__(TOPIC, weights=(1.0, 1.0, 1.0), common=0.5, topical=0.0)
+        size = (self.layers, self.heads, WORDS, WORDS)
+        self.scores = np.random.default_rng(seed).gamma(2.0, size=size).astype(np.float32)
+        self.scores[-1, -1] *= 1 + strength * (TOPIC[:, None] == TOPIC)
+
+    def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
+        longest = max(map(len, passages))
+        found = np.full((self.layers, len(passages), self.heads, longest, longest), np.nan, dtype=np.float32)
+        for place, passage in enumerate(passages):
+            scores = self.scores[:, :, passage[:, None], passage]
+            found[:, place, :, : len(passage), : len(passage)] = scores / scores.sum(axis=-1, keepdims=True)
+        return Outputs(list(map(torch.as_tensor, found)), [])
+
+
+def attention(labels: list[Labelling], shards: int = 3, model: PlantedModel = MODEL) -> dict[str, Any]:
     """Of labellings of one threshold."""
-    return attention_groups(labels, shards)[0]
+    return attention_groups(labels, shards, model)[0]
 
 
-def attention_groups(labels: list[Labelling], shards: int = 3) -> list[dict[str, Any]]:
+def attention_groups(labels: list[Labelling], shards: int = 3, model: PlantedModel = MODEL) -> list[dict[str, Any]]:
     """Through the same steps as a study: shards to files, files to totals, totals to a summary."""
     plan = make_plan(labels)
     totals = AttentionTotals(MEASURES.replicates, plan.seed)
     for part in np.array_split(np.arange(len(PASSAGES)), shards):
         passages = [PASSAGES[place] for place in part]
         articles = [ARTICLES[place] for place in part]
-        content = attention_sums(MODEL, passages, passages, articles, plan=plan, batch=100).to_bytes()
+        content = attention_sums(model, passages, passages, articles, plan=plan, batch=100).to_bytes()
         totals.add(ShardSums.restore(content))
     groups: list[dict[str, Any]] = attention_summary(totals, plan, MEASURES)["groups"]
     return groups
@@ -87,6 +109,16 @@ def test_a_planted_model_gives_the_planted_attention_ratio() -> None:
     # Matched on co-occurrence, frequency and distance, the planted effect is all still there.
     assert found["matched"]["ratio"] == pytest.approx(4 / 3, rel=1e-6)
     assert found["matched"]["p"] == pytest.approx(1 / 200)
+
+
+def test_topics_in_one_head_are_found_in_that_head_alone_and_in_no_head_of_an_untrained_model() -> None:
+    planted, untrained = (attention([planted_labelling(TOPIC)], model=OneHead(each, 1)) for each in (0.6, 0.0))
+    expected = np.zeros((2, 3), dtype=bool)
+    for found, heads in ((untrained, expected), (planted, expected | (np.arange(6) == 5).reshape(2, 3))):
+        shown = [[head["p"] < 0.05 for head in layer] for layer in found["attention_by_layer_head"]]
+        assert (np.array(shown) == heads).all()
+    assert planted["attention_by_layer_head"][1][2]["low"] > 1.3
+    assert planted["attention_by_layer"][1]["ratio"] > planted["attention_by_layer"][0]["ratio"] + 0.1
 
 
 def test_shuffled_labels_find_nothing_in_the_planted_model() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from topicscope.reporting.answer import answers, latex, strongest_layers, verdict
+from topicscope.reporting.answer import answers, latex, paired, paired_answers, strongest_layers, verdict
 
 
 def contrast(ratio: float | None, low: float, high: float, p: float, auc_high: float = 0.7) -> dict[str, Any]:
@@ -70,3 +70,39 @@ def test_numbers_are_macros_of_a_table() -> None:
     assert r"\csname probe@a_b/0.002/one/matrix@attention-p\endcsname{0.001}" in text
     assert r"a\_b & 0.002 & one & matrix & \probe{a_b/0.002/one/matrix}{cosine} [" in text
     assert text.count(r" \\") == 2
+
+
+def compared(measure: str, least: float, most: float, p: float, **more: Any) -> dict[str, Any]:
+    about = {"model": "b", "against": "a", "fraction": 0.002, "assignment": "one", "measure": measure, "layer": None}
+    difference = {"difference": (least + most) / 2, "difference_low": least, "difference_high": most}
+    return about | difference | {"ratio_of_ratios": None, "low": None, "high": None, "p": p} | more
+
+
+def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together() -> None:
+    rows = [
+        compared("attention", 0.1, 0.3, 0.001, ratio_of_ratios=1.5, low=1.4, high=1.6),
+        compared("cosine matrix", -0.3, -0.1, 0.001),
+        compared("hidden centred_cosine", -0.1, 0.1, 0.001, layer=0),
+        compared("hidden centred_cosine", 0.1, 0.3, 0.001, layer=1),
+        compared("hidden centred_cosine", 0.1, 0.3, 0.2, layer=2),
+        # Not what the answer is taken from: another threshold, assignment and measure.
+        compared("attention", -0.3, -0.1, 0.001, fraction=0.001),
+        compared("attention", -0.3, -0.1, 0.001, assignment="several"),
+        compared("dot matrix", -0.3, -0.1, 0.001),
+    ]
+    said, rule = paired_answers(rows, {"b": "mine"})
+    assert said == (
+        "mine against a. Attention: more, 1.50 [1.40, 1.60] times its ratio. "
+        "Embeddings: less, -0.20 [-0.30, -0.10] in same − different. "
+        "Hidden states: not told apart in layers 0, 2; more in layer 1."
+    )
+    assert rule.startswith("more, less: p < 0.05")
+    assert paired(rows) == rows[:5]
+    assert paired_answers([]) == []
+
+
+def test_a_decoders_sink_is_said() -> None:
+    [said, _] = answers([row("a", YES, sink=[[0.2, 0.4], [0.6, 0.8]])])
+    assert "the first token takes 50% (20% to 80% by head) of later tokens' attention" in said
+    [said, _] = answers([row("a", YES, sink=None)])
+    assert "sink" not in said

@@ -13,6 +13,7 @@ from topicscope.reporting.symbols import mathtext, prose, typeset
         ("((v − 1)α̂ + β)/v", r"((v − 1)$\hat{\alpha}$ + ${\beta}$)/v"),
         ("λ₁(τ − 1)", r"${\lambda}_1$(${\tau}$ − 1)"),
         ("b^pred", r"$b^{\mathrm{pred}}$"),
+        ("λ = 1e-05, 3.4e+10 but adam-1e-06, v1e5", r"${\lambda}$ = 10⁻⁵, 3.4·10¹⁰ but adam-1e-06, v1e5"),
         # Not symbols: names of settings, words.
         (
             "excess_loss at top_p, alpha, 2^10, a $5 note with W^V",
@@ -32,5 +33,8 @@ def test_symbols_on_the_page_are_mathml_and_all_else_is_escaped() -> None:
     assert page.endswith("</math>&lt;/b&gt; &amp; more")
     assert "<mfrac>" in prose(r"so $\frac{a}{b}$ <i>")
     assert "<i>" not in prose(r"so $\frac{a}{b}$ <i>")
+    # A line does not end between a formula and the comma after it.
+    assert prose("with W^V, so").endswith("</math>,</span> so")
+    assert "<span" not in prose("with W^V so")
     # What comes from outside is never LaTeX.
     assert "<mfrac>" not in typeset(r"so $\frac{a}{b}$")

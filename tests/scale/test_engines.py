@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from support.helpers import start_python
 from support.scale_work import calls, interrupted, items, killed_once, square, stuck, threads, wrong
 from topicscope.errors import InputError, LostWorkError
 from topicscope.scale import Item, completed, map_items, read_result
@@ -62,6 +63,48 @@ def test_ctrl_c_keeps_finished_items(tmp_path: Path) -> None:
 def test_the_work_of_a_killed_worker_is_taken_up_again(tmp_path: Path) -> None:
     assert map_items(killed_once, items(tmp_path), folder=tmp_path / "work", workers=2) == [b"0", b"1", b"4", b"9"]
     assert (tmp_path / "killed").exists()
+
+
+UNGUARDED = """
+import topicscope as ts
+data = {"topics": 3, "words": 2, "length": [4, 9], "documents": 30}
+sweep = ts.Sweep(settings={"data": data, "training": {"steps": 2}}, vary={"training.learning_rate": [0.1, 0.2]})
+"""
+
+
+def test_a_script_that_asks_for_work_while_it_is_imported_is_told_to_have_a_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pathlib import Path\n"
+        "from support.scale_work import items, square\n"
+        "from topicscope.scale import map_items\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "map_items(square, items(folder), folder=folder / 'work', workers=2)\n"
+    )
+    _, errors = start_python(str(script)).communicate()
+    assert 'put it below if __name__ == "__main__":' in errors.splitlines()[-1]
+    # One traceback, the script's own, and none of the workers or of their pipes.
+    assert errors.count("Traceback") == 1
+    assert "spawn" not in errors
+
+
+@pytest.mark.slow
+def test_a_sweep_without_a_guard_is_told_to_have_one_and_leaves_nothing(tmp_path: Path) -> None:
+    script, out = tmp_path / "script.py", tmp_path / "out"
+    call = f"ts.sweep(sweep, {str(out)!r}, workers=2)"
+    script.write_text(f"{UNGUARDED}\n{call}\n")
+    process = start_python(str(script))
+    _, errors = process.communicate()
+    assert process.returncode == 1
+    assert 'put it below if __name__ == "__main__":' in errors.splitlines()[-1]
+    # One traceback, the script's own, and none of the workers or of their pipes.
+    assert errors.count("Traceback") == 1
+    assert "spawn" not in errors
+    assert not out.exists()
+    # Control: with the guard it works.
+    script.write_text(f"{UNGUARDED}\nif __name__ == '__main__':\n    print(len({call}.rows))\n")
+    printed, errors = start_python(str(script)).communicate()
+    assert (printed, errors) == ("2\n", "")
 
 
 def test_an_unknown_engine_is_refused(tmp_path: Path) -> None:

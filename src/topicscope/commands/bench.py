@@ -21,6 +21,7 @@ from rich.table import Table
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
+from topicscope.files import frame_of
 from topicscope.scale import Report
 from topicscope.settings import Data, Model, Part, Settings, Training
 from topicscope.settings.training import Engine
@@ -42,6 +43,9 @@ TITLES = {
     "bag": "bag engine",
     "ensemble": "bag engine, 8 seeds, per seed",
 }
+
+CAPTION = "A training step at the paper's setting, for one seed"
+COLUMNS = ("", "steps/s", "× Hugging Face (quartiles)", "× reference", "matrix products", "peak memory")
 
 _ZERO = Part(start="zero", train=False)
 
@@ -176,7 +180,24 @@ def contestant(name: str) -> Contestant:
     return Ours(engine_settings(PAPER, "bag"), ENSEMBLE_SEEDS if name == "ensemble" else 1)
 
 
-def bench(*, rounds: int = 30, report: Report | None = None) -> dict[str, Any]:
+class Bench(dict[str, Any]):
+    """Numbers by what they are, and by name of what was measured."""
+
+    def to_frame(self) -> Any:
+        """A pandas DataFrame with a row per engine and a column per number that each has."""
+        columns = {name: values for name, values in self.items() if isinstance(values, dict)}
+        return frame_of(
+            {"engine": engine, **{name: values.get(engine) for name, values in columns.items()}} for engine in TITLES
+        )
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        rows = [(title, *comparison(self, name)) for name, title in TITLES.items()]
+        return table_html(COLUMNS, rows, CAPTION)
+
+
+def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
     """Measure all four, taking turns: plain numbers by what they are and by name, of one seed and step.
 
     Seconds are medians of the processor's time: on one thread, what the clock shows on a machine with nothing else to
@@ -212,22 +233,25 @@ def bench(*, rounds: int = 30, report: Report | None = None) -> dict[str, Any]:
     turns = {name: seconds[1:] for name, seconds in turns.items()}
     seconds = {name: statistics.median(each) for name, each in turns.items()}
     slow, others = turns["huggingface"], [name for name in TURN if name != "huggingface"]
-    return {
-        "steps_per_second": {name: 1 / seconds[name] for name in TURN},
-        "ratio": {name: seconds["huggingface"] / seconds[name] for name in others},
-        "ratio_quartiles": {
-            name: _quartiles([theirs / ours for theirs, ours in zip(slow, turns[name], strict=True)]) for name in others
-        },
-        "ratio_to_reference": {name: seconds["reference"] / seconds[name] for name in ("bag", "ensemble")},
-        "seconds_quartiles": {name: _quartiles(turns[name]) for name in TURN},
-        "preparation_seconds": {name: statistics.median(preparation[name][1:]) for name in TURN},
-        "sampling_seconds": statistics.median(sampling[1:]),
-        "fresh_document_fraction": fresh,
-        "matrix_product_fraction": products,
-        "peak_memory_megabytes": {name: peak_memory(name) for name in TURN},
-        "rounds": rounds,
-        "seeds": {"ensemble": ENSEMBLE_SEEDS},
-    }
+    return Bench(
+        {
+            "steps_per_second": {name: 1 / seconds[name] for name in TURN},
+            "ratio": {name: seconds["huggingface"] / seconds[name] for name in others},
+            "ratio_quartiles": {
+                name: _quartiles([theirs / ours for theirs, ours in zip(slow, turns[name], strict=True)])
+                for name in others
+            },
+            "ratio_to_reference": {name: seconds["reference"] / seconds[name] for name in ("bag", "ensemble")},
+            "seconds_quartiles": {name: _quartiles(turns[name]) for name in TURN},
+            "preparation_seconds": {name: statistics.median(preparation[name][1:]) for name in TURN},
+            "sampling_seconds": statistics.median(sampling[1:]),
+            "fresh_document_fraction": fresh,
+            "matrix_product_fraction": products,
+            "peak_memory_megabytes": {name: peak_memory(name) for name in TURN},
+            "rounds": rounds,
+            "seeds": {"ensemble": ENSEMBLE_SEEDS},
+        }
+    )
 
 
 def _streams(settings: Settings, seeds: int) -> list[BatchStream]:
@@ -335,8 +359,8 @@ def main(words: list[str]) -> None:
 
 
 def _table(found: dict[str, Any]) -> Table:
-    table = Table(title="A training step at the paper's setting, for one seed")
-    for title in ("", "steps/s", "× Hugging Face (quartiles)", "× reference", "matrix products", "peak memory"):
+    table = Table(title=CAPTION)
+    for title in COLUMNS:
         table.add_column(title, justify="left" if not title else "right")
     for name, title in TITLES.items():
         table.add_row(title, *comparison(found, name))

@@ -4,12 +4,13 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import call, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import path_of
+from topicscope.files import frame_of
 from topicscope.paper.setups import LDA, MILD_L2, ONE_HOT, UNIFORM
 from topicscope.scale import Report
 from topicscope.settings import Settings, Training
@@ -55,6 +56,11 @@ class Demo:
 
     gain: float
     """The share of what uniform attention can gain that W^V has by then."""
+
+    def to_frame(self) -> Any:
+        """Averages of W^V's entries as a pandas DataFrame, a row per class."""
+        rows = self.value.items()
+        return frame_of({"entries": name, "trained": trained, "theory": theory} for name, (trained, theory) in rows)
 
     def _repr_html_(self) -> str:
         from topicscope.reporting.notebook import table_html

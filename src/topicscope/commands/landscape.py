@@ -15,7 +15,7 @@ from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
 from topicscope.errors import InputError, check_at_least, path_of
-from topicscope.files import write_atomically
+from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.randomness import Purpose, generator
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_attention import Optimum, Weights, attention_optimum, sampled_counts
@@ -42,6 +42,9 @@ POINTS = 200
 # The grid begins here; it ends beyond the interval of Theorem 3, so that both its bounds are in the figure.
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
+
+# What a notebook shows of a landscape.
+SHOWN = ("optimum", "word_optimum", "theorem3")
 
 # Documents that --finite draws, the most words that they may be of and may have, and its grid, which is coarser: each
 # of its losses is a mean over all of them.
@@ -116,6 +119,23 @@ class LandscapeResult:
             "smallest_loss_on_grid": float(self.loss.min()),
             **({} if self.finite is None else {"finite": self.finite.to_dict()}),
         }
+
+    def to_frame(self) -> Any:
+        """The grid as a pandas DataFrame, a row per pair of α and β."""
+        alpha, beta = np.meshgrid(self.weights, self.weights, indexing="ij")
+        columns = {"alpha": alpha, "beta": beta, "weighted_average": self.average, "loss": self.loss}
+        if self.word_loss is not None:
+            columns["loss_without_mask_queries"] = self.word_loss
+        values = zip(*(column.ravel().tolist() for column in columns.values()), strict=True)
+        return frame_of(dict(zip(columns, row, strict=True)) for row in values)
+
+    def _repr_html_(self) -> str:
+        from topicscope.reporting.notebook import table_html
+
+        numbers = flat_row({name: getattr(self, name) and asdict(getattr(self, name)) for name in SHOWN})
+        s = self.setting
+        caption = f"landscape of {self.value} W^V, T = {s.topics}, τ = {s.per_document}, v = {s.words}"
+        return table_html(("quantity", "value"), list(numbers.items()), caption)
 
     def figure_data(self) -> "LandscapeData":
         """What the figure needs."""

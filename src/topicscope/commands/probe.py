@@ -34,7 +34,7 @@ from topicscope.probing.settings import (
     check_names,
 )
 from topicscope.records import keepable_rows, probe_row, read_probe_settings, word_map
-from topicscope.reporting.answer import answering, answers, latex, model_label
+from topicscope.reporting.answer import answering, answers, labels_of, latex, model_label, paired_answers
 from topicscope.reporting.rounding import comparison_text, is_significant
 from topicscope.settings.toml import flat
 from topicscope.text.corpora import check_exists
@@ -293,7 +293,7 @@ def probe(
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw
     from topicscope.reporting.page import write_report
-    from topicscope.reporting.page.probes import probe_notes
+    from topicscope.reporting.page.probes import probe_notes, word_notes
 
     corpus = settings.text.open()
     # Refuses what is wrong before the folder is made.
@@ -318,6 +318,7 @@ def probe(
                 for one in finished:
                     place = named.index((one.model.name, one.model.revision))
                     one.rows[:] = [row | {"label": labels[place]} for row in one.rows]
+                    one.shown["label"] = labels[place]
             rows = [row for one in finished for row in one.rows]
             (out / "compared").mkdir(exist_ok=True)
             write_atomically(folder.compared(each.model.title), each.comparable())
@@ -350,7 +351,8 @@ def probe(
         # Of all models that the folder has, whenever they were probed.
         figures = draw(folder.rows(), folder.words(), out / "figures")
         write_report([out], out / "report.html")
-        return Probed(rows, figures, probe_notes(corpora, rows), out, tuple(comparisons))
+        notes = [*probe_notes(corpora, rows), *word_notes([each.shown for each in finished])]
+        return Probed(rows, figures, notes, out, tuple(comparisons))
 
 
 class ProbeFolder:
@@ -448,8 +450,7 @@ class ProbeFolder:
         # Rows of other thresholds stay.
         new = [[row.get(key) for key in (*keys, "fraction")] for row in rows]
         kept = [row for row in before if [row.get(key) for key in (*keys, "fraction")] not in new]
-        # A model of which no word to be shown is whole has no map of words.
-        every = kept + [row for row in rows if row.get("words") != []]
+        every = [*kept, *rows]
         write_atomically(path, json.dumps(every, indent=indent, ensure_ascii=False, allow_nan=False) + "\n")
         if name == "probe.json":
             # Nested numbers under names such as attention.ratio.
@@ -460,12 +461,14 @@ class ProbeFolder:
             write_atomically(self.path / "probe.tex", latex(whole))
 
     def write_topics(self, rows: Sequence[Row]) -> None:
-        """Write topics.csv with these rows, and whole rows of other tokenizers and passage lengths that are there."""
-        new, before = {(row["tokenizer"], str(row["length"])) for row in rows}, list[Row]()
+        """Write topics.csv with these rows, and whole rows there of other tokenizers, lengths and thresholds."""
+        names, before = ("tokenizer", "length", "fraction"), list[Row]()
         with contextlib.suppress(UnreadableError):
             text = read_text(self.path / "topics.csv", "run the probe again")
             before = [row for row in table_rows_of(text) if None not in (*row, *row.values())]
-        keys = [(row.get("tokenizer"), row.get("length")) for row in before]
+        # As they are read: a threshold of one's own topics is empty.
+        new = {tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows}
+        keys = [tuple(row.get(name) for name in names) for row in before]
         kept = [row for key, row in zip(keys, before, strict=True) if key not in new and None not in key]
         self._write_table("topics.csv", [*kept, *rows])
 
@@ -508,10 +511,10 @@ def _close(one: float | None, other: float | None) -> bool:
 
 def print_table(result: Probed, out: Path) -> None:
     """The answer; then a line per model, threshold, assignment and embedding, notes, and what was written."""
-    for line in answers(result.rows):
+    for line in (*answers(result.rows), *paired_answers(result.comparisons, labels_of(result.rows))):
         console().print(line, soft_wrap=True)
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
-    for name in ("model", "threshold", "topics a word", "embedding", "cosine", "dot product", "attention"):
+    for name in ("model", "threshold", "topics per word", "embedding", "cosine", "dot product", "attention"):
         # Folded, not cut: two long paths must not look alike.
         table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"), overflow="fold")
     every = [row for row in result.rows if not row["centred"]]

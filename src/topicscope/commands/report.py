@@ -42,11 +42,22 @@ def report(folders: Sequence[Path | str] | Path | str, out: Path | str = FILE) -
             "no folder is given: name at least one that reproduce, train, landscape, probe or sweep wrote."
         )
     check_page(file, FILE)
+    _check_results(paths)
     page = page_of(paths)
     for note in page.notes:
         logger.warning("%s", note)
     write_page(page.html, file)
     return file
+
+
+def _check_results(folders: Sequence[Path]) -> None:
+    """Refuse folders in which there is nothing to show; one beside others that have something is named on the page."""
+    from topicscope.reporting.page.store import find
+
+    found = find(list(folders))
+    if not len(found):
+        said = " ".join(found.notes).removesuffix(".")
+        raise InputError(f"{said}: give a folder that reproduce, train, landscape, probe or sweep wrote.")
 
 
 def check_page(file: Path, example: str) -> None:
@@ -69,6 +80,7 @@ def show(*results: Any) -> "Shown":
     folders = [_folder(result) for result in results]
     if not folders:
         raise InputError("show has nothing to show: give it a run, a result of reproduce or probe, or a folder.")
+    _check_results(folders)
     return Shown(page_html(folders, present=True))
 
 

@@ -29,7 +29,7 @@ from topicscope.commands.folders import holds_something, locked
 from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
-from topicscope.files import Row, frame_of, table_text, write_atomically
+from topicscope.files import Row, as_before_if_refused, frame_of, table_text, write_atomically
 from topicscope.scale import Item
 from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -127,7 +127,7 @@ def sweep(
     check_points(asked)
     # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
-    with locked(out):
+    with as_before_if_refused(out, locked(out), lambda: any((out / "work").glob("[!.]*"))):
         if not holds_sweep(asked, out, resume=resume):
             write_atomically(out / "sweep.toml", dump_sweep(asked))
         work = group_items(asked, out)
@@ -276,7 +276,7 @@ def _files_there(item: Item[Group], out: Path) -> tuple[set[str], set[str]]:
 
 
 def table_rows(points: Sequence[tuple[Mapping[str, Any], Sequence[Row]]]) -> list[Row]:
-    """One row a run: the varied settings by dotted name, then the seed and the measures; all rows the same columns."""
+    """One row per run: the varied settings by dotted name, the seed and the measures; all have the same columns."""
     # A setting that is a list becomes its JSON text: a table's cell is one value.
     rows = [
         {name: json.dumps(value) if isinstance(value, list | tuple) else value for name, value in values.items()} | run

@@ -91,7 +91,7 @@ def film(view: RunView) -> dict[str, np.ndarray]:
 
 
 def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> RunView:
-    """What ``film`` was made of: what is said of it, and its arrays; held-out losses were not kept."""
+    """The view that ``film`` was made of, from its description and its arrays; held-out losses were not kept."""
     said = zip(about["labels"], about["theory"], about.get("layers", [None] * len(about["labels"])), strict=True)
     matrices = tuple(
         Matrix(label, arrays[f"frames-{place}"], arrays[f"classes-{place}"], arrays.get(f"theory-{place}"), what, layer)

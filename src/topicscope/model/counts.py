@@ -173,7 +173,7 @@ class _Entries:
     """The distinct tokens of one member's documents, document after document."""
 
     documents: int
-    """Documents a step."""
+    """Documents per step."""
 
     document: Int[np.ndarray, " entry"]
     """Counted from the beginning of the step."""

@@ -106,7 +106,7 @@ def draw_landscape(documents: InfiniteDocuments, value: str, results: Results) -
 def landscape_grid(
     documents: InfiniteDocuments, value: str, points: int = PAGE_POINTS
 ) -> tuple[dict[str, Any], Float[np.ndarray, " point"], Float[np.ndarray, "point point"]]:
-    """What is said of a landscape, its weights, and the exact loss: one row per α, one column per β."""
+    """A landscape's description, its weights, and the exact loss: one row per α, one column per β."""
     best, bounds = optimum(documents, value), theorem3(documents)
     weights = np.geomspace(PAGE_LEAST_WEIGHT, BEYOND * max(best.alpha, best.beta, 1.0), points)
     about = {

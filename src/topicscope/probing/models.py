@@ -136,6 +136,11 @@ def check_architecture(source: Source) -> None:
             f"model {source.name} brings code of its own, which is never run: give a model whose architecture is part "
             "of transformers."
         )
+    if kind is None:
+        raise InputError(
+            f"model {source.name} does not say its architecture: its config.json must have a model_type that your "
+            "version of transformers knows; save the model again by save_pretrained."
+        )
     raise InputError(
         f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
     )

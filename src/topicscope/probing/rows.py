@@ -65,7 +65,7 @@ from topicscope.randomness import Purpose, generator
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
 # Where finished work, and no row, has the ratios of all replicates, to be compared with another threshold's.
 RATIOS = "ratio_replicates"
-# Arrays that two models are compared by, and what is said of each topic.
+# Arrays that two models are compared by, and what is reported per topic.
 COMPARED, BY_TOPIC = "compared", "by_topic"
 # Pairs that co-occur most in the paper's Table 2, by threshold: as many as one of its topics has.
 PAPER_TOP_PAIRS = {0.0005: 105, 0.001: 435, 0.002: 1_711}

@@ -43,7 +43,7 @@ from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.hidden import SUMMED
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import PairTable, count_pairs, top_pairs
-from topicscope.probing.statistics.similarity import prepared
+from topicscope.probing.statistics.similarity import prepared, principal_places
 from topicscope.probing.topics import (
     FittedTopics,
     fit_topics,
@@ -76,6 +76,8 @@ MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000
 CENTRED = 32
 # Words that a topic is known by, and pairs of words that a head is.
 TOP_WORDS, SHOWN_PAIRS = 10, 3
+# Topics of the map of words: as many as can be told apart by their colours.
+MAPPED_TOPICS = 8
 # The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
@@ -150,8 +152,8 @@ def measure_models(
 ) -> Iterator[Finished]:
     """Measure models one after the other, as they are asked for.
 
-    Whatever is wrong with models, corpus and topics is said at once, in one error and before anything is written; what
-    only passages and topics show, before the first model is measured.
+    Whatever is wrong with models, corpus and topics is reported in one error, before anything is written; what only
+    passages and topics show is reported before the first model is measured.
 
     models: names, or subjects of the caller's own, which are measured in this process.
     revisions: checkpoints of the one model given.
@@ -247,7 +249,7 @@ def _measured(
                     report(finished, len(order), f"{model.title}: tests and intervals")
                 rows, arrays = study.rows(model, work[model])
                 marked = [row | {"same_weights_as": twins.get(model)} for row in rows]
-                yield Finished(model, study, marked, maps[model], arrays)
+                yield Finished(model, study, marked, maps[model] | study.topic_map(model), arrays)
 
 
 def same_weights(models: Iterable[AnyModel]) -> dict[AnyModel, str]:
@@ -276,7 +278,10 @@ def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
 
 
 def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
-    """Cosines of a few words in the embedding matrix, as in Figure 3; a word asked for that is split is refused."""
+    """Cosines of a few words in the embedding matrix, as in Figure 3.
+
+    Of the paper's nine words those that the tokenizer splits are left out, and named; a word asked for is refused.
+    """
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
     if show_words and split:
@@ -285,7 +290,8 @@ def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -
         )
     tokens = {word: token for word, token in found.items() if token is not None}
     vectors = prepared(model.embedding_matrix()[list(tokens.values())], "cosine")
-    return {"model": model.title, "words": list(tokens), "cosine": (vectors @ vectors.T).tolist()}
+    cosine = (vectors @ vectors.T).tolist()
+    return {"model": model.title, "words": list(tokens), "left_out": split, "cosine": cosine}
 
 
 def corpus_warnings(passages: Passages, tokenizer: Tokenizer, options: TopicOptions) -> list[str]:
@@ -584,6 +590,31 @@ class Study:
             own = self.plan.labellings[0].membership.T
             return [list(self.words.named(self.plan.tokens[each])[:TOP_WORDS]) for each in own]
         return [list(self.words.named(np.array(each))) for each in self.fits[0].top_words(TOP_WORDS)]
+
+    def topic_map(self, model: AnyModel) -> Row:
+        """Words of the topics that occur most, in two dimensions of the embedding matrix: part of words.json.
+
+        Of each topic its likeliest words that the largest threshold keeps; the same for all models.
+        """
+        if not self.detailed:
+            return {}
+        every, names, likeliest = self.plan.labellings, self.words.named(self.plan.tokens), self._top_words()
+        labelling = next(each for at, each in enumerate(every) if at in self.plan.widest)
+        place_of = {name: place for place, name in enumerate(names)}
+        often = labelling.membership.T @ self.plan.frequency
+        found: list[tuple[int, int]] = []
+        for topic in np.argsort(-often, kind="stable")[:MAPPED_TOPICS].tolist():
+            kept = [place_of[word] for word in likeliest[topic] if word in place_of]
+            found += [(topic, word) for word in kept if labelling.membership[word, topic]]
+        if len(found) < 3:
+            return {}
+        path = self.item(model, "vectors", model, suffix=".safetensors").path(self.work)
+        vectors = load(path.read_bytes())["matrix"][[word for _, word in found]]
+        places, share = principal_places(vectors.astype(np.float64))
+        named = labelling.topic_names or range(labelling.membership.shape[1])
+        topics = [f"{named[topic]}: {', '.join(likeliest[topic][:3])}" for topic, _ in found]
+        words = [names[word] for _, word in found]
+        return {"topic_map": {"words": words, "topics": topics, "places": places.tolist(), "share": share}}
 
     def rows(
         self, model: AnyModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]

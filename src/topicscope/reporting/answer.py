@@ -39,6 +39,11 @@ def model_label(row: Row) -> str:
     return f"{row.get('label') or row['model']} {row.get('revision') or ''}".strip()
 
 
+def labels_of(rows: Sequence[Row]) -> dict[str, str]:
+    """What models are to be called, by their titles in comparisons.json."""
+    return {f"{row['model']} {row.get('revision') or ''}".strip(): model_label(row) for row in rows}
+
+
 def answers(rows: Sequence[Row]) -> list[str]:
     """A paragraph per model, then the rule; nothing of models whose rows lack what it takes."""
     chosen = answering(rows)
@@ -70,6 +75,7 @@ def _sentences(row: Row) -> list[str]:
         f"Attention: {verdict(attention)}, {_times(attention)}{where}.",
         *_of_states(row.get("hidden_by_layer") or []),
         *_of_topics(row),
+        *_of_sink(row),
     ]
 
 
@@ -132,6 +138,92 @@ def _of_topics(row: Row) -> list[str]:
     ]
     usable = f"{len(topics)} of {row.get('topics', len(topics))} have two words or more"
     return [f"Topics: {usable}; encoded: {', '.join(counts)}."]
+
+
+def sink_text(row: Row) -> str:
+    """How much of later tokens' attention a decoder's first token takes, over all heads, and from least to most."""
+    shares = [share for layer in row.get("sink") or () for share in layer]
+    return f"{sum(shares) / len(shares):.0%} ({min(shares):.0%} to {max(shares):.0%} by head)" if shares else ""
+
+
+def _of_sink(row: Row) -> list[str]:
+    share = sink_text(row)
+    return [f"Attention sink: the first token takes {share} of later tokens' attention, and is left out."] * bool(share)
+
+
+# Two models compared.
+
+PAIRED_RULE = (
+    f"more, less: p < {SIGNIFICANT} by a paired permutation test, corrected for nothing, and the whole 95 % interval "
+    "of the difference (of same − different topic) is on one side of 0; not told apart: neither. Both models have the "
+    "same passages and topics."
+)
+# What is said of two models: a measure of comparisons.json, and what it is called.
+PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centred_cosine": "Hidden states"}
+
+
+def paired(comparisons: Sequence[Row]) -> list[Row]:
+    """The rows of comparisons.json that the answer is taken from: largest threshold, first assignment, three measures.
+
+    Of each pair of models by itself.
+    """
+    found = []
+    for _, each in groupby(comparisons, key=_names_of):
+        mine = list(each)
+        alike = [row for row in mine if row["assignment"] == mine[0]["assignment"] and row["measure"] in PAIRED]
+        largest = max((row.get("fraction") or 0.0 for row in alike), default=0.0)
+        found += [row for row in alike if (row.get("fraction") or 0.0) == largest]
+    return found
+
+
+def _names_of(row: Row) -> tuple[str, str]:
+    return row["model"], row["against"]
+
+
+def paired_verdict(row: Row) -> Literal["more", "less", "not told apart"]:
+    """Whether the first model has more topic structure than the second, by the rule."""
+    low, high, p = (row.get(name) for name in ("difference_low", "difference_high", "p"))
+    if p is None or p >= SIGNIFICANT or low is None or high is None or low <= 0 <= high:
+        return "not told apart"
+    return "more" if low > 0 else "less"
+
+
+def paired_answers(comparisons: Sequence[Row], labels: Mapping[str, str] | None = None) -> list[str]:
+    """A paragraph per pair of models, then the rule; nothing where there is no pair.
+
+    labels: what models are to be called.
+    """
+    found, names = [], labels or {}
+    for (model, against), each in groupby(paired(comparisons), key=_names_of):
+        mine = list(each)
+        said = []
+        for measure, label in PAIRED.items():
+            rows = [row for row in mine if row["measure"] == measure]
+            if rows:
+                said.append(f"{label}: {_by_layer(rows) if measure.startswith('hidden') else _one_number(rows[0])}.")
+        found.append(f"{names.get(model, model)} against {names.get(against, against)}. {' '.join(said)}")
+    return [*found, PAIRED_RULE] if found else []
+
+
+def _one_number(row: Row) -> str:
+    if row.get("ratio_of_ratios") is not None:
+        numbers = f"{with_interval(row['ratio_of_ratios'], row.get('low'), row.get('high'))} times its ratio"
+    elif row.get("difference") is not None:
+        ends = (row.get("difference_low"), row.get("difference_high"))
+        numbers = f"{with_interval(row['difference'], *ends)} in same − different"
+    else:
+        return "no number"
+    return f"{paired_verdict(row)}, {numbers}"
+
+
+def _by_layer(rows: Sequence[Row]) -> str:
+    """Hidden states: more, less and not told apart, each with its layers."""
+    layers: dict[str, list[str]] = {}
+    for row in rows:
+        layers.setdefault(paired_verdict(row), []).append(str(row["layer"]))
+    if len(layers) == 1:
+        return f"{next(iter(layers))} in every layer"
+    return "; ".join(f"{name} in layer{'s' * (len(at) > 1)} {', '.join(at)}" for name, at in layers.items())
 
 
 def latex(rows: Sequence[Row]) -> str:

@@ -3,6 +3,7 @@
 Prose of our own may also hold LaTeX between dollar signs; text from outside never does.
 """
 
+import itertools
 import re
 from functools import lru_cache
 
@@ -21,25 +22,53 @@ ATOMS = re.compile(ATOM)
 SYMBOLS = re.compile(rf"(?:{ATOM})(?: ?(?:{ATOM}))*")
 FORMULA = re.compile(r"\$([^$]+)\$")
 
+# A number such as 3e-05, and the digits of its power.
+POWER = re.compile(r"(?<![\w.-])(\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b")
+HIGH = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+# What must not be parted from a formula before it by the end of a line.
+CLOSING = re.compile(r"[,.;:)!?’'”]+")
+
 
 def typeset(text: object) -> Markup:
     """Plain text for HTML: escaped, its symbols as MathML."""
-    plain, pieces, at = str(text), [], 0
+    plain = powers(str(text))
+    pieces: list[Markup] = []
+    at = 0
     for found in SYMBOLS.finditer(plain):
         pieces += [escape(plain[at : found.start()]), mathml(_latex(found[0]))]
         at = found.end()
-    return Markup("").join([*pieces, escape(plain[at:])])
+    return _joined([*pieces, escape(plain[at:])])
 
 
 def prose(text: str) -> Markup:
     """Text of our own for HTML: what stands between dollar signs is LaTeX, all else as in ``typeset``."""
     pieces = FORMULA.split(text)
-    return Markup("").join(mathml(piece) if place % 2 else typeset(piece) for place, piece in enumerate(pieces))
+    return _joined([mathml(piece) if place % 2 else typeset(piece) for place, piece in enumerate(pieces)])
+
+
+def _joined(pieces: list[Markup]) -> Markup:
+    """Pieces in a row; a formula and the comma after it stay on one line."""
+    for place, (formula, after) in enumerate(itertools.pairwise(pieces)):
+        if formula.endswith("</math>") and (closing := CLOSING.match(after)):
+            pieces[place] = Markup('<span class="whole">{}{}</span>').format(formula, closing[0])
+            pieces[place + 1] = after[closing.end() :]
+    return Markup("").join(pieces)
+
+
+def powers(text: str) -> str:
+    """``3e-05`` as ``3·10⁻⁵``, and ``1e-05`` as ``10⁻⁵``."""
+
+    def power(found: re.Match[str]) -> str:
+        number, sign, digits = found.groups()
+        return ("" if number == "1" else f"{number}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
+
+    return POWER.sub(power, text)
 
 
 def mathtext(text: str) -> str:
     """Plain text for a figure: its symbols between dollar signs; text with dollar signs of its own stays as it is."""
-    return text if "$" in text else SYMBOLS.sub(lambda found: f"${_latex(found[0])}$", text)
+    return text if "$" in text else SYMBOLS.sub(lambda found: f"${_latex(found[0])}$", powers(text))
 
 
 @lru_cache(maxsize=1024)

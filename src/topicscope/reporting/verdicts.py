@@ -24,7 +24,7 @@ CAUSES = {
     "power": "too few runs to tell",
     "unknown": "not explained",
 }
-# Each verdict, and how it is said of one claim and of several.
+# Each verdict, in words for one claim and for several.
 VERDICTS = {
     "holds": ("holds", "hold"),
     "fails": ("fails", "fail"),
@@ -63,7 +63,7 @@ LATEX_SYMBOLS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence that some claims carry: it is said if they have these verdicts, and the other one if not."""
+    """A sentence that some claims carry: used if they have these verdicts; otherwise the other sentence is."""
 
     title: str
     claims: Mapping[str, str]

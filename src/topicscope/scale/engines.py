@@ -42,6 +42,9 @@ LONGEST_WRITE = 3600.0
 # How often an item is tried if its worker is lost.
 ATTEMPTS = 3
 
+# With it a worker ends that imports a script which, while it is imported, asks for work itself.
+UNGUARDED = 78
+
 # What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 # Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
@@ -137,7 +140,9 @@ def completed(
 def check_engine(
     engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
 ) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that do not go together; within a worker that is only importing the script, end it."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(UNGUARDED)
     if engine not in ENGINES:
         raise InputError(f'--engine = "{engine}" is not allowed: give one of {", ".join(ENGINES)}.')
     if address is not None and engine != "ray":
@@ -263,9 +268,13 @@ class _Crew:
         """A worker's answer: nothing when its task is done, the error that the function raised, or its end."""
         task = worker.task
         assert task is not None
+        ended = False
         try:
             error = worker.connection.recv()
         except (EOFError, OSError):
+            ended = True
+        # Outside of the handler, whose error says nothing to the user.
+        if ended:
             self._replace(worker, task)
             return
         if error is not None:
@@ -275,6 +284,11 @@ class _Crew:
 
     def _replace(self, worker: _Worker, task: Task) -> None:
         worker.end()
+        if worker.process.exitcode == UNGUARDED:
+            raise InputError(
+                "Work is asked for at the top level of a script, which each worker process imports: "
+                'put it below if __name__ == "__main__":, or give workers = 1.'
+            )
         self._workers.remove(worker)
         self._workers.append(_Worker())
         self._lost[task] += 1

@@ -213,6 +213,17 @@ def brief(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def labels(values: Sequence[Any]) -> dict[Any, str]:
+    """What stands for each value: numbers with four digits, files by as much of their paths as tells them apart."""
+    if not any(isinstance(value, str) and "/" in value for value in values):
+        return {value: brief(value) for value in values}
+    for parts in range(1, 1 + max(len(Path(str(value)).parts) for value in values)):
+        found = {value: "/".join(Path(str(value)).parts[-parts:]) for value in values}
+        if len(set(found.values())) == len(found):
+            return found
+    return {value: str(value) for value in values}
+
+
 def _plain(value: Any) -> Any:
     """Lists as tuples, all the way down."""
     return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value

@@ -85,7 +85,9 @@ def led_by_stop_words(topics: Sequence[Iterable[str]]) -> tuple[str, int] | None
     A topic is led by them if they are five or more of its ten likeliest words.
     """
     found: Counter[str] = Counter()
+    # The list that naming a language leaves out: to be told to leave out what is left out already helps nobody.
+    lists = {**stop_words_by_language(), ENGLISH: stop_word_list(ENGLISH)}
     for words in topics:
         likeliest = {word.lower() for word in words}
-        found.update(code for code, stop in stop_words_by_language().items() if len(likeliest & stop) >= LED)
+        found.update(code for code, stop in lists.items() if len(likeliest & stop) >= LED)
     return found.most_common(1)[0] if found else None

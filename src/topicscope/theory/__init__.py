@@ -55,7 +55,7 @@ from topicscope.theory.theorem1 import (
     theorem1_bias,
     theorem1_embedding,
 )
-from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2
+from topicscope.theory.theorem2 import block_value, diagonal_value, theorem2, theorem2_of
 from topicscope.theory.theorem3 import Theorem3, theorem3
 
 __all__ = [
@@ -123,6 +123,7 @@ __all__ = [
     "theorem1_bias",
     "theorem1_embedding",
     "theorem2",
+    "theorem2_of",
     "theorem3",
     "time_ratio",
     "topic_slope",

@@ -221,7 +221,7 @@ def topic_masses(
     masks: Int[np.ndarray, " document"],
     average: Average = "document",
 ) -> TopicMasses:
-    """The masses of documents with these numbers of visible words a topic and of [MASK] tokens."""
+    """The masses of documents with these numbers of visible words per topic and of [MASK] tokens."""
     order = np.argsort(-counts, axis=1, kind="stable")
     ranks = max(1, int((counts > 0).sum(axis=1).max()))
     ranked = order[:, :ranks]

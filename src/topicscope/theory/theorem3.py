@@ -56,7 +56,7 @@ def violated_assumptions(documents: InfiniteDocuments) -> tuple[str, ...]:
     """Those of Assumptions 3 and 4 that the setting does not meet.
 
     T → ∞, τ → ∞ and τ = o(T) are limits: a finite setting can only be far from them. Named are the settings that
-    cannot be on the way there: fewer than two topics a document, or all topics in every document.
+    cannot be on the way there: fewer than two topics per document, or all topics in every document.
     """
     masking, v = documents.masking, documents.words
     fewest = fewest_words(masking)

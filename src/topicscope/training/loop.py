@@ -343,7 +343,7 @@ class Trainer:
                 run.speed = self.speed
 
     def _whole_checkpoints(self, folders: Sequence[RunFolder]) -> list[Checkpoint]:
-        """The newest checkpoints, if all that was recorded before them is there too; else none, and it is said."""
+        """The newest checkpoints, if all that was recorded before them is there; else none, as the log explains."""
         checkpoints = newest_checkpoints([folder.path for folder in folders]) if folders else []
         for folder in folders:
             if checkpoints and (missing := folder.missing_before(checkpoints[0].step, self.training)):

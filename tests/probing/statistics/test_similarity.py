@@ -16,6 +16,7 @@ from topicscope.probing.statistics.similarity import (
     pair_averages,
     placements,
     prepared,
+    principal_places,
     similarity_tests,
 )
 
@@ -93,6 +94,26 @@ def test_cosine_is_the_dot_product_of_directions_and_centring_takes_the_mean_off
     assert prepared(vectors, "dot") == pytest.approx(vectors)
     assert prepared(vectors, "dot", centred=True).mean(axis=0) == pytest.approx(np.zeros(2), abs=1e-12)
     assert prepared(vectors, "cosine", centred=True) != pytest.approx(prepared(vectors, "cosine"))
+
+
+def test_places_in_two_dimensions_are_classical_scaling_of_the_distances_between_directions() -> None:
+    draw = np.random.default_rng(9)
+    vectors = draw.normal(size=(12, 7)) * np.array([5, 3, 1, 1, 1, 1, 1])
+    places, share = principal_places(vectors)
+    cosine = prepared(vectors, "cosine") @ prepared(vectors, "cosine").T
+    # Torgerson: squared distances centred twice, their two largest eigenvalues.
+    centre = np.eye(12) - 1 / 12
+    values, axes = np.linalg.eigh(-centre @ (2 - 2 * cosine) @ centre / 2)
+    expected = axes[:, -2:] * np.sqrt(values[-2:])
+    assert places @ places.T == pytest.approx(expected @ expected.T, abs=1e-12)
+    assert share == pytest.approx(values[-2:].sum() / values.sum())
+    # The control: vectors whose lengths count have other places.
+    assert principal_places(vectors * draw.uniform(0.1, 3, size=(12, 1)))[0] == pytest.approx(places, abs=1e-12)
+    lengths = prepared(vectors, "dot", centred=True)
+    assert np.linalg.svd(lengths)[1][:2] != pytest.approx(np.sqrt(values[-2:])[::-1], rel=0.1)
+    # One direction alone has the second dimension 0, and no direction none.
+    assert principal_places(np.array([[1.0], [-1.0], [2.0]]))[0][:, 1] == pytest.approx(np.zeros(3))
+    assert principal_places(np.ones((3, 2)))[1] == pytest.approx(0, abs=1e-12)
 
 
 def auc(products: np.ndarray, labelling: Labelling, weights: TopicWeights) -> np.ndarray:

@@ -12,7 +12,7 @@ from support.page_material import save_view, two_stages, with_theory, write_arti
 from topicscope.paper import registry
 from topicscope.paper.claim import PRESETS
 from topicscope.reporting.page import page_html
-from topicscope.reporting.page.article import words
+from topicscope.reporting.page.article import _interval, words
 from topicscope.reporting.page.runs import take_offs, theory_run, two_stage_run, where_things_happen
 
 
@@ -34,6 +34,17 @@ def test_every_claim_that_the_article_speaks_of_is_one_of_ours() -> None:
     assert len(spoken) > 25
     assert spoken - known == set()
     assert {"no/such-claim"} - known
+
+
+def test_every_sentence_says_what_is_undecided_with_its_number_and_every_drawing_has_a_title() -> None:
+    paragraphs = [part.get("sentence", []) for section in words()["section"] for part in section["part"]]
+    paragraphs += [finding["sentence"] for finding in words()["finding"]]
+    spoken = [sentence for each in paragraphs for sentence in each if "claim" in sentence]
+    assert len(spoken) > 25
+    for sentence in spoken:
+        assert "undecided" in sentence["undecided"].lower()
+        assert re.search(r"\{(value|percent|alpha)\}", sentence["undecided"])
+    assert {each.name for each in registry(PRESETS["quick"]).drawings} - words()["titles"].keys() == set()
 
 
 def test_the_article_has_the_papers_order_and_ends_with_the_claims(results: Path) -> None:
@@ -59,6 +70,30 @@ def test_a_verdict_decides_the_sentence_and_its_numbers_are_those_of_the_claim(r
     said = text_of(page_html([tmp_path / "results"]))
     assert "Adam goes past it" not in said
     assert "So does Adam (5.12 % [5.00, 5.30 %])" in said
+    # What is undecided is not told as what fails.
+    row |= {"verdict": "undecided", "measured": 0.1, "low": 0.05, "high": 0.15}
+    (tmp_path / "results" / "claims.json").write_text(json.dumps(rows))
+    said = text_of(page_html([tmp_path / "results"]))
+    assert "Whether Adam does is undecided: 10 % [5, 15 %] of the contrast away." in said
+    assert "Adam goes past it" not in said
+
+
+@pytest.mark.parametrize(
+    ("measured", "low", "high", "said"),
+    [
+        (0.8, 0.8 - 1e-15, 0.8 + 1e-15, "0.8"),
+        (98.822, 98.809, 98.836, "98.82 [98.81, 98.84]"),
+        (1.000001, 0.999997, 1.000006, "1.000"),
+        (1385054.0, 1196322.0, 1573787.0, "1.39 [1.20, 1.57] million"),
+        (-0.5, -0.75, 0.25, "−0.5 [−0.8, 0.2]"),
+        (-0.0146, -0.0366, 0.0074, "−0.015 [−0.037, 0.007]"),
+        (7.0, None, None, "7"),
+    ],
+)
+def test_numbers_in_sentences_have_no_more_digits_than_are_read(
+    measured: float, low: float | None, high: float | None, said: str
+) -> None:
+    assert _interval(measured, low, high) == said
 
 
 def test_the_page_opens_on_a_run_with_theory_and_plays_two_stages(results: Path) -> None:

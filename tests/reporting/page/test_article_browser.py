@@ -1,13 +1,15 @@
 """The article in a browser: links lead where they say, filters act on all lists, stages play, present mode."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from support.browser import Browser, require_browser
-from support.page_material import write_article
+from support.page_material import write_article, write_runs
 from support.page_seen import look_at_everything
 from topicscope.commands.report import show
+from topicscope.files import Row
 from topicscope.reporting.page import write_report
 
 pytestmark = pytest.mark.slow
@@ -102,6 +104,34 @@ def test_two_stages_are_at_the_transition_on_a_log_axis_with_its_end_marked(arti
         " frame.value = 640; frame.dispatchEvent(new Event('input')); })()"
     )
     chromium.wait(f"{player}.step === 600")
+    assert chromium.console_errors() == []
+
+
+def test_predicted_stages_are_a_dashed_line_and_thin_norms_with_their_names(chromium: Browser, tmp_path: Path) -> None:
+    stages = {"take_off": 7, "steps": [0, 6, 12], "norms": {"value": [0.1, 0.4, 0.9]}, "note": "Of two modes."}
+    run = write_runs(tmp_path / "runs", seeds=1) / "seed-0"
+    plain = json.loads((run / "reference.json").read_text())
+    plain.pop("stages", None)
+    seen = (
+        "(() => { const { layout, traces } = SPECS.get($('film-player-norms')); return ["
+        "layout.shapes.map((each) => [each.x0, each.line.dash, each.label.text]),"
+        " traces.filter((each) => /predicted/.test(each.name)).map((each) => [each.meta, each.y]),"
+        " $('film-player-norms').querySelector('.said').textContent.replace(/^Step [^.]*\\.\\d+\\. ?/, '')]; })()"
+    )
+    found = []
+    none: Row = {"take_off": None, "steps": [], "norms": {"value": []}, "note": "There is no prediction."}
+    for reference in (plain, plain | {"stages": stages}, plain | {"stages": none}):
+        (run / "reference.json").write_text(json.dumps(reference))
+        chromium.open(write_report([run], tmp_path / "run.html"))
+        chromium.scroll_to("film-player-norms")
+        chromium.wait("SPECS.has($('film-player-norms')) && document.querySelector('#film-player-norms .now')")
+        found.append(chromium.value(seen))
+    assert found[0] == found[2] == [[], [], ""]
+    assert found[1] == [
+        [[7, "dash", "predicted"]],
+        [["‖W^V‖, predicted", [0.1, 0.4, 0.9]]],
+        "Predicted, thin and dashed: attention takes off at step 7. Of two modes.",
+    ]
     assert chromium.console_errors() == []
 
 

@@ -438,3 +438,46 @@ def test_without_snapshots_there_is_nothing_to_play_and_no_empty_panel(chromium:
     assert chromium.value(f"{player}.part('step').textContent") == "12 of 12"
     assert chromium.value(f"{player}.panel('loss').querySelector('.said').textContent").startswith("Step 12:")
     assert chromium.console_errors() == []
+
+
+@pytest.mark.parametrize(
+    ("vary", "chosen"),
+    [
+        ({"training.learning_rate": ["0.01", "0.1"]}, ["training.learning_rate", "excess_over_optimum", "seed"]),
+        ({"training.optimizer": ["adam", "sgd"]}, ["training.optimizer", "excess_over_optimum", "seed"]),
+        (
+            {"data.topic_words": ["/far/away/one.csv", "/far/away/two.csv"], "data.words": ["5", "10"]},
+            ["data.words", "excess_over_optimum", "data.topic_words"],
+        ),
+        ({}, ["loss", "excess_over_optimum", "seed"]),
+    ],
+)
+def test_a_sweep_opens_on_the_excess_over_the_optimum_against_what_was_varied(
+    vary: dict[str, list[str]], chosen: list[str], chromium: Browser, tmp_path: Path
+) -> None:
+    names = [*vary, "seed", "loss", "excess_over_optimum", "run"]
+    rows = [
+        [
+            *(values[place] for values in vary.values()),
+            seed,
+            0.5 + place + seed / 9,
+            0.1 + place + seed / 7,
+            f"r{place}{seed}",
+        ]
+        for place in range(2 if vary else 1)
+        for seed in range(2)
+    ]
+    (tmp_path / "sweep").mkdir()
+    with (tmp_path / "sweep" / "sweep.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    page = write_report([tmp_path / "sweep"], tmp_path / "report.html")
+    chromium.open(page, width=390)
+    chromium.wait("SPECS.has($('sweep-0-figure'))")
+    assert (
+        chromium.value("['x', 'y', 'colour'].map((axis) => document.querySelector(`[data-axis=${axis}]`).value)")
+        == chosen
+    )
+    # Files have short names where they are shown, and whole ones in the CSV of the table.
+    assert "/far/away" not in chromium.value("document.body.innerText")
+    assert ("/far/away/one.csv" in page.read_text(encoding="utf-8")) == ("data.topic_words" in vary)
+    assert chromium.console_errors() == []

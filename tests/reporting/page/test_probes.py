@@ -67,7 +67,7 @@ def test_a_map_of_heads_has_every_threshold_and_begins_with_the_largest() -> Non
     assert [view["traces"][0]["zmax"] for view in one["views"].values()] == [2, 4]
     assert one["traces"] == one["views"]["0.002"]["traces"]
     assert list(other["views"]) == ["0.002"]
-    assert "Threshold 0.002, one topic a word." in one["text"]
+    assert "Threshold 0.002, one topic per word." in one["text"]
 
 
 def test_heads_without_a_ratio_are_blank_and_counted() -> None:

@@ -1,5 +1,6 @@
 """Training runs on the page: finished, half-finished and damaged ones, their seeds, layers and frames."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -70,6 +71,26 @@ def test_half_finished_folders_say_how_far_they_are(runs: Path, tmp_path: Path) 
     begun.mkdir()
     shutil.copy(runs / "seed-0" / "settings.toml", begun)
     assert "has logged nothing yet" in page_html([begun])
+
+
+def test_what_theory_predicts_of_the_stages_is_taken_from_the_runs_reference(runs: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(runs / "seed-0", run)
+    known = json.loads((run / "reference.json").read_text())
+    stages = {"take_off": 7.5, "steps": [0, 6, 12], "norms": {"value": [0.1, 0.4, 0.9]}, "note": "A note."}
+
+    def predicted() -> object:
+        return data_of(page_html([run]))["runs"][0]["predicted"]
+
+    for there, shown in (({}, {}), ({"stages": stages}, stages), ({"stages": stages | {"take_off": None}}, None)):
+        (run / "reference.json").write_text(
+            json.dumps({name: each for name, each in known.items() if name != "stages"} | there)
+        )
+        assert predicted() == (there["stages"] if shown is None else shown)
+    # A reference that is not of this form is left out, and named.
+    (run / "reference.json").write_text(json.dumps(known | {"stages": stages | {"steps": "many"}}))
+    assert predicted() == {}
+    assert "reference.json cannot be read" in page_html([run])
 
 
 def test_seeds_at_different_progress_are_grouped_by_what_they_have_recorded(tmp_path: Path) -> None:

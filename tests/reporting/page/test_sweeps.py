@@ -95,7 +95,7 @@ def test_several_sweeps_are_told_apart_by_their_folders(finished: Path, half: Pa
 
     assert menu(finished) == "Sweep"
     both = menu(finished, half)
-    assert both == f"Sweep: {finished.parent.name}/sweep Sweep: {half.parent.name}/half"
+    assert both == f"Sweep: {finished.parent.name}/sweep Sweep: {half.parent.name}/half What is missing"
 
 
 def test_the_table_shows_four_digits_and_keeps_all(finished: Path) -> None:

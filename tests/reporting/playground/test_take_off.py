@@ -171,10 +171,12 @@ def test_attention_takes_off_when_it_was_predicted_to() -> None:
         (replace(SMALL, **ADAM), 0.25),
         (Setting(**ADAM), 0.25),
         (Setting(loss=0, **ADAM), 0.25),
+        (Setting(loss=0, l2=1e-5, **ADAM), 0.25),
     ],
     ids=[
         "small start", "Theorem 2's values", "L2", "momentum", "Dirichlet", "sparse Dirichlet", "cross-entropy",
         "cross-entropy, sparse Dirichlet", "Adam", "the paper's words, Adam", "the paper's words, cross-entropy",
+        "the paper's words, cross-entropy, L2",
     ],
 )  # fmt: skip
 def test_take_offs_of_other_settings(setting: Setting, tolerance: float) -> None:

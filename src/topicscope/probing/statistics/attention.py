@@ -138,7 +138,7 @@ class PermutedLabels:
 
     @cached_property
     def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
-        """A row a word, so that all permutations of a pair are compared in two contiguous reads.
+        """A row per word, so that all permutations of a pair are compared in two contiguous reads.
 
         Topics themselves if words have one each; else the words' numbers, to be looked up in ``_related``.
         """

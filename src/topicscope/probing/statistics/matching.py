@@ -187,7 +187,7 @@ class _Cells:
         one, other = pairs // len(order), pairs % len(order)
         number[one, other] = number[other, one] = np.arange(len(pairs))
         self.number, self.words = number.ravel(), len(order)
-        # A row a pair of words, a column a cell; then over all pairs.
+        # A row per pair of words, a column per cell; then over all pairs.
         shape = (len(pairs), int(cell.max(initial=-1)) + 1)
         values = (different.sums, different.counts)
         self.sums, self.counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)

@@ -23,9 +23,9 @@ from topicscope.probing.statistics.permutation import (
 from topicscope.probing.statistics.resampling import contrast
 
 Kind = Literal["cosine", "dot"]
-# Intervals of equal width that values are sorted into before they are compared.
+# Intervals of equal width that values are sorted into before they are compared, at most.
 BUCKETS = 2**20
-# Of a contrast, what is said of a topic.
+# The fields of a contrast that are reported per topic.
 SAID = ("same", "different", "ratio", "low", "high", "difference", "difference_low", "difference_high", "p")
 
 
@@ -51,6 +51,25 @@ class PairAverages:
 
     same: Float[np.ndarray, " replicate"]
     different: Float[np.ndarray, " replicate"]
+
+
+def principal_places(
+    vectors: Float[np.ndarray, "word width"],
+) -> tuple[Float[np.ndarray, "word 2"], float]:
+    """Words in two dimensions: their directions (unit vectors) along the two in which these vary most.
+
+    Principal components of unit vectors are classical multidimensional scaling of their distances √(2 − 2 cosine). The
+    second number is the share of the variance that the two dimensions hold. Signs are chosen so that each dimension's
+    largest coordinate is positive.
+    """
+    ready = prepared(prepared(vectors, "cosine"), "dot", centred=True)
+    left, sizes, _ = np.linalg.svd(ready, full_matrices=False)
+    places = np.zeros((len(vectors), 2))
+    found = left[:, :2] * sizes[:2]
+    places[:, : found.shape[1]] = found
+    signs = np.sign(places[np.abs(places).argmax(axis=0), np.arange(2)])
+    total = float((sizes**2).sum())
+    return places * np.where(signs == 0, 1.0, signs), float((sizes[:2] ** 2).sum()) / total if total > 0 else 0.0
 
 
 def pair_averages(
@@ -168,13 +187,15 @@ def counts_below(
     """
     if not len(ordered) or not ordered[-1] > ordered[0]:
         return np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-    low, scale = ordered[0], BUCKETS / (ordered[-1] - ordered[0])
+    # Of few numbers, few buckets: else these would take longer than the numbers.
+    buckets = min(BUCKETS, 4 * (len(values) + len(ordered)))
+    low, scale = ordered[0], buckets / (ordered[-1] - ordered[0])
 
     def bucket(numbers: np.ndarray) -> np.ndarray:
         # Rounding never changes the order of two numbers, so a lower bucket means a lower number.
-        return np.clip((numbers - low) * scale, 0, BUCKETS).astype(np.int32)
+        return np.clip((numbers - low) * scale, 0, buckets).astype(np.int32)
 
-    before = np.concatenate([[0], np.cumsum(np.bincount(bucket(ordered), minlength=BUCKETS + 1))])
+    before = np.concatenate([[0], np.cumsum(np.bincount(bucket(ordered), minlength=buckets + 1))])
     place = bucket(values)
     below = before[place]
     not_above = below.copy()

@@ -1,4 +1,4 @@
-"""Figures of the probe, from numbers: Table 1's layout, the map of heads, similarity of words, checkpoints."""
+"""Figures of the probe, from numbers: Table 1's layout, maps of heads, topics and words, the sink, checkpoints."""
 
 import itertools
 import math
@@ -16,13 +16,13 @@ from matplotlib.lines import Line2D
 from topicscope.files import Row, write_atomically
 from topicscope.records import SIGNIFICANT
 from topicscope.reporting.answer import answering, is_encoded, model_label
-from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, Drawn, panels, save_figure
+from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn, panels, save_figure
 from topicscope.reporting.rounding import comparison_text
 
 # Comparisons of a row of probe.json, and what a table calls them; figures have room for more.
 MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 LABELS = {**MEASURES, "cosine": "cosine similarity"}
-TOPICS = {"one": "one topic a word", "several": "several topics a word"}
+TOPICS = {"one": "one topic per word", "several": "several topics per word"}
 
 # A comparison's ratio and difference, each before the ends of its interval.
 NUMBERS = ("ratio", "low", "high", "difference", "difference_low", "difference_high")
@@ -46,7 +46,7 @@ COLUMNS = 4
 
 
 def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
-    """Table 1 as text and picture, the map of heads, the words' cosines, and topic structure over checkpoints.
+    """All figures: Table 1 as text and picture, depth, topics, heads, words, the sink, structure over checkpoints.
 
     rows, maps: of probe.json and words.json.
     """
@@ -82,10 +82,20 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
         title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
         written += save_figure(head_maps(heads, title=title), folder / f"heads-{threshold(fraction)}")
     # A figure for each list of words: tokenizers may keep different ones of the paper's nine.
-    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps)):
-        cosines = {each["model"]: np.array(each["cosine"]) for each in maps if tuple(each["words"]) == words}
-        figure = word_maps(cosines, words, title="Cosine similarity of word embeddings (Figure 3)")
-        written += save_figure(figure, folder / (f"words-{number + 1}" if number else "words"))
+    for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps if each["words"])):
+        alike = [each for each in maps if tuple(each["words"]) == words]
+        cosines = {map_label(each): np.array(each["cosine"]) for each in alike}
+        title = "\n".join(["Cosine similarity of word embeddings (Figure 3)", *left_out(alike[0])])
+        written += save_figure(word_maps(cosines, words, title=title), _numbered(folder / "words", number))
+    # And for each list of topics' words: those of other tokenizers are others.
+    mapped = [each for each in maps if each.get("topic_map")]
+    for number, words in enumerate(dict.fromkeys(tuple(each["topic_map"]["words"]) for each in mapped)):
+        alike = [each for each in mapped if tuple(each["topic_map"]["words"]) == words]
+        places = {map_label(each): each["topic_map"] for each in alike}
+        written += save_figure(topic_maps(places), _numbered(folder / "topic-map", number))
+    sinks = {model_label(row): np.array(row["sink"]) for row in answered if row.get("sink")}
+    if sinks:
+        written += save_figure(sink_maps(sinks), folder / "sink")
     revisions_of: dict[str, list[str]] = {}
     for model, revision in dict.fromkeys((row["model"], row["revision"]) for row in rows):
         revisions_of.setdefault(model, []).append(revision)
@@ -98,8 +108,23 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
         for measure, row in itertools.product(MEASURES, chosen):
             lines[measure].setdefault(threshold(row["fraction"]), []).append(row[measure])
         figure = over_checkpoints(revisions, lines, title=f"Topic structure over the training of {model}")
-        written += save_figure(figure, folder / (f"checkpoints-{number + 1}" if number else "checkpoints"))
+        written += save_figure(figure, _numbered(folder / "checkpoints", number))
     return written
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}-{number + 1}") if number else path
+
+
+def map_label(each: Row) -> str:
+    """The model of a row of words.json as it is to be called."""
+    return str(each.get("label") or each["model"])
+
+
+def left_out(each: Row) -> list[str]:
+    """A sentence on the words that Figure 3 lacks, of a row of words.json; none if it lacks none."""
+    words = each.get("left_out")
+    return [f"Left out, as the tokenizer splits them: {', '.join(words)}."] if words else []
 
 
 def _chosen(rows: Sequence[Row], assignment: str, embedding: str) -> list[Row]:
@@ -368,6 +393,62 @@ def word_maps(models: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
         for name, values in models.items()
         for word, line in zip(words, values.tolist(), strict=True)
         for other, cosine in zip(words, line, strict=True)
+    ]
+    return Drawn(figure, table)
+
+
+def topic_maps(models: Mapping[str, Row]) -> Drawn:
+    """Words of some topics in two dimensions, a panel per model, coloured by topic; the same words for all models.
+
+    models: topic maps of words.json by the models' names.
+    """
+    topics = list(dict.fromkeys(next(iter(models.values()))["topics"]))
+    columns, rows = min(len(models), 2), -(-len(models) // 2)
+    title = "Topic map: words in the two dimensions in which their embeddings' directions vary most"
+    size = (5.2 * columns + 0.4, 4.6 * rows + 0.4 + 0.22 * -(-len(topics) // 3))
+    figure, axes = panels(title, size, rows, columns, lines=None, letters=10)
+    for spare in axes.ravel()[len(models) :]:
+        spare.remove()
+    for place, (panel, (name, found)) in enumerate(zip(axes.ravel(), models.items(), strict=False)):
+        places, of_topic = np.array(found["places"]), np.array(found["topics"])
+        for topic, colour in zip(topics, PALETTE, strict=False):
+            mine = of_topic == topic
+            label = None if place else topic
+            panel.plot(*places[mine].T, "o", color=colour, markersize=3, label=label)
+            for (x, y), word in zip(places[mine], np.array(found["words"])[mine], strict=True):
+                panel.annotate(word, (x, y), (2, 2), textcoords="offset points", fontsize=6, color=colour)
+        panel.set_title(f"{_folded(name, 4.5)}: {found['share']:.0%} of the variance", fontsize=9)
+        panel.set_xticks([])
+        panel.set_yticks([])
+        panel.margins(0.12, 0.08)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=7, title="topic: its first words", title_fontsize=7)
+    table = [
+        {"model": name, "topic": topic, "word": word, "x": x, "y": y}
+        for name, found in models.items()
+        for topic, word, (x, y) in zip(found["topics"], found["words"], found["places"], strict=True)
+    ]
+    return Drawn(figure, table)
+
+
+def sink_maps(models: Mapping[str, Float[np.ndarray, "layer head"]]) -> Drawn:
+    """Attention that later tokens give to a decoder's first token, a panel per model; the same scale for all."""
+    columns, rows = min(len(models), COLUMNS), -(-len(models) // COLUMNS)
+    wide, tall = (max(shape[axis] for shape in (each.shape for each in models.values())) for axis in (1, 0))
+    size = (max(0.36 * wide, 2.6) * columns + 1.6, (max(0.36 * tall, 1.0) + 1.0) * rows + 0.5)
+    figure, axes = _grid("Attention sink: what later tokens give to the first", size, len(models))
+    for panel, (name, shares) in zip(axes, models.items(), strict=True):
+        image = panel.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
+        layers, heads = (range(0, count, 1 if count <= 12 else 4) for count in shares.shape)
+        panel.set_xticks(heads, [str(at + 1) for at in heads])
+        panel.set_yticks(layers, [str(at + 1) for at in layers])
+        panel.set_xlabel("head")
+        panel.set_ylabel("layer")
+        panel.set_title(f"{_folded(name, 2.4)}\n{shares.mean():.0%} on average", fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.9).set_label("share of attention", fontsize=8)
+    table = [
+        {"model": name, "layer": layer + 1, "head": head + 1, "sink": float(share)}
+        for name, shares in models.items()
+        for (layer, head), share in np.ndenumerate(shares)
     ]
     return Drawn(figure, table)
 

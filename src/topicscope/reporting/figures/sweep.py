@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from matplotlib.image import AxesImage
 from topicscope.files import Row
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.reporting.figures import PALETTE, Drawn
-from topicscope.settings.sweep import brief
+from topicscope.settings.sweep import brief, labels
 
 # More curves than this in a panel cannot be told apart: then they are averaged.
 MOST_CURVES = 6
@@ -63,7 +62,7 @@ def by_setting(
     values = _values(rows, setting)
     combinations = list(dict.fromkeys(tuple(row[name] for name in others) for row in rows))
     apart = connected and len(combinations) <= MOST_CURVES
-    names = {name: _labels(_values(rows, name)) for name in others}
+    names = {name: labels(_values(rows, name)) for name in others}
     table: list[Row] = []
     for axes, measure in zip(figure.axes, measures, strict=True):
         places = _places(axes, "x", values, setting)
@@ -240,23 +239,12 @@ def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
     return f"{{:.{max(digits, 0)}f}}" if digits <= 6 and largest < 1e5 else "{:.2e}"
 
 
-def _labels(values: Sequence[Any]) -> dict[Any, str]:
-    """What stands for each value: numbers with four digits, files by as much of their paths as tells them apart."""
-    if not any(isinstance(value, str) and "/" in value for value in values):
-        return {value: brief(value) for value in values}
-    for parts in range(1, 1 + max(len(Path(str(value)).parts) for value in values)):
-        found = {value: "/".join(Path(str(value)).parts[-parts:]) for value in values}
-        if len(set(found.values())) == len(found):
-            return found
-    return {value: str(value) for value in values}
-
-
 def _set_labels(axes: Axes, which: str, values: Sequence[Any]) -> None:
     """Ticks for values side by side, aslant where they would run into each other."""
-    labels = list(_labels(values).values())
-    crowded = which == "x" and sum(map(len, labels)) > MOST_LETTERS
+    texts = list(labels(values).values())
+    crowded = which == "x" and sum(map(len, texts)) > MOST_LETTERS
     slant = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
-    getattr(axes, f"{which}axis").set_ticks(range(len(values)), labels, **slant)
+    getattr(axes, f"{which}axis").set_ticks(range(len(values)), texts, **slant)
 
 
 def _values(rows: Sequence[Row], name: str) -> list[Any]:

@@ -31,7 +31,7 @@ from topicscope.reporting.page.runs import (
     two_stage_run,
 )
 from topicscope.reporting.page.store import Found, find, packed, script_json
-from topicscope.reporting.page.sweeps import four_digits, sweep_section
+from topicscope.reporting.page.sweeps import sweep_section
 from topicscope.reporting.page.texts import text_section
 from topicscope.reporting.playground import content_policy, playground
 from topicscope.reporting.symbols import typeset
@@ -112,7 +112,7 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
     environment = Environment(
         loader=PackageLoader("topicscope.reporting.page", "assets"), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"four_digits": four_digits, "symbols": typeset}
+    environment.filters["symbols"] = typeset
     html = environment.get_template("page.html").render(
         title=_title(folders),
         heading=contents["heading"],
@@ -174,19 +174,22 @@ def _contents(found: Found) -> dict[str, Any]:
         "players": players,
         "film_caption": film_caption(theory_run(views)),
         "landscape_in_article": any(part["kind"] == "landscape" for part in parts),
-        **_heading(views, sections),
+        **_heading(views, sections, contents),
     }
 
 
-def _heading(views: Sequence[RunView], sections: Sequence[Row]) -> Row:
-    """What stands over the page: the paper's question, or, for a run alone, the run and how it ended."""
-    if sections or len(views) != 1:
-        return {"heading": "How transformers learn topic structure", "lede": []}
-    return {"heading": typeset(title_of_run(views[0])), "lede": [typeset(outcome(views[0]))]}
+def _heading(views: Sequence[RunView], sections: Sequence[Row], contents: Mapping[str, Any]) -> Row:
+    """What stands over the page: the paper's question, or, for one thing alone, what it is, and how a run ended."""
+    alone = [kind for kind in ("probes", "sweeps", "texts", "landscapes") if contents[kind]]
+    if len(views) == 1 and not sections and not alone:
+        return {"heading": typeset(title_of_run(views[0])), "lede": [typeset(outcome(views[0]))]}
+    named = {"probes": "Topic structure in language models", "sweeps": "A sweep over settings"}
+    only = len(alone) == 1 and not views and not contents["claims"]
+    return {"heading": named.get(alone[0] if only else "", "How transformers learn topic structure"), "lede": []}
 
 
 def _links(contents: Mapping[str, Any], *, try_it: bool) -> list[tuple[str, Any]]:
-    """The sections that there are, in their order, with names for links."""
+    """Links to the sections of this page, in their order."""
     players = contents["players"]
     links: list[tuple[str, Any]] = [("film", "Training")] if "film" in players and not contents["article"] else []
     links += [("try", "Try it")] if try_it else []

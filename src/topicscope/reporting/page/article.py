@@ -4,6 +4,7 @@ The words are in ``assets/article.toml``, numbers in sentences come from claims.
 is left out, and so is a section of which nothing was run: what was found decides what is said.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,13 @@ import numpy as np
 from markupsafe import Markup
 
 from topicscope.files import Row
-from topicscope.reporting.rounding import NOTHING, with_interval
+from topicscope.reporting.rounding import NOTHING, decimals
 from topicscope.reporting.symbols import prose
 
 # A number of the claim, in a sentence.
 NUMBER = re.compile(r"\{([a-z_]+)\}")
+
+MILLION = 1_000_000
 
 PAPER = "https://arxiv.org/abs/2303.04245"
 
@@ -100,7 +103,7 @@ def _said(sentence: Row, by_id: Mapping[str, Row]) -> Row | None:
     row = by_id.get(sentence["claim"])
     if not row or row["order"] is None:
         return None
-    text = sentence.get(row["verdict"]) or (sentence.get("fails") if row["verdict"] == "undecided" else None)
+    text = sentence.get(row["verdict"])
     return {"text": prose(_with_numbers(text, row)), "claim": row} if text else None
 
 
@@ -108,15 +111,21 @@ def _with_numbers(text: str, row: Row) -> str:
     """The sentence with its claim's numbers; LaTeX, which has braces of its own, stays as it is."""
     value, low, high = row["order"], row.get("low"), row.get("high")
     known = {name: _brief(each) for name, each in row["numbers"].items()}
-    known |= {"value": _interval(value, low, high), "percent": _interval(value, low, high, scale=100, unit=" %")}
+    known |= {"value": _interval(value, low, high), "percent": _interval(value, low, high, scale=100.0, unit=" %")}
     return NUMBER.sub(lambda found: known.get(found[1], NOTHING), text)
 
 
-def _interval(value: float, low: float | None, high: float | None, *, scale: int = 1, unit: str = "") -> str:
-    if low is None or high is None or low == high:
+def _interval(value: float, low: float | None, high: float | None, *, scale: float = 1.0, unit: str = "") -> str:
+    """A number with its interval, to at most four digits: more would only be read over."""
+    if low is None or high is None or math.isclose(low, high, rel_tol=1e-9):
         return f"{_brief(scale * value)}{unit}"
-    number, _, rest = with_interval(scale * value, scale * low, scale * high).partition(" ")
-    return f"{number}{unit} {rest[:-1]}{unit}]"
+    if abs(scale * value) >= MILLION:
+        return _interval(value, low, high, scale=scale / MILLION) + f" million{unit}"
+    number, start, end = (scale * each for each in (value, low, high))
+    largest = max(abs(number), abs(start), abs(end))
+    digits = max(min(decimals(end - start), 3 - math.floor(math.log10(largest))), 0)
+    said, first, last = (f"{round(each, digits) + 0.0:.{digits}f}".replace("-", "−") for each in (number, start, end))
+    return f"{said}{unit}" if first == last else f"{said}{unit} [{first}, {last}{unit}]"
 
 
 def _brief(value: Any) -> str:

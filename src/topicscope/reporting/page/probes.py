@@ -10,20 +10,41 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.files import Row
-from topicscope.records import SIGNIFICANT, read_corpus_rows, read_probe_rows, read_topic_words, read_words
-from topicscope.reporting.answer import answering, answers, is_encoded, model_label
+from topicscope.records import (
+    SIGNIFICANT,
+    read_comparisons,
+    read_corpus_rows,
+    read_probe_rows,
+    read_topic_words,
+    read_words,
+)
+from topicscope.reporting.answer import (
+    PAIRED,
+    answering,
+    answers,
+    is_encoded,
+    labels_of,
+    model_label,
+    paired,
+    paired_answers,
+    paired_verdict,
+    sink_text,
+)
+from topicscope.reporting.figures import PALETTE
 from topicscope.reporting.figures.probe import (
     MEASURES,
     TOPICS,
     colour_limit,
     has_interval,
     is_difference,
+    left_out,
+    map_label,
     ratio_axis,
     threshold,
     topic_name,
 )
 from topicscope.reporting.page.store import Found
-from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant
+from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, with_interval
 
 # Blue, white and red of ColorBrewer, as in the pictures.
 BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
@@ -256,10 +277,11 @@ def _said(row: Row, ratio: Grid, p: Grid) -> str:
 def probe_figures(rows: Sequence[Row], maps: Sequence[Row], anchor: str) -> list[Figure]:
     """All of them."""
     groups = {
-        "opening": [*_depth(rows), *_topic_rankings(rows)],
+        "opening": [*_depth(rows), *_topic_rankings(rows), *_topic_maps(maps)],
         "ratios": ratio_figures(rows),
         "heads": head_figures(rows),
-        "words": [_word_maps(each) for each in maps],
+        "sink": [_sink(row) for row in answering(rows) if row.get("sink")],
+        "words": [_word_maps(each) for each in maps if each["words"]],
         "checkpoints": _checkpoints(rows),
     }
     figures = [{"group": name, **figure} for name, group in groups.items() for figure in group]
@@ -276,8 +298,9 @@ def _depth(rows: Sequence[Row]) -> list[Figure]:
             line = {"type": "scatter", "mode": "lines+markers", "name": plotted(model_label(row))}
             places, middle = list(range(len(layers))), [each[0] for each in numbers]
             traces.append({**line, "x": places, "y": middle, "error_y": error_bars(numbers)})
+    deepest = max((len(each["x"]) for each in traces), default=1)
     layout = {
-        "xaxis": {"title": {"text": "layer (0: the embedding layer's output)"}},
+        "xaxis": {"title": {"text": "layer", "standoff": 8}, "automargin": True, "dtick": max(1, deepest // 12)},
         "yaxis": {"title": {"text": "AUC, same against different topic"}},
         "shapes": [{"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 0.5, "y1": 0.5, "line": {"dash": "dash"}}],
         "showlegend": True,
@@ -285,7 +308,8 @@ def _depth(rows: Sequence[Row]) -> list[Figure]:
     }
     text = (
         "The chance that two words of one topic have more similar hidden states than two words of different topics; "
-        "centred cosines, words of different passages, 95 % intervals. Dashed: chance."
+        "centred cosines, words of different passages, 95 % intervals. Layer 0 is the embedding layer's output. "
+        "Dashed: chance."
     )
     title = "Hidden states: where along the depth topics are"
     return [{"title": title, "text": text, "traces": traces, "layout": layout}] if traces else []
@@ -311,14 +335,69 @@ def _topic_rankings(rows: Sequence[Row]) -> list[Figure]:
             "hovertext": [plotted(", ".join(each["words"])) for each in topics],
         }
         layout = {
-            "xaxis": {"title": {"text": "cosine with the topic's own words, less that with other words"}},
+            "xaxis": {"title": {"text": "difference of cosines"}},
             "yaxis": _axis_of_names(names, 9),
             "height": 140 + 13 * len(topics),
         }
-        text = f"{sum(encoded)} of {len(topics)} topics are encoded (filled)."
+        text = (
+            "Average cosine of a topic's words with each other, less that with words of other topics. "
+            f"{sum(encoded)} of {len(topics)} topics are encoded (filled)."
+        )
         title = f"{model_label(row)}: which topics are encoded in the embeddings"
         figures.append({"title": title, "text": text, "traces": [trace], "layout": layout})
     return figures
+
+
+def _topic_maps(maps: Sequence[Row]) -> list[Figure]:
+    """Words of some topics in two dimensions, coloured by topic."""
+    figures = []
+    for each in maps:
+        found = each.get("topic_map")
+        if not found:
+            continue
+        traces: list[dict[str, Any]] = []
+        for topic, colour in zip(dict.fromkeys(found["topics"]), PALETTE, strict=False):
+            mine = [place for place, name in enumerate(found["topics"]) if name == topic]
+            traces.append(
+                {
+                    **{"type": "scatter", "mode": "markers+text", "name": plotted(topic)},
+                    **{f"{axis}": [found["places"][place][at] for place in mine] for at, axis in enumerate("xy")},
+                    "text": [plotted(found["words"][place]) for place in mine],
+                    **{
+                        "textposition": "top center",
+                        "textfont": {"size": 9, "color": colour},
+                        "hoverinfo": "text+name",
+                    },
+                    "marker": {"size": 6, "color": colour},
+                }
+            )
+        bare = {"showticklabels": False, "zeroline": False}
+        layout = {"xaxis": bare, "yaxis": bare, "showlegend": True, "height": 560}
+        text = (
+            "The topics whose words occur most, each with its likeliest words, in the two dimensions in which the "
+            f"directions of their embeddings vary most; these hold {found['share']:.0%} of the variance."
+        )
+        title = f"{map_label(each)}: topic map of word embeddings"
+        narrow = {"height": 640}
+        figures.append({"title": title, "text": text, "traces": traces, "layout": layout, "narrow": narrow})
+    return figures
+
+
+def _sink(row: Row) -> Figure:
+    """What later tokens of a decoder give to the first, by layer and head."""
+    shares = row["sink"]
+    trace = {
+        **{"type": "heatmap", "name": "attention sink", "z": shares, "zmin": 0, "zmax": 1, "colorscale": "Viridis"},
+        "x": list(range(1, len(shares[0]) + 1)),
+        "y": list(range(1, len(shares) + 1)),
+        "colorbar": {"title": {"text": "share of attention", "side": "right"}, "thickness": 12},
+    }
+    layout = {
+        "xaxis": {"title": {"text": "head"}, "dtick": max(1, len(shares[0]) // 12)},
+        "yaxis": {"title": {"text": "layer"}, "dtick": max(1, len(shares) // 12), "autorange": "reversed"},
+    }
+    text = f"The first token takes {sink_text(row)} of later tokens' attention. It is left out of all other numbers."
+    return {"title": f"{model_label(row)}: attention sink", "text": text, "traces": [trace], "layout": layout}
 
 
 def _word_maps(each: Row) -> Figure:
@@ -327,8 +406,8 @@ def _word_maps(each: Row) -> Figure:
     trace = {"type": "heatmap", "name": "cosine", "z": each["cosine"], "x": words, "y": words, "zmin": -1, "zmax": 1}
     axes = {"yaxis": {"autorange": "reversed", "automargin": True}, "xaxis": {"automargin": True}}
     return {
-        "title": f"{each.get('model', '')}: cosine similarity of word embeddings (Figure 3)",
-        "text": "",
+        "title": f"{map_label(each)}: cosine similarity of word embeddings (Figure 3)",
+        "text": " ".join(left_out(each)),
         "traces": [trace | {"colorscale": COLOURS, "texttemplate": "%{z:.2f}"}],
         "layout": {**axes, "height": 440},
     }
@@ -376,12 +455,19 @@ def probe_section(folder: Path, number: int, found: Found) -> Row | None:
     topics, kept = _topics(found.read(read_topic_words, folder / "topics.csv") or [])
     maps = found.read(read_words, folder / "words.json") or []
     drawn = [] if maps else sorted((folder / "figures").glob("words*.svg"))
+    comparisons = (found.read(read_comparisons, path) or []) if (path := folder / "comparisons.json").exists() else []
+    labels = labels_of(rows)
+    sinks = ["sink"] * any(row.get("sink") for row in rows)
     return {
         "anchor": anchor,
         "folder": str(folder),
         "notes": probe_notes(found.read(read_corpus_rows, folder / "corpus.json") or [], rows),
         "conclusion": answers(rows),
-        "columns": ("model", "fraction", *PLAIN, "centred", *MEASURES.values()),
+        "compared": paired_answers(comparisons, labels),
+        "comparisons": [_paired_row(row, labels) for row in paired(comparisons)],
+        # Own topics come from no LDA.
+        "lda": any(row.get("fraction") is not None for row in rows),
+        "columns": ("model", "fraction", *PLAIN, "centred", *MEASURES.values(), *sinks),
         "rows": [table_row(row) for row in rows],
         # A topic's name with its words, and what the sign beside a word means.
         "topics": topics,
@@ -401,6 +487,28 @@ def table_row(row: Row) -> dict[str, str]:
         "fraction": threshold_name(row),
         "centred": "yes" if row.get("centred") else "no",
         **{label: ratio_text(row.get(name)) for name, label in MEASURES.items()},
+        "sink": sink_text(row),
+    }
+
+
+def _paired_row(row: Row, labels: Mapping[str, str]) -> dict[str, str]:
+    """A row of comparisons.json in words."""
+    numbers = {
+        "ratio of ratios": ("ratio_of_ratios", "low", "high"),
+        "difference": ("difference", "difference_low", "difference_high"),
+        "difference of AUC": ("auc_difference", "auc_difference_low", "auc_difference_high"),
+    }
+    layer = "" if row.get("layer") is None else f", layer {row['layer']}"
+    return {
+        "model": labels.get(row["model"], row["model"]),
+        "against": labels.get(row["against"], row["against"]),
+        "measure": PAIRED[row["measure"]] + layer,
+        "verdict": paired_verdict(row),
+        **{
+            label: NOTHING if row.get(name) is None else with_interval(row[name], *(row.get(end) for end in ends))
+            for label, (name, *ends) in numbers.items()
+        },
+        "p": NOTHING if row.get("p") is None else f"{row['p']:.3g}",
     }
 
 
@@ -454,6 +562,18 @@ def _notes(about: Row) -> list[str]:
     quality = (about["topic_quality"] or {}).items()
     known = [f"{name} {value:.3f}" for name, value in quality if value is not None]
     return [*found, f"topics: {', '.join(known)}."] if known else found
+
+
+def word_notes(maps: Sequence[Row]) -> list[str]:
+    """A sentence for each list of words that Figure 3 lacks, with the models that lack them; of rows of words.json."""
+    models: dict[tuple[str, ...], list[str]] = {}
+    for each in maps:
+        if each.get("left_out"):
+            models.setdefault(tuple(each["left_out"]), []).append(map_label(each))
+    return [
+        f"Figure 3 of {', '.join(names)} lacks words that the tokenizer splits: {', '.join(words)}."
+        for words, names in models.items()
+    ]
 
 
 def _listed(words: Sequence[str]) -> str:

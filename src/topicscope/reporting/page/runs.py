@@ -153,7 +153,7 @@ def described(settings: Mapping[str, Any]) -> str:
 
 
 def title_of_run(view: RunView) -> str:
-    """A run's name in words: the figure that it is of, where it is of one, and how it was trained."""
+    """A run's name in words: the figure that it belongs to, if any, and how it was trained."""
     training = view.settings["training"]
     figure = re.match(r"(figure|table|theorem|section)(\d[\d.]*)/", view.name)
     start = f"{figure[1].capitalize()} {figure[2]}: " if figure else f"{Path(view.name).name}: "
@@ -215,10 +215,15 @@ def film_caption(view: RunView | None) -> Markup:
     """What the film at the head of an article shows."""
     if view is None:
         return Markup("")
-    shown, what = "Training", ""
-    if view.matrices:
-        shown, what = f"{view.matrices[0].label} over {view.done:,} steps of training", view.matrices[0].what
-    return typeset(f"{shown} ({described(view.settings)}). Red is positive, blue negative. {what}")
+    if not view.matrices:
+        return typeset(f"Training: {described(view.settings)}.")
+    matrix = view.matrices[0]
+    beside = "" if matrix.theory is None else ", what theory says of it, and the difference"
+    return typeset(
+        f"{matrix.label} over {view.done:,} steps of training{beside}. Row i and column j are tokens: 0 is [MASK], "
+        f"then come the words, topic by topic. Red is positive, blue is negative, up to ±{_limit(matrix):.2g}. "
+        f"Setting: {described(view.settings)}. {matrix.what if matrix.theory is None else ''}"
+    )
 
 
 def outcome(view: RunView) -> str:

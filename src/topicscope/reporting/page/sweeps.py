@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 from topicscope.errors import InputError
@@ -9,13 +10,23 @@ from topicscope.files import Row, read_toml
 from topicscope.records import read_sweep_rows
 from topicscope.reporting.page.store import Found
 from topicscope.scale import read_result
-from topicscope.settings.sweep import Sweep, load_sweep
+from topicscope.settings.sweep import Sweep, labels, load_sweep
 from topicscope.settings.toml import flat
 
 MOST_ROWS = 1_000
 MOST_IMAGES = 12
 
 Cells = dict[str, str]
+Shown = Mapping[str, Mapping[str, str]]
+
+# What people sweep for, the first that was measured, in words.
+SWEPT_FOR = {
+    "excess_over_optimum": "excess loss over the exact optimum",
+    "distance_to_optimum": "distance to the exact optimum",
+    "excess_loss": "excess loss over the Bayes floor",
+    "validation_loss": "validation loss",
+    "loss": "loss of the batch",
+}
 
 
 def sweep_rows(folder: Path, found: Found) -> list[Cells]:
@@ -62,14 +73,19 @@ def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
     names = tuple(name for name in rows[0] if len({row[name] for row in rows}) > 1)
     columns = {name: [_number(row[name]) for row in rows] for name in names}
     numeric = {name: values for name, values in columns.items() if any(value is not None for value in values)}
-    texts = {name: [row[name] for row in rows] for name in names if name not in numeric}
+    # Files by the ends of their paths that tell them apart; the table's CSV has them whole.
+    shown = {name: labels(list(dict.fromkeys(row[name] for row in rows))) for name in names if name not in numeric}
+    texts = {name: [each[row[name]] for row in rows] for name, each in shown.items()}
     anchor = f"sweep-{number}"
     return {
         "anchor": anchor,
         "folder": str(folder),
         "names": names,
-        "rows": rows[:MOST_ROWS],
-        "said": f"{len(rows)} runs in {folder}.",
+        "rows": [
+            [(row[name], shown[name][row[name]] if name in shown else four_digits(row[name])) for name in names]
+            for row in rows[:MOST_ROWS]
+        ],
+        "said": f"{len(rows)} runs. {_best(columns, [name for name in names if '.' in name], rows, shown)}".strip(),
         # Whether the runs themselves are there, for a page of their own.
         "has_runs": (folder / "runs").is_dir(),
         "images": found.images(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor),
@@ -80,8 +96,27 @@ def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
             "numbers": numeric,
             "texts": texts,
             "settings": [name for name in names if "." in name],
+            "first": list(SWEPT_FOR),
         },
     }
+
+
+def _best(columns: Mapping[str, list[float | None]], settings: list[str], rows: list[Cells], shown: Shown) -> str:
+    """Where the measure that people sweep for is least, on average over seeds; empty if there is none, or one place."""
+    measure = next((name for name in SWEPT_FOR if name in columns), None)
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for row, value in zip(rows, columns[measure] if measure else (), strict=False):
+        if value is not None:
+            groups.setdefault(tuple(row[name] for name in settings), []).append(value)
+    if measure is None or len(groups) < 2:
+        return ""
+    means = {values: sum(found) / len(found) for values, found in groups.items()}
+    best = min(means, key=lambda values: means[values])
+    texts = [
+        shown[name][value] if name in shown else four_digits(value) for name, value in zip(settings, best, strict=True)
+    ]
+    where = " and ".join(f"{name} = {text}" for name, text in zip(settings, texts, strict=True))
+    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {means[best]:.4g} on average over seeds."
 
 
 def four_digits(text: str) -> str:

@@ -110,8 +110,13 @@ const SYMBOL = /([Wb])\^(pred|[A-Z](?![a-z]))(⊤?)|\b([pd])_([a-z])\b/g;
 // For the plotting library, which knows a little markup.
 const marked = (text) => plain(text).replace(SYMBOL, (_, big, up, turned, low, index) => (big ? `${big}<sup>${up}${turned}</sup>` : `${low}<sub>${index}</sub>`));
 
+// Numbers such as 3e-05, as in `reporting/symbols.py`.
+const powers = (text) => text.replace(/(?<![\w.-])(\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b/g, (_, number, sign, digits) =>
+  (number === "1" ? "" : number + "·") + "10" + (sign.replace("+", "") + digits).replace(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]));
+
 // For the page: as MathML.
-function typeset(element, text) {
+function typeset(element, written) {
+  const text = powers(written);
   const node = (name, ...children) => {
     const made = document.createElementNS("http://www.w3.org/1998/Math/MathML", name);
     made.append(...children);

@@ -94,7 +94,7 @@ function redrawAll() {
   for (const [panel, spec] of SPECS) if (panel.isConnected) redraw(panel.querySelector(".plot"), spec);
 }
 
-// A figure's numbers: a line a point, with the ends of its interval and its description where it has them.
+// A figure's numbers: a line per point, with the ends of its interval and its description where it has them.
 function tableOf(spec) {
   if (spec.table) return spec.table();
   const intervals = spec.traces.some((trace) => trace.error_x || trace.error_y), notes = spec.traces.some((trace) => trace.hovertext);

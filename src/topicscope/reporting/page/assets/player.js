@@ -25,16 +25,17 @@ function heatSpec(z, limit, title, text, boundaries, bare, scale = true) {
     { type: "line", x0: at, x1: at, y0: -0.5, y1: size - 0.5, line: { color: "#808080", width: 0.6 } },
     { type: "line", y0: at, y1: at, x0: -0.5, x1: size - 0.5, line: { color: "#808080", width: 0.6 } },
   ];
+  const below = { orientation: "h", thickness: 10, len: 0.8, y: 0, yref: "container", yanchor: "bottom" };
   return {
     title, text,
-    traces: [{ type: "heatmap", name: title, showscale: scale && !(bare && narrow()), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: { thickness: 12, len: 0.9 },
+    traces: [{ type: "heatmap", name: title, showscale: scale && !(bare && narrow()), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: bare ? below : { thickness: 12, len: 0.9 },
       hovertemplate: "token i = %{y}<br>token j = %{x}<br>%{z:.4g}<extra></extra>" }],
     layout: {
       shapes: boundaries.flatMap(line),
       xaxis: { title: { text: bare ? "" : "token j (0 is [MASK])" }, constrain: "domain", showgrid: false, zeroline: false },
       yaxis: { title: { text: bare ? "" : "token i" }, autorange: "reversed", scaleanchor: "x", constrain: "domain", showgrid: false, zeroline: false },
       margin: { l: 50, r: 5, t: 10, b: 45 },
-      ...(bare ? { margin: { l: 30, r: narrow() ? 0 : 74, t: 8, b: 25 } } : {}),
+      ...(bare ? { margin: { l: 35, r: 16, t: 8, b: 65 } } : {}),
     },
     narrow: bare ? { xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 0, r: 0, t: 0, b: 0 } } : {},
   };
@@ -98,6 +99,8 @@ const CLASS_NAMES = ["same word", "same topic", "different topic", "[MASK] colum
 const PART_NAMES = { embedding: "W^E", value: "W^V", key: "W^K", query: "W^Q", key_bias: "b^K", query_bias: "b^Q", value_bias: "b^V", prediction_bias: "b^pred" };
 // A part's bias, and what grows in it, have its colour and another dash.
 const PART_COLOURS = { embedding: 0, value: 1, key: 2, query: 3, prediction: 4, position: 5 };
+// Names of matrices where nothing can be typeset.
+const inWords = (text) => text.replace(/W\^([EVKQ])/g, (_, part) => ({ E: "embeddings", V: "values", K: "keys", Q: "queries" })[part]);
 const PLAYERS = {};
 // Milliseconds from frame to frame, and before a film that plays by itself begins again.
 const TICK = 220, REST = 2500;
@@ -128,8 +131,7 @@ class Player {
     const choose = (name, act) => this.part(name).addEventListener("change", () => act(Number(this.part(name).value)));
     if (spec.choose) {
       DATA.runs.forEach((run, place) => {
-        this.part("run").add(new Option(run.title, place));
-        this.part("beside").add(new Option(run.title, place));
+        for (const name of ["run", "beside"]) this.part(name).add(new Option(inWords(run.title), place));
       });
       this.part("beside").add(new Option("nothing", -1), 0);
       this.part("beside").value = -1;
@@ -164,7 +166,8 @@ class Player {
     Object.assign(this, { seed: 0, layer: -1 });
     this.frame = Math.max(this.frames - 1, 0);
     if (this.spec.at === "take-off" && this.takeOff !== null && this.frames) this.frame = nearest(numbers(run.frameSteps), this.takeOff);
-    this.part("play").hidden = this.part("frame").hidden = this.part("even").parentElement.hidden = this.frames < 2;
+    this.part("play").hidden = this.part("frame").hidden = this.frames < 2;
+    this.part("even").parentElement.hidden = this.frames < 2 || Boolean(this.spec.play);
     const layers = shape(run.attention)[2];
     this.part("seed").replaceChildren(...run.seeds.map((seed, each) => new Option(String(seed) + (each === 0 || !averages ? "" : " (averages)"), each)));
     this.part("seed").parentElement.hidden = run.seeds.length < 2 || !this.spec.choose;
@@ -180,8 +183,9 @@ class Player {
 
   // Attention that is frozen says nothing.
   get attends() {
-    const values = numbers(this.run.attention);
-    return values.some((value, at) => at >= 3 && Math.abs(value - values[at % 3]) > 1e-6);
+    const values = numbers(this.run.attention), [, snapshots, layers, width] = shape(this.run.attention);
+    const first = layers * width, seed = snapshots * first;
+    return values.some((value, at) => Math.abs(value - values[at - (at % seed) + (at % first)]) > 1e-6);
   }
 
   // The slider goes from snapshot to snapshot, or evenly through the steps to the snapshot next to each.
@@ -302,7 +306,7 @@ class Player {
         [exact ? "" : "Averages by class of entry: frames are kept for one seed only.", reason].join(" ").trim(), !bare), ...file("trained") });
       if (several) {
         draw(this.panel(`map-${place}-theory`), { ...heat(theory, `${matrix.label}, theory`, matrix.what, !bare), ...file("theory") });
-        draw(this.panel(`map-${place}-difference`), { ...heat(subtract(trained, theory), `${matrix.label}, trained − theory`, "The same colours as the other two."), ...file("difference") });
+        draw(this.panel(`map-${place}-difference`), { ...heat(subtract(trained, theory), `${matrix.label}, trained − theory`, "One scale of colours for all three."), ...file("difference") });
       }
       this.averages(matrix, place);
     }
@@ -357,12 +361,13 @@ class Player {
   }
   get modes() { return Object.keys(this.run.norms).some((name) => name.startsWith("topics in")); }
 
-  // Where attention takes off, as measured and as predicted.
+  // Where attention takes off: as measured, with its name above, and as predicted, dashed, with its name below.
   takeOffLines() {
-    const lines = [];
-    const line = (step, text, dash, color) => lines.push({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { dash, color, width: 1.5 }, label: { text, textposition: "end", textangle: 0, xanchor: "left", yanchor: "top", padding: 4, font: { size: present() ? 18 : 11 } } });
-    if (this.takeOff !== null) line(this.takeOff, "stage 1 ends", "dash", undefined);
-    if (this.run.predicted.take_off) line(this.run.predicted.take_off, "predicted", "dot", COLOURS[5]);
+    const line = (step, text, place, style) => ({ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { width: 1.5, ...style },
+      label: { text, textposition: place[0], textangle: 0, xanchor: step > this.run.done / 2 ? "right" : "left", yanchor: place[1], padding: 4, font: { size: present() ? 18 : 11 } } });
+    const { take_off: predicted } = this.run.predicted, lines = [];
+    if (this.takeOff !== null) lines.push(line(this.takeOff, "stage 1 ends", ["end", "top"], {}));
+    if (predicted && predicted <= this.run.done) lines.push(line(predicted, "predicted", ["start", "bottom"], { dash: "dash", color: COLOURS[5] }));
     return lines;
   }
 
@@ -401,8 +406,16 @@ class Player {
   // Theory's reduced model of the norms, thin, where the run's reference has it.
   reducedModel() {
     const { steps, norms } = this.run.predicted;
-    return Object.entries(norms || {}).map(([name, values]) => ({ type: "scatter", mode: "lines", name: marked(`‖${PART_NAMES[name] || name}‖, reduced model`), x: steps, y: values,
-      line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dashdot" } }));
+    return Object.entries(norms || {}).filter(([, values]) => values.length).map(([name, values]) => {
+      const label = `‖${PART_NAMES[name] || name}‖, predicted`;
+      return { type: "scatter", mode: "lines", name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
+    });
+  }
+
+  // What the predicted lines are, in words; nothing where there are none.
+  get predictedWords() {
+    const { take_off: step, steps, note } = this.run.predicted;
+    return steps?.length ? `Predicted, thin and dashed${step ? `: attention takes off at step ${step.toLocaleString("en")}` : ""}. ${note}` : "";
   }
 
   updateCurves() {
@@ -414,7 +427,7 @@ class Player {
     const { run, step } = this, at = nearest(numbers(run.steps), step), say = (name, text) => typeset(this.panel(name).querySelector(".said"), text);
     const now = numbers(run.steps)[at].toLocaleString("en");
     if (this.has("loss")) say("loss", `Step ${now}: loss ${shown(row(run.loss, this.seed)[at])}.`);
-    if (this.has("norms")) say("norms", `Step ${now}: ` + Object.entries(run.norms).filter(([name]) => PART_NAMES[name] && !name.endsWith("_bias")).map(([name, values]) => `‖${PART_NAMES[name]}‖ ${shown(row(values, this.seed)[at])}`).join(", ") + ".");
+    if (this.has("norms")) say("norms", `Step ${now}: ` + Object.entries(run.norms).filter(([name]) => PART_NAMES[name] && !name.endsWith("_bias")).map(([name, values]) => `‖${PART_NAMES[name]}‖ ${shown(row(values, this.seed)[at])}`).join(", ") + ". " + this.predictedWords);
     if (this.has("gain") && run.stages.gain) say("gain", `Step ${now}: W^V has ${percent(row(run.stages.gain, this.seed)[at])} of the gain; word queries are ${shown(row(run.stages.words, this.seed)[at])} from uniform.`
       + (this.takeOff === null ? " Attention does not take off." : ` Attention takes off at step ${this.takeOff.toLocaleString("en")}.`));
     if (!this.has("attention") || this.panel("attention").hidden) return;

@@ -14,7 +14,16 @@ function setPresent(wanted) {
   redrawAll();
 }
 
+// Without a font for mathematics superscripts stand on top of their letters: the style sheet brings them down.
+function lowerSuperscripts() {
+  const found = document.querySelector("msup");
+  if (!found) return;
+  const [base, up] = [...found.children].map((each) => each.getBoundingClientRect());
+  document.documentElement.classList.toggle("high-superscripts", up.bottom < base.top + base.height / 4);
+}
+
 async function start() {
+  lowerSuperscripts();
   showTables();
   BUFFER = await unpacked("arrays");
   if (DATA.runs.length || DATA.landscapes.length || DATA.figures.length || DATA.sweeps.length) await loadLibrary();

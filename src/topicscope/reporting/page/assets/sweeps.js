@@ -13,12 +13,16 @@ function decades(values, factor) {
   return least > 0 && Math.max(...known) >= factor * least;
 }
 
+// A measure's or a setting's name, to be read.
+const spaced = (name) => name.replace(/_/g, " ");
+
 function sweepColumn(sweep, name) {
   return sweep.numbers[name] || sweep.texts[name];
 }
 
 function sweepAxis(sweep, name) {
-  const values = sweepColumn(sweep, name), setting = sweep.settings.includes(name), title = { text: plain(name) };
+  const values = sweepColumn(sweep, name), setting = sweep.settings.includes(name), title = { text: plain(spaced(name)) };
+  if (sweep.texts[name]) return { title, type: "category", tickangle: 0, automargin: true };
   if (!decades(values, setting ? 8 : 100)) return { title, tickangle: 0, nticks: narrow() ? 4 : 8 };
   const marks = distinct(values), few = setting && marks.length <= 5;
   return { title, type: "log", tickangle: 0, ...(few ? { tickvals: marks, ticktext: marks.map(shown) } : { dtick: 1, exponentformat: "power" }) };
@@ -34,7 +38,7 @@ function sweepSpec(sweep, across, up, colour) {
   const x = sweepColumn(sweep, across), y = sweepColumn(sweep, up), shade = sweepColumn(sweep, colour);
   const names = [...sweep.settings, "seed"].filter((name) => sweepColumn(sweep, name));
   const text = x.map((_, place) => names.map((name) => { const value = sweepColumn(sweep, name)[place]; return `${plain(name)} = ${typeof value === "number" ? shown(value) : plain(value)}`; }).join("<br>"));
-  const trace = { type: "scatter", mode: "markers", hovertemplate: "%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>" };
+  const trace = { type: "scatter", mode: "markers", hovertemplate: `%{text}<br>${sweep.texts[across] ? "" : "%{x:.4g}, "}%{y:.4g}<extra></extra>` };
   const ring = { width: 1, color: "#808080" }, values = distinct(shade);
   const apart = values.length <= COLOURS.length || sweep.texts[colour];
   const pick = (value) => shade.flatMap((each, place) => (each === value ? [place] : []));
@@ -44,7 +48,7 @@ function sweepSpec(sweep, across, up, colour) {
       marker: { size: 9, color: COLOURS[kind % COLOURS.length], symbol: SYMBOLS[kind % SYMBOLS.length], line: ring } }))
     : [shadedTrace({ ...trace, x, y, text, name: plain(up) }, shade, colour, ring)];
   return {
-    title: `${up} against ${across}, coloured by ${colour}`, traces,
+    title: `${spaced(up)} against ${spaced(across)}, coloured by ${spaced(colour)}`, traces,
     file: () => [sweep.name, up, "by", across].map(slug).join("-"),
     table: () => sweepTable(sweep, [across, up, colour]),
     layout: { xaxis: sweepAxis(sweep, across), yaxis: sweepAxis(sweep, up), showlegend: Boolean(apart), margin: { b: apart ? 115 : 55 } },
@@ -63,10 +67,11 @@ function showSweep(sweep) {
   const section = $(sweep.anchor), names = Object.keys(sweep.numbers);
   const [across, up, colour] = ["x", "y", "colour"].map((axis) => section.querySelector(`[data-axis=${axis}]`));
   for (const select of [across, up, colour]) for (const name of names) select.add(new Option(name, name));
-  for (const name of sweep.settings) if (sweep.texts[name]) colour.add(new Option(name, name));
+  for (const select of [across, colour]) for (const name of sweep.settings) if (sweep.texts[name]) select.add(new Option(name, name));
   const measures = names.filter((name) => !sweep.settings.includes(name) && name !== "seed");
-  across.value = sweep.settings.find((name) => names.includes(name)) || names[0];
-  up.value = ["excess_loss", "validation_loss", "loss", ...measures].find((name) => names.includes(name)) || names[0];
+  // What people sweep for, against what was varied: numbers first; a seed is no setting.
+  up.value = [...sweep.first, ...measures, ...names].find((name) => names.includes(name));
+  across.value = [...sweep.settings.filter((name) => names.includes(name)), ...sweep.settings, ...measures.filter((name) => name !== up.value), ...names][0];
   colour.value = sweep.settings.find((name) => name !== across.value) || (names.includes("seed") ? "seed" : across.value);
   const panel = $(sweep.anchor + "-figure");
   const show = () => draw(panel, sweepSpec(sweep, across.value, up.value, colour.value));

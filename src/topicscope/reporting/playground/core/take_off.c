@@ -622,7 +622,8 @@ static void velocity(const double *y, double *out) {
         out[QUERIES + i] += r.query_spread[i];
         out[CROSS + i] += one[i] + other[i];
     }
-    if (ridge > 0) {
+    /* Adam's steps are larger than W^K's first entries, so that L2 does not shrink them as a flow would: left out. */
+    if (ridge > 0 && AS_INT(OPTIMIZER) != ADAM) {
         add_both(r.key, y + KEYS, -ridge, out + KEYS);
         add_both(r.query, y + QUERIES, -ridge, out + QUERIES);
         multiply(r.key, y + CROSS, one);
