@@ -52,8 +52,8 @@ LINES: dict[str, list[list[str]]] = {
 
 # How many lines of each are tried at length.
 CASES = {
-    "bench": 120, "check": 250, "demo": 120, "landscape": 200, "playground": 150, "probe": 250, "report": 250,
-    "reproduce": 250, "sweep": 200, "theory": 200, "train": 250,
+    "bench": 120, "check": 400, "demo": 120, "landscape": 200, "playground": 150, "probe": 120, "report": 500,
+    "reproduce": 250, "sweep": 80, "theory": 120, "train": 250,
 }  # fmt: skip
 assert CASES.keys() == COMMANDS.keys()
 

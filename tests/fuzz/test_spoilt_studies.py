@@ -39,27 +39,27 @@ FILES = {
     "json of a model": Spoilt(
         "json",
         {"bert/config.json": [PROBE], "bert/tokenizer.json": [PROBE], "bert/tokenizer_config.json": [PROBE]},
-        cases=120,
+        cases=60,
     ),
-    "weights of a model": Spoilt("safetensors", {"bert/model.safetensors": [PROBE]}, cases=60),
+    "weights of a model": Spoilt("safetensors", {"bert/model.safetensors": [PROBE]}, cases=30),
     "json of a probe": Spoilt(
         "json",
         {f"probed/{name}.json": [AGAIN] for name in ("probe-settings", "probe", "words", "corpus")},
-        cases=100,
+        cases=50,
     ),
-    "topics of a probe": Spoilt("safetensors", {"topics/topics.safetensors": [FROM]}, cases=60),
+    "topics of a probe": Spoilt("safetensors", {"topics/topics.safetensors": [FROM]}, cases=30),
     "tables of a probe": Spoilt(
-        "csv", {"probed/topics.csv": [AGAIN], "words.csv": [[*PROBE, "--word-topics=FILE"]]}, cases=60
+        "csv", {"probed/topics.csv": [AGAIN], "words.csv": [[*PROBE, "--word-topics=FILE"]]}, cases=30
     ),
     "json of results": Spoilt(
-        "json", {"results/settings.json": [REPRODUCE], "results/claims.json": [REPRODUCE]}, cases=100
+        "json", {"results/settings.json": [REPRODUCE], "results/claims.json": [REPRODUCE]}, cases=50
     ),
-    "corpora in JSON": Spoilt("json", {"corpus.jsonl": [TRAIN]}, cases=100),
-    "corpora in tables": Spoilt("csv", {"corpus.csv": [TRAIN]}, cases=80),
+    "corpora in JSON": Spoilt("json", {"corpus.jsonl": [TRAIN]}, cases=50),
+    "corpora in tables": Spoilt("csv", {"corpus.csv": [TRAIN]}, cases=40),
     "corpora in bytes": Spoilt(
         "npz",
         {name: [TRAIN] for name in ("corpus.txt", "corpus.txt.gz", "corpus.txt.bz2", "corpus.zip", "corpus.parquet")},
-        cases=200,
+        cases=100,
     ),
 }
 
