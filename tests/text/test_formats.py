@@ -181,7 +181,8 @@ def test_lines_that_all_lack_the_field_are_refused_with_the_fields_they_have(tmp
         list(open_corpus(str(path)).documents())
     assert str(error.value) == (
         f'corpus = "{path}" has no document (2 lines were left out, for they lack the field "text"; the first of them '
-        "has id, {body}): name the field that holds the text by --field (of `topicscope train`: --data.field)."
+        "has id, {body}): name the field that holds the text by --field (`topicscope probe`) or --data.field "
+        "(`topicscope train`)."
     )
     # The control: with the field named, there is nothing to say.
     corpus = open_corpus(str(path), field="{body}")

@@ -28,7 +28,7 @@ FROM_THE_BEGINNING = "from its beginning"
 # Fields that are named of a line, and files of a kind.
 MOST_FIELDS, MOST_FILES = 8, 8
 # By which a user says where the text is.
-FIELD_OPTION = "--field (of `topicscope train`: --data.field)"
+FIELD_OPTION = "--field (`topicscope probe`) or --data.field (`topicscope train`)"
 
 CHUNK = 1 << 16
 # The first bytes of a compressed file say how it is compressed; names of files often lie.
