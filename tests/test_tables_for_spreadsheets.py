@@ -71,7 +71,7 @@ def test_tables_of_claims_figures_probes_and_topics_are_escaped_on_disk(tmp_path
     save_figure(Drawn(Figure(), [{"name": "@sum", "value": -0.5}]), tmp_path / "figure")
     check_harmless((tmp_path / "figure.csv").read_text(), "@sum")
     folder = ProbeFolder(tmp_path)
-    folder.write_topics([{"tokenizer": "-x", "length": 20, "word": "=1+1", "topic": 0}])
+    folder.write_topics([{"tokenizer": "-x", "length": 20, "fraction": 0.1, "word": "=1+1", "topic": 0}])
     check_harmless((tmp_path / "topics.csv").read_text(), "=1+1", "-x")
     assert read_table(tmp_path / "topics.csv", ["word"], "")[0]["word"] == "=1+1"
     # A topic model of somebody else's, with scikit-learn's attribute.

@@ -15,7 +15,7 @@ from topicscope.errors import InputError
 from topicscope.scale.items import Task
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def quick() -> Iterator[None]:
     """Small claims, pages without the plotting library, work in one process; help and templates are read once."""
     with pytest.MonkeyPatch.context() as patch:

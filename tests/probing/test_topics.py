@@ -350,7 +350,7 @@ def test_files_that_are_no_such_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has the columns token;topic: give a CSV file with word and topic"):
         read_own_topics(path, WORDS)
     path.write_bytes(b"word,topic\n\xff,1\n")
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not UTF-8 text"):
         read_own_topics(path, WORDS)
 
 

@@ -188,7 +188,7 @@ def write_passages(
     if not used:
         raise InputError(
             f'The tokenizer of "{tokenizer.name}" keeps no word of corpus = "{corpus.source}" whole: '
-            "give a model whose tokens are words, a corpus in its language, or --several-tokens."
+            "give a model whose tokens are words, a corpus in its language, or `topicscope probe` --several-tokens."
         )
     words_of_several = [(surface, list(pieces)) for pieces, (_, surface) in spellings.items()]
     content = json.dumps(words_of_several, ensure_ascii=False).encode()
