@@ -32,6 +32,9 @@ class NotedRay:
     def nodes(self) -> list[dict[str, Any]]:
         return [{"Alive": True, "Resources": {"CPU": float(self.cores)}}, {"Alive": False, "Resources": {"CPU": 99.0}}]
 
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address="127.0.0.1:1")
+
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": float(self.cores)}
 
