@@ -233,6 +233,8 @@ def read_snapshots(path: Path) -> dict[int, Snapshot]:
         step, name = int(match[1]), match[2]
         if array.dtype.kind != "f" or not 2 <= array.ndim <= 3 or not array.size:
             raise UnreadableError(path, f'"{title}" is not a matrix', remedy)
+        if array.dtype.itemsize > 4 and (np.abs(array[np.isfinite(array)]) > np.finfo(np.float32).max).any():
+            raise UnreadableError(path, f'"{title}" has numbers beyond single precision', remedy)
         if shapes.setdefault(name, array.shape) != array.shape or (name == "attention" and len(array) != 3):
             raise UnreadableError(path, f'"{title}" has the shape {array.shape}', remedy)
         found.setdefault(step, {})[name] = array

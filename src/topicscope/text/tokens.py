@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Int32, Int64
 
 from topicscope.errors import InputError, UnreadableError, check_at_least
-from topicscope.files import write_atomically
+from topicscope.files import remove_leftovers, write_atomically
 from topicscope.records import read_passages_about, read_several_token_words
 from topicscope.scale import code_digest, package_versions
 from topicscope.text.corpora import Corpus, Document
@@ -141,6 +141,7 @@ def write_passages(
             return there
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DESCRIPTION).unlink(missing_ok=True)
+    remove_leftovers(folder)
     digest, checksums = hashlib.sha256(), {name: hashlib.sha256() for name in FILES}
     seen = passages = tokens = documents = words = words_whole = used = 0
     spellings: dict[tuple[int, ...], tuple[int, str]] = {}
