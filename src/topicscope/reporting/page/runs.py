@@ -339,6 +339,8 @@ def _matrix(matrix: Matrix, frames: Int[np.ndarray, " kept"], store: Store, *, k
 def _limit(matrix: Matrix) -> float:
     """End of the colour scale, common to trained and theory: at most three times the largest off the diagonal."""
     shown = [matrix.frames[-1], *([] if matrix.theory is None else [matrix.theory])]
+    # A spoilt file may hold anything; what is no number has no place on the scale.
+    shown = [np.where(np.isfinite(each), each, 0.0) for each in shown]
     off = ~np.eye(shown[0].shape[-1], dtype=bool)
     return max(float(min(np.abs(each).max(), 3 * np.abs(each[off]).max(initial=0.0))) for each in shown) or 1.0
 
