@@ -158,7 +158,7 @@ PAIRED_RULE = (
     "of the difference (of same − different topic) is on one side of 0; not told apart: neither. Both models have the "
     "same passages and topics."
 )
-# What is said of two models: a measure of comparisons.json, and what it is called.
+# By which measures of comparisons.json two models are compared in a sentence, and what each is called there.
 PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centred_cosine": "Hidden states"}
 
 
