@@ -428,11 +428,9 @@ def csv_texts(chunks: Iterable[bytes], problems: Problems, field: str, name: str
     place = _column(columns, field, name)
     title = columns.index(TITLE) if TITLE in columns else None
     rows = csv.reader(content, delimiter=delimiter)
-    # A cell may be as long as a document.
-    csv.field_size_limit(max(LONGEST, csv.field_size_limit()))
     while True:
         try:
-            row = next(rows)
+            row = _long_row(rows)
         except StopIteration:
             return
         except csv.Error:
@@ -442,6 +440,15 @@ def csv_texts(chunks: Iterable[bytes], problems: Problems, field: str, name: str
             problems.broken_lines += bool(row)
         elif row[place].strip():
             yield row[title] if title is not None and len(row) > title else "", row[place]
+
+
+def _long_row(rows: Iterator[list[str]]) -> list[str]:
+    """The next row, whose cells may be as long as a document; the limit belongs to the process, so it is put back."""
+    before = csv.field_size_limit(LONGEST)
+    try:
+        return next(rows)
+    finally:
+        csv.field_size_limit(before)
 
 
 def parquet_texts(
