@@ -408,7 +408,7 @@ def compute_alike(task: Task, asked: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
-    """A Ray of our own that ends with this block, a connection to a cluster, or the one that this process already has."""
+    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process already has."""
     if ray.is_initialized():
         yield
         return

@@ -31,7 +31,7 @@ class Optimizer:
         self._groups = [slice(0, self.seeds)] if alike else [slice(seed, seed + 1) for seed in range(self.seeds)]
         averages = {"sgd": (), "momentum": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq")}
         self._averages = averages["adam" if training.optimizer == "adamw" else training.optimizer]
-        # Updates of a parameter so far, for Adam's bias correction: one count for each group, on the parameter's device,
+        # Updates of a parameter so far, for Adam's bias correction: one count per group, on the parameter's device,
         # where a GPU's fused kernels read it.
         self._steps = {
             name: [torch.zeros((), device=parameter.device) for _ in self._groups]
