@@ -166,7 +166,7 @@ class Encoder:
         )
 
     def as_model(self) -> Model:
-        """Settings of the model for topic-model documents that has the same parts, without the embeddings' additions."""
+        """Settings of the model for topic-model documents that has the same parts, without additions to embeddings."""
         attention = Part(scale=self.attention_scale)
         same = {name: getattr(self, name) for name in SHARED}
         embedding = Part(scale=self.scale)
