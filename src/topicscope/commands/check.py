@@ -32,6 +32,7 @@ from topicscope.files import (
     write_atomically,
 )
 from topicscope.measure.blocks import Pattern, pattern
+from topicscope.reporting.rounding import readable
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.data import Sampler
 from topicscope.settings.toml import load_settings, to_table
@@ -561,8 +562,8 @@ def _show(screen: Console, result: Check) -> None:
         if average is not None:
             means = [optimum.classes[name] if optimum else None for optimum in optima]
             shown = [f"{mean.mean:.7f}" if mean else "–" for mean in means]
-            shown += ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
-            classes.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *shown)
+            shown += ["–" if optimum is None else readable(optimum.clauses[name].rms, 3) for optimum in optima]
+            classes.add_row(title, f"{average.mean:.7f}", readable(average.spread, 3), str(average.count), *shown)
     screen.print(classes)
     for title, family in (("Lemma 1", result.lemma_1), ("Theorem 1 (E = W^E⊤W^E)", result.theorem_1)):
         if family is not None:
@@ -570,19 +571,20 @@ def _show(screen: Console, result: Check) -> None:
     losses = Table("optimum", "loss", "its loss", "excess", "distance", "relative")
     for title, optimum in zip(("Theorem 2", "finite documents"), optima, strict=True):
         if optimum is not None:
-            cells = (f"{optimum.loss:.8f}", f"{optimum.optimum_loss:.8f}", f"{optimum.excess_loss:.3g}")
-            losses.add_row(title, *cells, f"{optimum.distance:.4g}", f"{optimum.relative_distance:.2%}")
+            cells = (f"{optimum.loss:.8f}", f"{optimum.optimum_loss:.8f}", readable(optimum.excess_loss, 3))
+            losses.add_row(title, *cells, readable(optimum.distance), f"{optimum.relative_distance:.2%}")
     if losses.row_count:
         screen.print(losses)
 
 
 def _family_table(title: str, family: FamilyResiduals) -> Table:
+    first, *others = family.u
     caption = (
-        f"u₀ = {family.u[0]:.3g}, other u from {min(family.u[1:]):.3g} to {max(family.u[1:]):.3g}; "
-        f"distance {family.distance:.3g}; loss {family.loss:.8f}, excess {family.excess_loss:.3g}"
+        f"u₀ = {readable(first, 3)}, other u from {readable(min(others), 3)} to {readable(max(others), 3)}; "
+        f"distance {readable(family.distance, 3)}; loss {family.loss:.8f}, excess {readable(family.excess_loss, 3)}"
     )
     table = Table(title, "worst", "rms", caption=caption, caption_justify="left")
     for name, text in CLAUSES.items():
         deviation = family.clauses[name]
-        table.add_row(text, f"{deviation.worst:.3g}", f"{deviation.rms:.3g}")
+        table.add_row(text, readable(deviation.worst, 3), readable(deviation.rms, 3))
     return table

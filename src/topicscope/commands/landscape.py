@@ -17,6 +17,7 @@ from topicscope.commands.theory_setting import TheorySetting, errors_with_option
 from topicscope.errors import InputError, check_at_least, path_of
 from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.randomness import Purpose, generator
+from topicscope.reporting.rounding import readable
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_attention import Optimum, Weights, attention_optimum, sampled_counts
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
@@ -302,8 +303,8 @@ def main(words: list[str]) -> None:
     best = result.optimum
     screen = console()
     screen.print(
-        f"smallest loss {best.loss:.8g} at α = {best.alpha:.6g}, β = {best.beta:.6g} "
-        f"(average {best.weighted_average:.6g}); {best.loss_uniform:.8g} at α = β = 1"
+        f"smallest loss {readable(best.loss, 8)} at α = {readable(best.alpha, 6)}, β = {readable(best.beta, 6)} "
+        f"(average {readable(best.weighted_average, 6)}); {readable(best.loss_uniform, 8)} at α = β = 1"
     )
     if not best.attained:
         screen.print(NOT_ATTAINED)
@@ -319,8 +320,8 @@ def main(words: list[str]) -> None:
         ):
             average, w = found.weighted_average, found.weights
             screen.print(
-                f"  {name}: loss {found.loss:.6g} at α = {w.alpha:.4g}, β = {w.beta:.4g} "
-                f"(average {average.value:.4g}, 95 % from {average.low:.4g} to {average.high:.4g})"
+                f"  {name}: loss {readable(found.loss, 6)} at α = {readable(w.alpha)}, β = {readable(w.beta)} "
+                f"(average {readable(average.value)}, 95 % from {readable(average.low)} to {readable(average.high)})"
             )
             if not found.attained:
                 screen.print(f"  {NOT_ATTAINED}")

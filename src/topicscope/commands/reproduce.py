@@ -50,7 +50,7 @@ from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.probe_experiment import why_unavailable
 from topicscope.probing.settings import check_names
 from topicscope.records import read_reproduce_settings
-from topicscope.reporting.rounding import claim_text
+from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import KINDS, findings, headline, latex, what_does_not_hold
 
 # Seeds of one ``seed`` are shared with no other.
@@ -556,18 +556,18 @@ def _print_answer(rows: list[Row]) -> None:
         out.print(Text("\nWhat does not hold, and why", style="bold"))
         for each, explained in broken:
             named = Text(f"{each['verdict']}  ", style=COLOURS[each["verdict"]])
-            named.append(f"{_name(each)}  {claim_text(each)}, asked for {each['rule']}", style="default")
+            named.append(f"{_name(each)}  {claim_text(each)}, asked for {powers(each['rule'])}", style="default")
             out.print(Padding(named, (0, 0, 0, 2), expand=False))
-            out.print(Padding(Text(f"{each['statement']} {explained}"), (0, 0, 0, 6), expand=False))
+            out.print(Padding(Text(powers(f"{each['statement']} {explained}")), (0, 0, 0, 6), expand=False))
     out.print()
 
 
 def _print_list(claims: list[Row]) -> None:
     """Three lines per claim, and none of them broken: statements are long, and lines are for copying and searching."""
     for claim in claims:
-        rule = f"{claim['unit']} {claim['rule']}".strip()
+        rule = powers(f"{claim['unit']} {claim['rule']}".strip())
         console().print(Text(f"{_name(claim)}   {claim['source']}", style="bold"), soft_wrap=True)
-        console().print(Text(f"    {claim['statement']}\n    holds if {rule}"), soft_wrap=True)
+        console().print(Text(f"    {powers(claim['statement'])}\n    holds if {rule}"), soft_wrap=True)
     counts = {words: sum(claim["kind"] == kind for claim in claims) for kind, words in KINDS.items()}
     console().print(f"{len(claims)} claims. " + ", ".join(f"{words}: {count}" for words, count in counts.items()) + ".")
 

@@ -30,6 +30,7 @@ from topicscope.commands.options import POSITIONAL, call, check_out_is_given, pa
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
 from topicscope.files import Row, as_before_if_refused, frame_of, table_text, write_atomically
+from topicscope.reporting.rounding import readable
 from topicscope.scale import Item
 from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -511,7 +512,7 @@ def _printed_cell(rows: Sequence[dict[str, Any]], measure: str) -> str:
     if found is None:
         return "–"
     half = found.high - found.value
-    return f"{found.value:.4g}" + (f" ± {half:.1g}" if math.isfinite(half) else "")
+    return readable(found.value) + (f" ± {readable(half, 1)}" if math.isfinite(half) else "")
 
 
 def _duration(seconds: float) -> str:

@@ -19,6 +19,7 @@ from topicscope.errors import InputError, check_at_least, path_of, refuse
 from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.measure.blocks import pattern
 from topicscope.randomness import Purpose, generator
+from topicscope.reporting.rounding import powers, readable
 from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Sampler
@@ -377,7 +378,7 @@ def _prediction(setting: TheorySetting, stepping: Stepping, *, predicted: bool) 
     for name in ("take_off", "gain_at_take_off", "mask_take_off"):
         part[name] = getattr(found, name)
         if part[name] is None:
-            part[f"{name}_reason"] = f"not within {found.steps[-1]:.2g} steps"
+            part[f"{name}_reason"] = f"not within {readable(found.steps[-1], 2)} steps"
     if stepping.optimizer == "adam":
         part["note"] = (
             "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times "
@@ -571,7 +572,8 @@ def _title(title: str, part: Part) -> str:
         return title
     how = part["stepping"]
     adam = f", ε = {how['epsilon']:g}" if how["optimizer"] == "adam" else ""
-    return title.format(**how, adam=adam, objective="squared loss" if how["loss"] == "squared" else "cross-entropy")
+    objective = "squared loss" if how["loss"] == "squared" else "cross-entropy"
+    return powers(title.format(**how, adam=adam, objective=objective))
 
 
 def _print_floors(found: Theory, name: str, title: str) -> None:
@@ -601,7 +603,7 @@ def _number(part: Part, path: str, digits: int) -> str:
         if value[name] is None:
             return f"not defined: {value[f'{name}_reason']}"
         value = value[name]
-    return f"{value:.{digits}g}"
+    return readable(value, digits)
 
 
 def _notes(part: Part) -> list[str]:
@@ -618,7 +620,7 @@ def _notes(part: Part) -> list[str]:
         wider = part["wider_family"]
         gains = f"{wider['loss']:.8g}" != f"{part['loss']:.8g}"
         notes.append(
-            f"a free weight of word queries on [MASK] keys, best at {wider['mask_key']:.6g}, "
-            + (f"lowers the loss to {wider['loss']:.8g} (§5.3)" if gains else "does not lower the loss (§5.3)")
+            f"a free weight of word queries on [MASK] keys, best at {readable(wider['mask_key'], 6)}, "
+            + (f"lowers the loss to {readable(wider['loss'], 8)} (§5.3)" if gains else "does not lower the loss (§5.3)")
         )
     return notes

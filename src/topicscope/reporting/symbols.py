@@ -22,10 +22,6 @@ ATOMS = re.compile(ATOM)
 SYMBOLS = re.compile(rf"(?:{ATOM})(?: ?(?:{ATOM}))*")
 FORMULA = re.compile(r"\$([^$]+)\$")
 
-# A number such as 3e-05, and the digits of its power.
-POWER = re.compile(r"(?<![\w.-])(\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b")
-HIGH = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
 # What must not be parted from a formula before it by the end of a line.
 CLOSING = re.compile(r"[,.;:)!?’'”]+")
 
@@ -54,16 +50,6 @@ def _joined(pieces: list[Markup]) -> Markup:
             pieces[place] = Markup('<span class="whole">{}{}</span>').format(formula, closing[0])
             pieces[place + 1] = after[closing.end() :]
     return Markup("").join(pieces)
-
-
-def powers(text: str) -> str:
-    """``3e-05`` as ``3·10⁻⁵``, and ``1e-05`` as ``10⁻⁵``."""
-
-    def power(found: re.Match[str]) -> str:
-        number, sign, digits = found.groups()
-        return ("" if number == "1" else f"{number}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
-
-    return POWER.sub(power, text)
 
 
 def mathtext(text: str) -> str:

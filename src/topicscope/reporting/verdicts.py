@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topicscope.files import Row
-from topicscope.reporting.rounding import claim_number
+from topicscope.reporting.rounding import NOTHING, claim_number, powers, readable
 
 # Whose a claim is, and why one does not hold, in words.
 KINDS = {
@@ -173,7 +173,7 @@ def _filled(said: str, rows: Mapping[str, Row]) -> str:
     def number(match: re.Match[str]) -> str:
         name, _, detail = match["name"].partition("|")
         value = rows[name]["details"][detail] if detail else rows[name]["measured"]
-        return f"{claim_number(float(f'{100 * value:.2g}'))} %" if match["share"] else f"{value:.3g}"
+        return f"{claim_number(float(f'{100 * value:.2g}'))} %" if match["share"] else readable(value, 3)
 
     return re.sub(r"\{(?P<name>[^}]+)\}(?P<share>%?)", number, said)
 
@@ -208,10 +208,9 @@ def sensitivity_table(rows: Sequence[Row]) -> str:
         for row in turning(rows):
             moved = [row["sensitivity"].get(name) for name in (third, triple)]
             if set(moved) - {row["verdict"], None}:
-                measured = claim_number(row["measured"] and float(f"{row['measured']:.3g}"))
-                lines.append(
-                    f"| `{row['id']}` | {measured} | {row['rule']} | {moved[0]} | {row['verdict']} | {moved[1]} |"
-                )
+                measured = NOTHING if row["measured"] is None else readable(row["measured"], 3)
+                cells = (f"`{row['id']}`", measured, powers(row["rule"]), moved[0], row["verdict"], moved[1])
+                lines.append(f"| {' | '.join(map(str, cells))} |")
         tables.append("\n".join(lines))
     return "\n\n".join(tables)
 
@@ -252,7 +251,7 @@ def latex(rows: Sequence[Row]) -> str:
 
 def _latex_number(value: float) -> str:
     r"""Five digits, a power of ten as such: ``\ensuremath{1.2\cdot 10^{-7}}``."""
-    mantissa, _, exponent = claim_number(value).partition("e")
+    mantissa, _, exponent = f"{value:.5g}".partition("e")
     power = rf"\cdot 10^{{{int(exponent)}}}" if exponent else ""
     return rf"\ensuremath{{{mantissa}{power}}}"
 

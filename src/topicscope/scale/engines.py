@@ -317,7 +317,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _receive(connection: Connection, inbox: "queue.SimpleQueue[bytes]") -> None:
-    """This runs beside the computation, so that a worker ends with its parent even in the middle of a task."""
+    """Receive beside the computation, so that a worker ends with its parent even in the middle of a task."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             inbox.put(connection.recv_bytes())

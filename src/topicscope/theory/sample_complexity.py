@@ -41,7 +41,7 @@ class EntryVariance:
 
 
 def residual(data: Data, masking: Masking) -> float:
-    """c = E‖W x̃ − y‖² at the best W, exactly; all documents have the same weight."""
+    """E‖W x̃ − y‖² at the best W, which is c, exactly; all documents have the same weight."""
     exact, n = class_moments(data, masking), data.topics * data.words
     best = class_optimum(exact)
     within = best.same_word - best.same_topic

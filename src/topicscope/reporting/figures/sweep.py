@@ -15,6 +15,7 @@ from matplotlib.image import AxesImage
 from topicscope.files import Row
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.reporting.figures import PALETTE, Drawn
+from topicscope.reporting.rounding import powers
 from topicscope.settings.sweep import brief, labels
 
 # More curves than this in a panel cannot be told apart: then they are averaged.
@@ -225,9 +226,9 @@ def _label_cells(
             continue
         style["color"] = "black" if norm(cell.value) > 0.5 else "white"
         whole = np.isfinite(cell.high)
-        axes.text(column, row, form.format(cell.value), va="bottom" if whole else "center", **style)
+        axes.text(column, row, powers(form.format(cell.value)), va="bottom" if whole else "center", **style)
         if whole:
-            half = f"± {form.format(cell.high - cell.value)}"
+            half = f"± {powers(form.format(cell.high - cell.value))}"
             axes.text(column, row, half, va="top", **style | {"fontsize": 0.75 * size})
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from topicscope.files import Row
-from topicscope.reporting.rounding import NOTHING, decimals
+from topicscope.reporting.rounding import NOTHING, decimals, readable
 from topicscope.reporting.symbols import prose
 
 # A number of the claim, in a sentence.
@@ -131,7 +131,7 @@ def _interval(value: float, low: float | None, high: float | None, *, scale: flo
 def _brief(value: Any) -> str:
     if not isinstance(value, int | float):
         return str(value)
-    text = f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else readable(value, 3)
     return text.replace("-", "−")
 
 

@@ -44,7 +44,7 @@ from topicscope.reporting.figures.probe import (
     topic_name,
 )
 from topicscope.reporting.page.store import Found
-from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, with_interval
+from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
 
 # Blue, white and red of ColorBrewer, as in the pictures.
 BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
@@ -232,8 +232,8 @@ def _view(model: str, row: Row, limit: float) -> dict[str, Any]:
     layers, heads = ratio.shape
     hover = [
         [
-            f"layer {layer + 1}, head {head + 1}<br>ratio {ratio[layer, head]:.4g} "
-            f"[{low[layer, head]:.4g}, {high[layer, head]:.4g}]<br>p = {p[layer, head]:.3g}"
+            f"layer {layer + 1}, head {head + 1}<br>ratio {readable(ratio[layer, head])} "
+            f"[{readable(low[layer, head])}, {readable(high[layer, head])}]<br>p = {readable(p[layer, head], 3)}"
             for head in range(heads)
         ]
         for layer in range(layers)
@@ -508,7 +508,7 @@ def _paired_row(row: Row, labels: Mapping[str, str]) -> dict[str, str]:
             label: NOTHING if row.get(name) is None else with_interval(row[name], *(row.get(end) for end in ends))
             for label, (name, *ends) in numbers.items()
         },
-        "p": NOTHING if row.get("p") is None else f"{row['p']:.3g}",
+        "p": NOTHING if row.get("p") is None else readable(row["p"], 3),
     }
 
 

@@ -9,6 +9,7 @@ from topicscope.errors import InputError
 from topicscope.files import Row, read_toml
 from topicscope.records import read_sweep_rows
 from topicscope.reporting.page.store import Found
+from topicscope.reporting.rounding import readable
 from topicscope.scale import read_result
 from topicscope.settings.sweep import Sweep, labels, load_sweep
 from topicscope.settings.toml import flat
@@ -116,13 +117,13 @@ def _best(columns: Mapping[str, list[float | None]], settings: list[str], rows: 
         shown[name][value] if name in shown else four_digits(value) for name, value in zip(settings, best, strict=True)
     ]
     where = " and ".join(f"{name} = {text}" for name, text in zip(settings, texts, strict=True))
-    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {means[best]:.4g} on average over seeds."
+    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {readable(means[best])} on average over seeds."
 
 
 def four_digits(text: str) -> str:
     """A number with a fraction to four digits; all else as it is."""
     value = _number(text)
-    return text if value is None or float(value).is_integer() else f"{value:.4g}"
+    return text if value is None or float(value).is_integer() else readable(value)
 
 
 def _number(text: str) -> float | None:
