@@ -44,11 +44,11 @@ POINTS = 200
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
 
-# What a notebook shows of a landscape.
+# The columns of a landscape that a notebook shows.
 SHOWN = ("optimum", "word_optimum", "theorem3")
 
-# Documents that --finite draws, the most words that they may be of and may have, and its grid, which is coarser: each
-# of its losses is a mean over all of them.
+# How many documents --finite draws, the most words of their vocabulary and of a document, and its grid, which is
+# coarser because each of its losses is a mean over all documents.
 FINITE_DOCUMENTS = 2_000
 FINITE_WORDS = 2_000
 FINITE_LENGTH = 5_000
@@ -63,13 +63,13 @@ class FiniteLandscape:
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on its grid."""
     loss: Float[np.ndarray, "point point"]
-    """A row an α, a column a β; Assumption 2's weights."""
+    """One row per α and one column per β, for Assumption 2's weights."""
     optimum: Optimum
-    """Of Assumption 2's weights."""
+    """The optimum of Assumption 2's weights."""
     free: Optimum
-    """With the two weights on [MASK] keys free beside α and β."""
+    """The optimum with the two weights on [MASK] keys free beside α and β."""
     by_topics: Optimum
-    """Those of the free ones that treat all words of a topic alike."""
+    """The same among weights that treat all words of a topic alike."""
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers, for JSON."""
@@ -92,7 +92,7 @@ class LandscapeResult:
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on the grid."""
     loss: Float[np.ndarray, "point point"]
-    """A row an α, a column a β."""
+    """One row per α and one column per β."""
     word_loss: Float[np.ndarray, "point point"] | None
     """The same without [MASK] queries; None if there are no others."""
     average: Float[np.ndarray, "point point"]
@@ -103,7 +103,7 @@ class LandscapeResult:
     finite: FiniteLandscape | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers, for JSON; beside a part that is null stands its reason."""
+        """The numbers, for JSON; a part that is null has its reason beside it."""
         words: dict[str, Any] = {"optimum_without_mask_queries": None}
         if self.word_optimum is None:
             words["optimum_without_mask_queries_reason"] = "there are no other queries, since p_c = p_r = 0"
