@@ -10,6 +10,8 @@ from functools import lru_cache
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
+from topicscope.reporting.rounding import powers
+
 GREEK = {
     "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta",
     "λ": r"\lambda", "μ": r"\mu", "σ": r"\sigma", "τ": r"\tau",

@@ -114,7 +114,7 @@ def _pair_of_levels(one: Int[np.ndarray, "*#pairs"], other: Int[np.ndarray, "*#p
 
 
 def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-    """0 for nothing, then four bins per doubling: small counts have one each, larger ones in one differ by 19 % at most.
+    """0 for nothing, then four bins per doubling: small counts have one each, larger ones in one differ by up to 19 %.
 
     There is no last bin for everything above: it would hold the pairs that topics have most of.
     """
