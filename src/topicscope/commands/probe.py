@@ -60,7 +60,7 @@ PATHS = ("topics_from", "word_topics")
 # Too large for a table, or nested; these are in probe.json alone.
 ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
-    "*: p < 0.05 by a two-sided permutation test over words, corrected for nothing; the interval is over articles "
+    "*: p < 0.05 by a two-sided permutation test over words, not corrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."
 )
 

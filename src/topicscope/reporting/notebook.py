@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from topicscope.reporting.rounding import claim_number, claim_text, powers, readable
+from topicscope.reporting.rounding import claim_number, claim_text, readable
 
 HEIGHT = 900
 
@@ -48,7 +48,9 @@ def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
     """Verdicts of all claims."""
     counts = Counter(row["verdict"] for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    cells = [(row["verdict"], row["id"], row["statement"], powers(row["expected"]), claim_text(row)) for row in rows]
+    cells = [
+        (row["verdict"], row["id"], row["statement"], claim_number(row["expected"]), claim_text(row)) for row in rows
+    ]
     columns = ("verdict", "claim", "statement", "expected", "measured [95 % interval]")
     return table_html(columns, cells, f"{len(rows)} claims in {folder}: {said or 'none'}")
 

@@ -60,7 +60,7 @@ def _plain(value: float, digits: int) -> str:
 def comparison_text(comparison: Mapping[str, Any], *, no_ratio: str = "Δ", mark: str = "") -> str:
     """Same- over different-topic average with its interval; their difference where there is no ratio.
 
-    comparison: of a row of probe.json. no_ratio: what stands before a difference.
+    comparison: one in a row of probe.json. no_ratio: the text before a difference.
     """
     for name, ends, before in (
         ("ratio", ("low", "high"), ""),

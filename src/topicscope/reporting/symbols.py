@@ -24,7 +24,7 @@ ATOMS = re.compile(ATOM)
 SYMBOLS = re.compile(rf"(?:{ATOM})(?: ?(?:{ATOM}))*")
 FORMULA = re.compile(r"\$([^$]+)\$")
 
-# What must not be parted from a formula before it by the end of a line.
+# Characters that a line break must not separate from a formula before them.
 CLOSING = re.compile(r"[,.;:)!?’'”]+")
 
 
@@ -40,7 +40,7 @@ def typeset(text: object) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Text of our own for HTML: what stands between dollar signs is LaTeX, all else as in ``typeset``."""
+    """Text of our own for HTML: between dollar signs is LaTeX, and everything else is as in ``typeset``."""
     pieces = FORMULA.split(text)
     return _joined([mathml(piece) if place % 2 else typeset(piece) for place, piece in enumerate(pieces)])
 

@@ -35,7 +35,7 @@ class FinitePanel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LandscapeData:
-    """What the figure shows; weights are positive, a zero optimum is drawn at the axis' end."""
+    """What the figure shows; weights are positive, and a zero optimum is drawn at the end of the axis."""
 
     alpha: Float[np.ndarray, " alpha"]
     beta: Float[np.ndarray, " beta"]
@@ -78,7 +78,7 @@ def landscape_figure(data: LandscapeData) -> Drawn:
 
 
 def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str) -> list[Row]:
-    """The loss at every weight, and how much it is above the smallest one."""
+    """The loss at every weight, and its excess over the smallest one."""
     least = loss.min()
     return [
         {"panel": panel, "alpha": alpha, "beta": beta, "average": average, "loss": value, "excess": value - least}
@@ -88,7 +88,7 @@ def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str
 
 
 def _theory_rows(data: LandscapeData) -> list[Row]:
-    """What is drawn over the loss: points by their weights, lines by the average ((v−1)α + β)/v that they keep."""
+    """What is drawn over the loss: points by their weights, lines by their constant average ((v−1)α + β)/v."""
     alpha, beta = map(float, data.optimum)
     lines = {"low": data.low, "high": data.high, "limit": data.limit}
     finite = data.finite
@@ -126,7 +126,7 @@ def _draw_loss(
 
 
 def _draw_theory(axis: Axes, data: LandscapeData) -> None:
-    """Theorem 3's interval as a band: what is outside it is faded; its limit; uniform attention."""
+    """Draw Theorem 3's interval as a band, with everything outside faded, its limit, and uniform attention."""
     average = data.average.T
     grid = (data.alpha, data.beta, average)
     least, most = average.min(), average.max()
