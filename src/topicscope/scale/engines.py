@@ -23,6 +23,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -73,13 +74,17 @@ def map_items(
     report: Report | None = None,
 ) -> list[bytes]:
     """The results of all items, in their order; options as of ``completed``."""
-    found: dict[int, bytes] = {}
-    work = completed(function, items, folder=folder, workers=workers, engine=engine, address=address, timeout=timeout)
-    for place, content in work:
-        found[place] = content
-        if report:
-            report(len(found), len(items), items[place].name)
-    return [found[place] for place in range(len(items))]
+    found = completed(
+        function,
+        items,
+        folder=folder,
+        workers=workers,
+        engine=engine,
+        address=address,
+        timeout=timeout,
+        report=report,
+    )
+    return [content for _, content in sorted(found)]
 
 
 def completed(
@@ -91,6 +96,7 @@ def completed(
     engine: str = "local",
     address: str | None = None,
     timeout: float | None = None,
+    report: Report | None = None,
 ) -> Iterator[tuple[int, bytes]]:
     """(Place, result) pairs: first of the items already there, then of each as it is finished.
 
@@ -111,6 +117,15 @@ def completed(
     places: dict[Path, list[int]] = {}
     for place, path in enumerate(paths):
         places.setdefault(path, []).append(place)
+    done = count(1)
+
+    def results(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
+        """Of all items that are this work."""
+        for place in places[path]:
+            if report:
+                report(next(done), len(items), items[place].name)
+            yield place, content
+
     tasks = []
     for path, (first, *_) in places.items():
         content = read_result(path)
@@ -118,13 +133,13 @@ def completed(
             item = items[first]
             tasks.append(Task(item.name, function, item.argument, path, item.threads, timeout))
         else:
-            yield from ((place, content) for place in places[path])
+            yield from results(path, content)
     remove_stale(folder, paths, [task.path for task in tasks])
-    count = min(len(tasks), workers or available_cores())
-    here = engine == "local" and count <= 1 and timeout is None
+    processes = min(len(tasks), workers or available_cores())
+    here = engine == "local" and processes <= 1 and timeout is None
     finished: Iterator[Task] = iter(tasks)
     if tasks and not here:
-        finished = run_local(tasks, count) if engine == "local" else run_on_ray(tasks, workers, address)
+        finished = run_local(tasks, processes) if engine == "local" else run_on_ray(tasks, workers, address)
     for task in finished:
         if here:
             task.compute()
@@ -134,7 +149,7 @@ def completed(
                 f'The result of "{task.name}" was written by its worker but is not at {task.path}: '
                 "use a folder on a disk that all workers share."
             )
-        yield from ((place, content) for place in places[task.path])
+        yield from results(task.path, content)
 
 
 def check_engine(

@@ -12,9 +12,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from support.planted import words_of_one_token
-from support.planted_model import PlantedModel, planted_labelling
+from support.planted_model import PlantedModel, layer_means, planted_labelling
 from topicscope.probing.models import Subject
-from topicscope.probing.passes import Plan, attention_sums, layer_means
+from topicscope.probing.passes import Plan, attention_sums
 from topicscope.probing.rows import attention_summary
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
