@@ -1,4 +1,8 @@
-"""A function mapped over items: what is there is taken, what is missing goes to an engine, results come as they are.
+"""Map a function over work items: in this process, in several, or on Ray; each result written once and found again.
+
+An item is fixed by its key, never by who computes it or when. Its result is a file named by the key's digest, written
+atomically beside a checksum; what is there and whole is not computed again, whichever engine wrote it. So an
+interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
 
 Engine ``local``: processes on this machine, each with one task at a time and a pipe to this process. One that ends
 while it has a task (killed, out of memory, out of time) is replaced, and its task tried again. When this process ends,
@@ -9,6 +13,8 @@ finished is known from the files, so nothing depends on Ray's own state.
 """
 
 import contextlib
+import hashlib
+import json
 import logging
 import multiprocessing
 import os
@@ -16,26 +22,39 @@ import pickle
 import platform
 import queue
 import re
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from itertools import count
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
+
+from threadpoolctl import threadpool_limits
 
 from topicscope.errors import InputError, LostWorkError
-from topicscope.files import remove_leftovers
-from topicscope.scale.items import Item, Task, available_cores, read_result, remove_stale, result_paths, versions
+from topicscope.files import alone_in, remove_leftovers, write_atomically
 
 T = TypeVar("T")
 # Called with how many pieces of work are done, how many there are, and the name or state of the last.
 Report = Callable[[int, int, str], None]
+
+# Ends the names of folders with what is half done.
+PARTIAL = ".partial"
+# Whose versions can change a number.
+PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
+ROOT = Path(__file__).parent
 
 ENGINES = ("local", "ray")
 # Seconds that writing a result surely takes less than; workers of another process may be at it.
@@ -60,6 +79,221 @@ AHEAD = 4
 KNOCK_SECONDS = 10.0
 # How often it is looked whether a cluster's head is there while nothing is finished, and how long it may be away.
 LOOK_SECONDS, GONE_SECONDS = 1.0, 2.0
+
+
+# Items, and their results on disk.
+
+
+def content_digest(content: Any) -> str:
+    """A name for plain values: equal for equal ones, whatever the order of a mapping."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class Item(Generic[T]):
+    """One piece of work."""
+
+    name: str
+    """For people: it begins the file's name. The same work of older code is known by it."""
+
+    key: Mapping[str, Any]
+    """All that determines the result, as plain values: settings, version of the code, digests of inputs."""
+
+    argument: T
+    """What the function is called with; must be picklable."""
+
+    suffix: str = ".bin"
+    """Ending of the file's name."""
+
+    threads: int = 1
+    """Threads of linear algebra. Sums depend on them in the last bit, so they belong to the item, not to the worker."""
+
+    @property
+    def digest(self) -> str:
+        """The key's name: equal for equal keys, whatever their order."""
+        return content_digest([self.key, self.threads])
+
+    def path(self, folder: Path) -> Path:
+        """Where its result is kept."""
+        return result_paths([self], folder)[0]
+
+
+# Of the item that is being computed.
+_HALF_DONE: ContextVar[Path | None] = ContextVar("half_done", default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a worker is sent: the function, its argument, and where the result goes."""
+
+    name: str
+    function: Callable[[Any], bytes]
+    argument: Any
+    path: Path
+    threads: int
+    timeout: float | None
+
+    def compute(self) -> None:
+        """Written where it is computed, so that it is kept whatever happens to the process that asked for it."""
+        with threadpool_limits(self.threads), _ending_after(self.timeout):
+            half_done = _half_done(self.path)
+            token = _HALF_DONE.set(half_done)
+            try:
+                content = self.function(self.argument)
+            finally:
+                _HALF_DONE.reset(token)
+            write_result(self.path, content)
+            shutil.rmtree(half_done, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A folder for what is half done.
+
+    While an item is computed it is the item's own: it stays if the work is stopped, is there again when the work is
+    taken up, and goes when the result is written. One process has it at a time. Else it is a temporary one.
+    """
+    if half_done := _HALF_DONE.get():
+        otherwise = f"{half_done} is being worked in by another process: wait for it, or choose another folder."
+        with alone_in(half_done, otherwise=otherwise):
+            yield half_done
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+
+
+@contextlib.contextmanager
+def shared_folder() -> Iterator[Path]:
+    """A folder for what several items use, beside their results: name by content what you put there.
+
+    Outside of an item it is a temporary one.
+    """
+    if half_done := _HALF_DONE.get():
+        folder = half_done.parent / "shared"
+        folder.mkdir(exist_ok=True)
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            yield Path(name)
+
+
+def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]) -> None:
+    """Remove what is half done of these results and will not be taken up again, as it is of none that is unfinished.
+
+    Older code began it, under the same name and another key; or its process was killed when the result was written.
+    """
+    names, kept = {_title(path) for path in paths}, {_half_done(path) for path in unfinished}
+    for half_done in folder.glob("*" + PARTIAL):
+        if _title(half_done) in names and half_done not in kept:
+            shutil.rmtree(half_done, ignore_errors=True)
+
+
+def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
+    """Where the items' results are kept.
+
+    The digest decides: equal work under another name, there or in this list, is not done again.
+    """
+    names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
+    there = {name.rpartition("-")[2]: name for name in names}
+    endings = [f"{item.digest}{item.suffix}" for item in items]
+    return [
+        folder / there.setdefault(ending, f"{_readable(item.name)}-{ending}")
+        for item, ending in zip(items, endings, strict=True)
+    ]
+
+
+def read_result(path: Path) -> bytes | None:
+    """A result that is there and whole; None if it is missing, truncated or otherwise not what was written."""
+    try:
+        content, checksum = path.read_bytes(), _checksum_path(path).read_text(encoding="utf-8").split()[0]
+    except (OSError, UnicodeDecodeError, IndexError):
+        return None
+    return content if hashlib.sha256(content).hexdigest() == checksum else None
+
+
+def write_result(path: Path, content: bytes) -> None:
+    """Write a result, then the checksum (as ``sha256sum`` prints it) that makes it whole; the folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, content)
+    write_atomically(_checksum_path(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n")
+
+
+@contextlib.contextmanager
+def _ending_after(seconds: float | None) -> Iterator[None]:
+    """Have the system end this process if it is still here after so long, whatever it is stuck in."""
+    if seconds is None:
+        yield
+        return
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _half_done(path: Path) -> Path:
+    return path.with_name(path.name + PARTIAL)
+
+
+def _title(path: Path) -> str:
+    """The part of a file's name that is the item's."""
+    return path.name.rpartition("-")[0]
+
+
+def _readable(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:80]
+
+
+def _checksum_path(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+# What a result depends on beside its key: cores, code and packages.
+
+
+def available_cores() -> int:
+    """The cores that this process may use; macOS does not say, and gives all."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@cache
+def code_digest(sources: tuple[str, ...]) -> str:
+    """A digest of the package's source under these paths: results of other code are never taken for this one's."""
+    digest = hashlib.sha256()
+    for source in sources:
+        path = ROOT / source
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            digest.update(str(file.relative_to(ROOT)).encode() + b"\0" + file.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def package_versions(names: tuple[str, ...] = ()) -> dict[str, str]:
+    """Of packages that a result depends on; of all that compute if none are named."""
+    return {name: _version(name) for name in names or PACKAGES}
+
+
+def made_with(sources: tuple[str, ...], packages: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The code under these paths, and these packages (all that compute if none are named), as a part of a key."""
+    return {"code": code_digest(sources), "libraries": package_versions(packages)}
+
+
+@cache
+def versions() -> dict[str, str]:
+    """Of Python, of the packages that compute, and of all our own code by its content."""
+    return {"python": platform.python_version(), "topicscope": code_digest((".",)), **package_versions()}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+# The map itself.
 
 
 def map_items(
