@@ -63,7 +63,8 @@ def planted_labelling(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labell
 
 
 def layer_means(model: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[np.ndarray, "layer width"]:
-    """Each layer's mean hidden state over all tokens of some passages."""
+    """Each layer's mean hidden state over all tokens of some passages; no layer if there are none."""
     outputs = [model.run([passage]).hidden for passage in passages]
     layers = [np.concatenate([layer[0].numpy() for layer in alike]) for alike in zip(*outputs, strict=True)]
-    return np.stack([states.mean(axis=0, dtype=np.float64) for states in layers]).astype(np.float32)
+    means = [states.mean(axis=0, dtype=np.float64) for states in layers]
+    return np.stack(means).astype(np.float32) if means else np.zeros((0, 0), dtype=np.float32)
