@@ -1,15 +1,15 @@
 """Map a function over work items: in this process, in several, or on Ray; each result written once and found again.
 
-An item is fixed by its key, never by who computes it or when. Its result is a file named by the key's digest, written
-atomically beside a checksum; what is there and whole is not computed again, whichever engine wrote it. So an
+An item is determined by its key, never by who computes it or when. Its result is a file named by the key's digest,
+written atomically beside a checksum; an undamaged result is not computed again, whichever engine wrote it. So an
 interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
 
-Engine ``local``: processes on this machine, each with one task at a time and a pipe to this process. One that ends
-while it has a task (killed, out of memory, out of time) is replaced, and its task tried again. When this process ends,
-however it does, the pipes close and the workers exit.
+Engine ``local`` runs processes on this machine, each with one task at a time and a pipe to this process. One that ends
+while it has a task (killed, out of memory, out of time) is replaced, and its task is tried again. When this process
+ends, in whatever way, the pipes close and the workers exit.
 
-Engine ``ray``: tasks on a Ray of our own on this machine, or on a cluster that is there. Ray only runs them. What is
-finished is known from the files, so nothing depends on Ray's own state.
+Engine ``ray`` runs tasks on a Ray of our own on this machine, or on an existing cluster. Ray only runs them. The files
+tell what is finished, so nothing depends on Ray's own state.
 """
 
 import contextlib
@@ -47,37 +47,37 @@ from topicscope.errors import InputError, LostWorkError
 from topicscope.files import alone_in, remove_leftovers, write_atomically
 
 T = TypeVar("T")
-# Called with how many pieces of work are done, how many there are, and the name or state of the last.
+# Called with the number of pieces of work done, the number in all, and the name or state of the last.
 Report = Callable[[int, int, str], None]
 
-# Ends the names of folders with what is half done.
+# Names of folders with unfinished work end like this.
 PARTIAL = ".partial"
-# Whose versions can change a number.
+# Packages whose version can change a number.
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
 ROOT = Path(__file__).parent
 
 ENGINES = ("local", "ray")
-# Seconds that writing a result surely takes less than; workers of another process may be at it.
+# Writing a result surely takes fewer seconds than this; workers of another process may be writing.
 LONGEST_WRITE = 3600.0
 # How often an item is tried if its worker is lost.
 ATTEMPTS = 3
 
-# With it a worker ends that imports a script which, while it is imported, asks for work itself.
+# The exit code of a worker that imports a script which asks for work while it is being imported.
 UNGUARDED = 78
 
-# What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
+# What linear algebra libraries read when they are loaded: without this, as many workers as cores would compete.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-# Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
-# probe's time.
+# glibc keeps up to 512 MB for the next arrays: returning memory and getting it cleared again took a tenth of a probe's
+# time.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
 
 # Results go to disk, so Ray's object store carries arguments only; this is close to the least that Ray accepts.
 OBJECT_STORE_BYTES = 100 * 2**20
-# Tasks that wait at Ray for each worker of ours, so that none is idle while the caller is busy.
+# Tasks queued at Ray per worker, so that none is idle while the caller is busy.
 AHEAD = 4
 # How long a cluster may take to answer at all.
 KNOCK_SECONDS = 10.0
-# How often it is looked whether a cluster's head is there while nothing is finished, and how long it may be away.
+# How often to look whether a cluster's head is there while nothing finishes, and how long it may be away.
 LOOK_SECONDS, GONE_SECONDS = 1.0, 2.0
 
 
@@ -85,7 +85,7 @@ LOOK_SECONDS, GONE_SECONDS = 1.0, 2.0
 
 
 def content_digest(content: Any) -> str:
-    """A name for plain values: equal for equal ones, whatever the order of a mapping."""
+    """A name for plain values: equal values have equal names, whatever the order of a mapping."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -95,23 +95,23 @@ class Item(Generic[T]):
     """One piece of work."""
 
     name: str
-    """For people: it begins the file's name. The same work of older code is known by it."""
+    """A name for people, with which the file's name begins. It identifies the same work of older code."""
 
     key: Mapping[str, Any]
-    """All that determines the result, as plain values: settings, version of the code, digests of inputs."""
+    """Everything that determines the result, as plain values: settings, version of the code, digests of inputs."""
 
     argument: T
-    """What the function is called with; must be picklable."""
+    """What the function is called with; it must be picklable."""
 
     suffix: str = ".bin"
-    """Ending of the file's name."""
+    """The ending of the file's name."""
 
     threads: int = 1
     """Threads of linear algebra. Sums depend on them in the last bit, so they belong to the item, not to the worker."""
 
     @property
     def digest(self) -> str:
-        """The key's name: equal for equal keys, whatever their order."""
+        """The key's digest: equal for equal keys, whatever their order."""
         return content_digest([self.key, self.threads])
 
     def path(self, folder: Path) -> Path:
@@ -119,7 +119,7 @@ class Item(Generic[T]):
         return result_paths([self], folder)[0]
 
 
-# Of the item that is being computed.
+# The folder for unfinished work of the item that is being computed.
 _HALF_DONE: ContextVar[Path | None] = ContextVar("half_done", default=None)
 
 
@@ -135,7 +135,7 @@ class Task:
     timeout: float | None
 
     def compute(self) -> None:
-        """Written where it is computed, so that it is kept whatever happens to the process that asked for it."""
+        """Write the result where it is computed, so that it is kept whatever happens to the process that asked."""
         with threadpool_limits(self.threads), _ending_after(self.timeout):
             half_done = _half_done(self.path)
             token = _HALF_DONE.set(half_done)
@@ -149,10 +149,11 @@ class Task:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for what is half done.
+    """A folder for unfinished work.
 
-    While an item is computed it is the item's own: it stays if the work is stopped, is there again when the work is
-    taken up, and goes when the result is written. One process has it at a time. Else it is a temporary one.
+    While an item is computed the folder is the item's own: it stays if the work is stopped, is there again when the
+    work goes on, and is removed when the result is written. One process has it at a time. Outside of an item it is a
+    temporary folder.
     """
     if half_done := _HALF_DONE.get():
         otherwise = f"{half_done} is being worked in by another process: wait for it, or choose another folder."
@@ -165,9 +166,9 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def shared_folder() -> Iterator[Path]:
-    """A folder for what several items use, beside their results: name by content what you put there.
+    """A folder beside the results for what several items use: name what you put there by its content.
 
-    Outside of an item it is a temporary one.
+    Outside of an item it is a temporary folder.
     """
     if half_done := _HALF_DONE.get():
         folder = half_done.parent / "shared"
@@ -179,7 +180,7 @@ def shared_folder() -> Iterator[Path]:
 
 
 def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]) -> None:
-    """Remove what is half done of these results and will not be taken up again, as it is of none that is unfinished.
+    """Remove unfinished work under these results' names, unless it belongs to a result that is still to be computed.
 
     Older code began it, under the same name and another key; or its process was killed when the result was written.
     """
@@ -192,7 +193,7 @@ def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]
 def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
     """Where the items' results are kept.
 
-    The digest decides: equal work under another name, there or in this list, is not done again.
+    The digest decides: equal work under another name, on disk or in this list, is not done again.
     """
     names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
     there = {name.rpartition("-")[2]: name for name in names}
@@ -204,7 +205,7 @@ def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
 
 
 def read_result(path: Path) -> bytes | None:
-    """A result that is there and whole; None if it is missing, truncated or otherwise not what was written."""
+    """A stored result; None if it is missing, truncated or otherwise not what was written."""
     try:
         content, checksum = path.read_bytes(), _checksum_path(path).read_text(encoding="utf-8").split()[0]
     except (OSError, UnicodeDecodeError, IndexError):
@@ -213,7 +214,7 @@ def read_result(path: Path) -> bytes | None:
 
 
 def write_result(path: Path, content: bytes) -> None:
-    """Write a result, then the checksum (as ``sha256sum`` prints it) that makes it whole; the folder is made."""
+    """Write a result, making its folder if needed, then the checksum (as ``sha256sum`` prints it) that completes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     write_atomically(_checksum_path(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n")
@@ -221,7 +222,7 @@ def write_result(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _ending_after(seconds: float | None) -> Iterator[None]:
-    """Have the system end this process if it is still here after so long, whatever it is stuck in."""
+    """Have the system end this process if it still runs after so many seconds, whatever it is stuck in."""
     if seconds is None:
         yield
         return
@@ -253,7 +254,7 @@ def _checksum_path(path: Path) -> Path:
 
 
 def available_cores() -> int:
-    """The cores that this process may use; macOS does not say, and gives all."""
+    """The number of cores that this process may use; on macOS, which does not say, all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -261,7 +262,7 @@ def available_cores() -> int:
 
 @cache
 def code_digest(sources: tuple[str, ...]) -> str:
-    """A digest of the package's source under these paths: results of other code are never taken for this one's."""
+    """A digest of the package's source under these paths: results of other code are never taken for this code's."""
     digest = hashlib.sha256()
     for source in sources:
         path = ROOT / source
@@ -271,7 +272,7 @@ def code_digest(sources: tuple[str, ...]) -> str:
 
 
 def package_versions(names: tuple[str, ...] = ()) -> dict[str, str]:
-    """Of packages that a result depends on; of all that compute if none are named."""
+    """Versions of the packages that a result depends on; of all that compute if none are named."""
     return {name: _version(name) for name in names or PACKAGES}
 
 
@@ -282,7 +283,7 @@ def made_with(sources: tuple[str, ...], packages: tuple[str, ...] = ()) -> dict[
 
 @cache
 def versions() -> dict[str, str]:
-    """Of Python, of the packages that compute, and of all our own code by its content."""
+    """Versions of Python and of the packages that compute, and a digest of all our own code."""
     return {"python": platform.python_version(), "topicscope": code_digest((".",)), **package_versions()}
 
 
@@ -307,7 +308,7 @@ def map_items(
     timeout: float | None = None,
     report: Report | None = None,
 ) -> list[bytes]:
-    """The results of all items, in their order; options as of ``completed``."""
+    """The results of all items, in their order; the options are those of ``completed``."""
     found = completed(
         function,
         items,
@@ -332,13 +333,13 @@ def completed(
     timeout: float | None = None,
     report: Report | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """(Place, result) pairs: first of the items already there, then of each as it is finished.
+    """Yield (place, result) pairs: first for the items already there, then for each as it is finished.
 
     Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
-    ``ray`` on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on a disk
-    that all its machines share. ``workers``: how many items at once, None for as many as there are cores. ``timeout``:
-    seconds that an item may take. An item whose worker is lost (killed, out of memory, out of time) is tried again,
-    three times in all.
+    ``ray`` computes on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on
+    a disk that all its machines share. ``workers`` is the number of items at once, by default as many as there are
+    cores, and ``timeout`` the seconds that an item may take. An item whose worker is lost (killed, out of memory, out
+    of time) is tried again, three times in all.
 
     Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
     iterator stops what is under way and keeps what is finished.
@@ -389,7 +390,7 @@ def completed(
 def check_engine(
     engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
 ) -> None:
-    """Refuse options that do not go together; within a worker that is only importing the script, end it."""
+    """Refuse options that do not go together; end a worker that is only importing the script."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         os._exit(UNGUARDED)
     if engine not in ENGINES:
@@ -411,7 +412,7 @@ def check_engine(
 
 
 def run_local(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
-    """The tasks, each when it is finished; tasks are handed out by a thread, also while the caller is busy."""
+    """Yield each task when it is finished; a thread hands out tasks, also while the caller is busy."""
     crew = _Crew(tasks, workers)
     thread = threading.Thread(target=crew.work, daemon=True)
     thread.start()
@@ -427,7 +428,7 @@ def run_local(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
 
 @contextlib.contextmanager
 def worker_environment() -> Iterator[None]:
-    """Have processes started meanwhile compute on one thread and keep their memory."""
+    """Make processes started meanwhile compute on one thread and keep their memory."""
     wanted = ONE_THREAD | KEPT_MEMORY
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
@@ -463,7 +464,7 @@ class _Worker:
         self.process.join()
         self.connection.close()
         if self.task:
-            # What it was writing just then would be left to fill the disk.
+            # What it was just writing would be left to fill the disk.
             for part in self.task.path.parent.glob(f".{self.task.path.name}.*.tmp"):
                 part.unlink(missing_ok=True)
 
@@ -484,7 +485,7 @@ class _Crew:
         self._tell.close()
 
     def work(self) -> None:
-        """Hand out tasks until all are done or one fails, then say so with None or the error."""
+        """Hand out tasks until all are done or one fails, then report None or the error."""
         if hasattr(signal, "pthread_sigmask"):
             # Ctrl-C reaches the whole process group; workers have it blocked from their first moment, as this thread
             # has. The process that multiprocessing starts before the first of them would unblock it.
@@ -522,7 +523,7 @@ class _Crew:
             error = worker.connection.recv()
         except (EOFError, OSError):
             ended = True
-        # Outside of the handler, whose error says nothing to the user.
+        # Raised outside the handler, whose error means nothing to the user.
         if ended:
             self._replace(worker, task)
             return
@@ -556,7 +557,7 @@ def lost(task: Task) -> LostWorkError:
 
 
 def _serve(connection: Connection) -> None:
-    """A worker's life: compute what arrives, answer, until the pipe closes."""
+    """A worker's loop: compute what arrives and answer, until the pipe closes."""
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -566,7 +567,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _receive(connection: Connection, inbox: "queue.SimpleQueue[bytes]") -> None:
-    """Beside the computation, so that a worker ends with its parent even in the middle of a task."""
+    """Receive beside the computation, so that a worker ends with its parent even in the middle of a task."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             inbox.put(connection.recv_bytes())
@@ -590,11 +591,11 @@ def _outcome(message: bytes) -> BaseException | None:
 
 
 def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) -> Iterator[Task]:
-    """The tasks, each when it is finished; on a cluster at most ``workers`` at once, if that is given."""
+    """Yield each task when it is finished; on a cluster at most ``workers`` run at once, if that is given."""
     ray = _ray()
     waiting, running = deque(tasks), dict[Any, Task]()
-    # A Ray of our own is told of cores enough for all workers, and each task takes its share, whatever there is: so as
-    # many run at once as were asked for, and none waits for ever for more cores than there are.
+    # A Ray of our own is told that it has cores enough for all workers, and each task takes its share: so as many run
+    # at once as were asked for, and none waits for ever for more cores than the machine has.
     share = max(task.threads for task in tasks)
     own = address is None and not ray.is_initialized()
     with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
@@ -645,7 +646,7 @@ def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) 
 
 
 def compute_alike(task: Task, asked: dict[str, str]) -> None:
-    """A worker's part: a result's name says by which code it was made, so it must be that of who asks."""
+    """A worker's part: a result's name says which code made it, so worker and caller must have the same code."""
     here = versions()
     if different := [f"{name} {here[name]} there, {asked[name]} here" for name in asked if here[name] != asked[name]]:
         raise InputError(
@@ -657,14 +658,14 @@ def compute_alike(task: Task, asked: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
-    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process has already."""
+    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process already has."""
     if ray.is_initialized():
         yield
         return
     quietly = {"log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray").setLevel(logging.ERROR)
     if address is None:
-        # Ray's own wishes: no report home, and no word about accelerators that nobody asked for.
+        # Options of Ray: send no usage reports, and print no warning about accelerators that nobody asked for.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         with worker_environment():
@@ -693,7 +694,7 @@ def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Find out within seconds that nobody is there, or that we are not let in: Ray itself takes minutes."""
+    """Find out within seconds that nobody answers or that access is denied: Ray itself takes minutes."""
     from ray._private.services import get_ray_address_from_environment
 
     found = get_ray_address_from_environment("auto", None) if address == "auto" else address
@@ -705,7 +706,7 @@ def _knock(address: str) -> None:
 
 
 def _is_there(address: str) -> bool:
-    """Whether anybody answers at an address, within some seconds: Ray ends a program that lost its head after more."""
+    """Whether anybody answers at an address within some seconds: Ray itself ends a program that lost its head later."""
     end = time.monotonic() + GONE_SECONDS
     while True:
         try:
@@ -724,7 +725,7 @@ def _connect(address: str) -> None:
 
 
 def _show_token(address: str) -> None:
-    """Have Ray use the token that this machine has, and refuse a cluster that does not accept it.
+    """Make Ray use the token that this machine has, and refuse a cluster that does not accept it.
 
     ``ray start`` asks for a token if it finds one. Ray looks for it by itself when it connects to "auto", but not when
     it connects to HOST:PORT. RAY_AUTH_MODE, if it is set, decides.
@@ -734,7 +735,7 @@ def _show_token(address: str) -> None:
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
         from ray.exceptions import AuthenticationError
     except ImportError:
-        return  # A Ray that knows no tokens.
+        return  # This version of Ray knows no tokens.
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:
         GcsClient(address=address)

@@ -1,9 +1,9 @@
-"""The paper's transformer on bags of tokens: the same function as the reference, one row per distinct token.
+"""The paper's transformer on bags of tokens: the same function as the reference, with one row per distinct token.
 
 Without positions, equal tokens of a document have equal states at every depth. So a document needs each token's count,
 and one prediction for each distinct token among its masked positions. Attention from token a to token b of a document
-is n_b exp(s_ab), normalised: log n_b added to the score. All members of an ensemble are computed in one tensor: every
-parameter has a leading ``seed`` axis.
+is n_b exp(s_ab), normalised: log n_b is added to the score. All members of an ensemble are computed in one tensor:
+every parameter has a leading ``seed`` axis.
 
 One layer over a small vocabulary has a table of all scores between tokens, V × V, whatever the documents; counts are
 over the whole vocabulary (``TableBatch``). Otherwise the distinct tokens of each document are gathered, and nothing but
@@ -33,7 +33,7 @@ from topicscope.settings.model import MaskedKeys
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
-# Above so many targets a document, equal ones are merged; below, merging costs more than it saves.
+# Above this many targets per document, equal ones are merged; below, merging costs more than it saves.
 MANY_TARGETS = 64
 # Up to this vocabulary one layer's scores are computed once for all pairs of tokens.
 LARGEST_TABLE = 512
@@ -114,7 +114,7 @@ def step_targets(members: Sequence[MemberTargets], rows: "SideBySide", vocabular
 
 
 class SideBySide:
-    """Joins what members have for each step: as many items for each seed, zeros where it has less than others."""
+    """Joins what members have for each step: equally many items for each seed, with zeros where it has fewer."""
 
     def __init__(self, bounds: Sequence[Int[np.ndarray, " bound"]]) -> None:
         """Where each member's steps begin among its items, and the last one ends."""
@@ -170,7 +170,7 @@ class SlotBatch:
     tokens: Int[Tensor, "documents slot"]
     log_counts: Float[Tensor, "documents slot"]
     queries: int
-    """The first so many slots hold all the queries of any document (and some others)."""
+    """The first slots, so many, hold all the queries of any document (and some others)."""
 
     row_place: Int[Tensor, " row"]
     """document · queries + slot."""
@@ -349,10 +349,10 @@ def table_batches(
 def _query_rows(
     member: MaskedDocuments, masked: Int[np.ndarray, " target"], steps: int, vocabulary: int
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " row"], Int[np.ndarray, " bound"], Int[np.ndarray, " target"]]:
-    """One row for each distinct value of ``masked``, which are document · V + token.
+    """One row for each distinct value of ``masked``, whose values are document · V + token.
 
-    Each row's document (counted from the beginning of its step) and token, where each step's rows begin and the last
-    one's end, and the row that each target is predicted from.
+    Returned are each row's document (counted from the beginning of its step) and token, where each step's rows begin
+    and the last one's end, and the row that each target is predicted from.
     """
     documents, cells = len(member) // steps, len(member) * vocabulary
     is_row = np.zeros(cells, dtype=bool)
@@ -383,10 +383,10 @@ class BagTransformer(Blocks):
         self.seeds = len(next(iter(weights.values())))
         self.uniform_attention = settings.uniform
         frozen = {name for name in vars(settings) if name not in settings.trained_parts}
-        # With W^E = I nothing is to be multiplied by it; W^E⊤, which predicts, is I whatever is added to embeddings.
+        # With W^E = I there is nothing to multiply; W^E⊤, which predicts, is I whatever is added to embeddings.
         self._identity = "embedding" in frozen and settings.embedding.start == "identity"
         self._one_hot = settings.one_hot
-        # Adding a bias that is zero for ever would only take time.
+        # Adding a bias that stays zero would only take time.
         self._absent = {name for name in frozen if name.endswith("_bias") and settings.part(name).start == "zero"}
 
     def predict_masked(self, batch: TableBatch | SlotBatch) -> Float[Tensor, "seed row token"]:
@@ -399,7 +399,7 @@ class BagTransformer(Blocks):
         return not self.uniform_attention or self.settings.residual
 
     def parameter(self, name: str) -> Float[Tensor, "seed ..."]:
-        """One parameter of all members by name."""
+        """One parameter of all members, by its name."""
         return self.weights[name]
 
     def _table_rows(self, batch: TableBatch) -> Float[Tensor, "seed row dimension"]:
@@ -453,14 +453,14 @@ class BagTransformer(Blocks):
     def _of_all_tokens(
         self, name: str, inputs: Float[Tensor, "seed token dimension"], layer: Layer
     ) -> Float[Tensor, "seed token width"]:
-        """W z + b for what the embedding layer gives for every token, z."""
+        """W z + b, where z is what the embedding layer returns for every token."""
         if not self._one_hot:
             return self._linear(inputs, name, layer)
         columns, bias = layer[name].mT, name + "_bias"
         return columns if bias in self._absent else columns + layer[bias][:, None]
 
     def _slot_rows(self, batch: SlotBatch) -> Float[Tensor, "seed row dimension"]:
-        """The state at each distinct query after the last layer; only this one is not needed at all tokens."""
+        """The state at each distinct query after the last layer, the only one that is not needed at all tokens."""
         documents, slots = batch.tokens.shape
         each = documents // self.seeds
         offset = torch.arange(self.seeds).repeat_interleave(each)[:, None] * self.sizes.vocabulary

@@ -1,7 +1,7 @@
 r"""Documents under uniform attention: the moments that the squared loss depends on, its optimum and the path to it.
 
-With uniform attention a prediction is W x̃ + b, x̃ the token frequencies of the masked document and y the
-one-hot word at a masked position. So the expected squared loss of any W and b is a quadratic in
+With uniform attention a prediction is W x̃ + b, where x̃ holds the token frequencies of the masked document; y is the
+one-hot word at a masked position. So the expected squared loss of any W and b is determined by
 
 .. math:: S = E[\tilde x \tilde x^\top], \quad R = E[y \tilde x^\top], \quad s = E[\tilde x], \quad r = E[y].
 
@@ -20,9 +20,9 @@ of an entry is E[ε_i² (S⁻¹x̃)_j²]/n; were ε independent of x̃ it would 
 .. math:: \frac{c}{Tv}\,\frac{(S^{-1})_{jj}}{n}, \qquad c = E\|W\tilde x - y\|^2
     = E\tfrac{1}{|M|} + \Big(1 - E\tfrac{1}{|M|}\Big)\frac{E\sum\theta_t^2}{v} - \langle W, R\rangle.
 
-(S⁻¹)_jj is the mean of 1/λ over S's modes, each as often as its dimension; nearly all of it is the same-word mode's, of
-dimension T(v − 1) and the smallest λ. Residuals do depend on the document: words of its topics are missed more, and
-they are the words that it has. So entries within topics scatter several times more than that, and all others less.
+(S⁻¹)_jj is the mean of 1/λ over S's modes, weighted by their dimensions; nearly all of it comes from the same-word
+mode, which has dimension T(v − 1) and the smallest λ. Residuals do depend on the document: they are larger for words of
+its topics, which are the words that it has. So entries within topics scatter several times more, all others less.
 """
 
 from dataclasses import dataclass
@@ -41,13 +41,13 @@ from topicscope.theory.classes import ClassMatrix, Modes, Vocabulary
 
 # Eigenvalues of S below this share of the largest are rounding: S has exact null directions under Assumption 1.
 NULL_EIGENVALUE = 1e-12
-# Documents that an entry's variance is estimated from.
+# The number of documents that an entry's variance is estimated from.
 DOCUMENTS = 4_000
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """What the population's squared loss depends on; all four are expectations under one measure."""
+    """The moments that determine the population's squared loss; all four are expectations under one measure."""
 
     second: Float[np.ndarray, "token token"]
     """S = E[x̃x̃⊤]."""
@@ -67,11 +67,11 @@ class Moments:
         return len(self.mean)
 
     def target(self, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
-        """What W x̃ is to match once a fixed bias has done its part: R − b s⊤."""
+        """R − b s⊤: what is left for W x̃ to match beside a fixed bias."""
         return self.cross if bias is None else self.cross - np.outer(bias, self.mean)
 
     def centred(self, bias_ridge: float) -> "Moments":
-        """S − s s⊤/(1 + μ) and R − r s⊤/(1 + μ): what is left for W when b is trained too, at a cost of μ‖b‖²."""
+        """S − s s⊤/(1 + μ) and R − r s⊤/(1 + μ): the moments that W sees when b is trained too, at a cost of μ‖b‖²."""
         second = self.second - np.outer(self.mean, self.mean) / (1 + bias_ridge)
         return Moments(second, self.cross - np.outer(self.label, self.mean) / (1 + bias_ridge), self.mean, self.label)
 
@@ -113,7 +113,7 @@ def infinite_moments(model: TopicModel, masking: Masking = Masking()) -> Moments
 
 
 def infinite_topic_moments(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
-    """Moments of Assumption 1's documents: τ of T topics, each word's frequency equal to its probability."""
+    """Moments of Assumption 1's documents of τ of T topics, in which each word's frequency equals its probability."""
     data = Data(sampler="topics", topics=topics, words=words, per_document=per_document)
     return infinite_moments(TopicModel.from_settings(data), masking)
 
@@ -219,7 +219,7 @@ def embedding_loss(
     bias: Float[np.ndarray, " token"] | None = None,
     value: Float[np.ndarray, "dimension dimension"] | None = None,
 ) -> float:
-    """The expected loss of eq. 6 with uniform attention: W = W^E⊤W^V W^E (W^V = I if not given)."""
+    """The expected loss of eq. 6 with uniform attention: W = W^E⊤W^V W^E (by default W^V = I)."""
     inner = embedding if value is None else value @ embedding
     return population_loss(embedding.T @ inner, moments, bias)
 
@@ -227,10 +227,10 @@ def embedding_loss(
 def finite_optimum(
     moments: Moments, ridge: float = 0.0, bias: Float[np.ndarray, " token"] | None = None
 ) -> Float[np.ndarray, "token token"]:
-    """The W that minimises the loss plus λ‖W‖² with b held fixed (0 if not given): (R − b s⊤)(S + λI)⁻¹.
+    """The W that minimises the loss plus λ‖W‖² with b held fixed (by default at 0): (R − b s⊤)(S + λI)⁻¹.
 
-    Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0: of all
-    minimisers the one with the smallest norm.
+    Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0, which is the
+    minimiser with the smallest norm.
     """
     check_not_negative("ridge", ridge)
     values, vectors = _spectrum(moments.second)
@@ -240,7 +240,7 @@ def finite_optimum(
 def flat_directions(moments: Moments) -> Float[np.ndarray, "direction token"]:
     """Rows n of length one with n S = 0, orthogonal to each other: added to any row of W, they leave the loss as it is.
 
-    They span all such rows: the minimisers of the loss are one of them plus any combination of these in each row.
+    They span all such rows: every minimiser of the loss is any one minimiser plus combinations of these in its rows.
     """
     values, vectors = _spectrum(moments.second)
     return vectors[:, values == 0.0].T
@@ -285,7 +285,7 @@ def gradient_descent(
     check_at_least("steps", steps, 0)
     values, vectors = _spectrum(moments.second)
     curvature = values + ridge
-    # Along each eigenvector on its own. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
+    # Each eigenvector is on its own. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
     shrink = 1 - 2 * rate * curvature
     progress = np.where(
         shrink > 0, -np.expm1(steps * np.log1p(-np.minimum(2 * rate * curvature, 1 - 1e-16))), 1 - shrink**steps
@@ -345,7 +345,7 @@ def class_moments(
 
 
 def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
-    """R(S + λI)⁻¹ without bias, two divisions and a 2 × 2 inverse; at λ = 0 with S singular, its limit λ → 0."""
+    """R(S + λI)⁻¹ without bias, by two divisions and a 2 × 2 inverse; if S is singular, λ = 0 means the limit λ → 0."""
     check_not_negative("ridge", ridge)
     second, cross = moments.second, moments.cross
     plane = np.zeros((2, 2))
@@ -378,15 +378,15 @@ def _topic_contrast(data: Data) -> float:
 
 
 def _ratio(cross: float, second: float) -> float:
-    """Cross over second; 0 on a space that the documents never reach."""
+    """``cross`` divided by ``second``; 0 on a space that the documents never reach."""
     return cross / second if second > 0 else 0.0
 
 
 def topic_count_distribution(data: Data, least: float = 0.0) -> Float[np.ndarray, " count"]:
     r"""How many topics a finite LDA document has: P(k topics) for k = 0 … T.
 
-    A topic counts if it has this share of the document's words, and one at least. Given the document's length N, the
-    numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
+    A topic counts if it has this share of the document's words, and at least one word. Given the document's length N,
+    the numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
 
     .. math:: P(n_1, \dots, n_T) \propto \prod_t w(n_t), \qquad w(n) = \frac{\Gamma(n + \alpha)}{n!\,\Gamma(\alpha)},
         \quad \sum_t n_t = N.
@@ -427,15 +427,15 @@ class EntryVariance:
     """n × the variance of one entry of the least-squares W^V on n documents."""
 
     closed_form: float
-    """From c and S's spectrum, as if residuals did not depend on the document."""
+    """The value from c and S's spectrum, as if residuals did not depend on the document."""
     same_word: float
-    """As they do, by class of entry."""
+    """The value with that dependence, by class of entry."""
     same_topic: float
     different_topic: float
 
 
 def residual(data: Data, masking: Masking) -> float:
-    """E‖W x̃ − y‖² at the best W, which is c, exactly; documents count alike."""
+    """E‖W x̃ − y‖² at the best W, which is c, exactly; all documents have the same weight."""
     exact, n = class_moments(data, masking), data.topics * data.words
     best = class_optimum(exact)
     within = best.same_word - best.same_topic
@@ -468,7 +468,7 @@ def _mean_inverse_masked(length: tuple[int, int], mask: float) -> float:
 def entry_variance(
     data: Data, masking: Masking, documents: int = DOCUMENTS, *, generator: np.random.Generator
 ) -> EntryVariance:
-    """The variance of an entry between words, times the number of documents; that by class from a sample."""
+    """The variance of an entry between words, times the number of documents; the one by class is from a sample."""
     exact, size = class_moments(data, masking), Vocabulary(data.topics, data.words)
     spectrum = (
         (data.topics - 1) / exact.second.topic
@@ -497,7 +497,7 @@ def entry_variance(
 
 
 def documents_needed(data: Data, masking: Masking, precision: float, *, generator: np.random.Generator) -> int:
-    """So many documents that the standard error of a same-topic entry is ``precision`` times W^V's topic contrast."""
+    """How many documents make the standard error of a same-topic entry ``precision`` times W^V's topic contrast."""
     check_positive("precision", precision)
     best = class_optimum(class_moments(data, masking))
     contrast = best.same_topic - best.different_topic
