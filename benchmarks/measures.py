@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 
 from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_tokenizer
-from topicscope.probing.passes import attention_sums, layer_means
+from topicscope.probing.passes import PASSAGES, attention_sums, layer_means
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
@@ -114,8 +114,8 @@ class Timed:
         return found
 
 
-def compare_forward(passages: int = 64) -> None:
-    """At the probe's defaults on wiki-sample; LDA's iterations are few, for its topics hardly matter here."""
+def compare_forward(passages: int = PASSAGES) -> None:
+    """A shard at the probe's defaults on wiki-sample; LDA's iterations are few, for its topics hardly matter here."""
     torch.set_num_threads(1)
     machine = Machine(device="cpu", workers=1)
     settings = ProbeSettings(topics=TopicOptions(iterations=20))

@@ -3,9 +3,9 @@
 The released code differs from the paper's equations in its embedding layer (a token-type vector and LayerNorm), in its
 starts (PyTorch's defaults, or 0.001 × U(0, 1) for "near zero"), in its decoder (of its own where embeddings are
 trained), in its loss (one mean over masked positions, and over entries for the squared loss; L2 without a gradient, so
-none) and in its data (10,000 fixed documents, masks drawn once, masked positions hidden as keys, biases trained). Each
-of these is a switch. For each figure one or two runs have all of them, and one more takes one difference back: what
-that changes says what explains the picture. docs/choices.md lists the differences, and the two that are left out.
+none) and in its data (10,000 fixed documents between START and END, masks drawn once, masked positions hidden as keys,
+biases trained). Each of these is a switch. For each figure one or two runs have all of them, and one more takes one
+difference back: what that changes says what explains the picture. docs/choices.md lists the differences.
 """
 
 import re
@@ -55,7 +55,7 @@ DEMO_STEPS = 5_000
 SEEDS, STILL_SEEDS = 3, 2
 NORMS = ("key", "query", "value")
 RATE, SMALL_RATE = 0.01, 0.001
-DOCUMENTS = Data(documents=10_000)
+DOCUMENTS = Data(documents=10_000, ends=True)
 MASKED_ONCE = Masking(fixed=True)
 # What PyTorch draws for a linear map and its bias; "near zero" of the released code.
 DEFAULT, NEAR_ZERO, ZERO = Part(start="uniform"), Part(start="positive", scale=0.001), Part(start="zero")

@@ -120,7 +120,7 @@ class Plan:
     def permuted(self) -> tuple[PermutedLabels, ...]:
         """The tested labellings with permuted words, for the test over heads."""
         return tuple(
-            PermutedLabels(self.labellings[place], self.orders(place, self.permutations), self.strata(place))
+            PermutedLabels(self.labellings[place], self.orders(place, self.permutations))
             for place in self.tested
         )
 

@@ -55,13 +55,13 @@ SUMS = (
 SPARSE = 0.5
 # Of each head, so many pairs of words that it connects most are kept as examples.
 EXAMPLES = 5
-# Pairs of positions that are held before they are summed under permutations, and that are compared at once.
-WAITING, PERMUTED_BLOCK = 4096, 2048
-# Shards' tables of pairs that are held before they are put together.
-MERGED = 8
+# Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
+WAITING, PERMUTED_BLOCK = 1 << 23, 2048
 # Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
 # number it would be larger than all else.
 LOOKED_UP = 20_000
+# Shards' tables of pairs that are held before they are put together.
+MERGED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,47 +124,49 @@ class PermutedLabels:
 
     labelling: Labelling
     order: Int[np.ndarray, "permutation word"]
-    stratum: Int[np.ndarray, " word"] | None = None
-    """Words that exchange topics, if known: numbered side by side, they are quicker to look up."""
-
-    @cached_property
-    def _number(self) -> Int32[np.ndarray, " word"]:
-        """The kept words' numbers, stratum after stratum; nobody asks for the others'."""
-        kept = np.flatnonzero(self.labelling.kept)
-        order = kept if self.stratum is None else kept[np.argsort(self.stratum[kept], kind="stable")]
-        number = np.zeros(len(self.labelling.kept), dtype=np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
-        return number
 
     @cached_property
     def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
         """A row per word, so that all permutations of a pair are compared in two contiguous reads.
 
-        Topics themselves if words have one each; else the words' numbers, to be looked up in ``_related``.
+        Topics themselves if words have one each; else bits, of which two words that share a topic have one in common.
         """
-        if not self.labelling.single:
-            return np.ascontiguousarray(self._number[self.order].T)
-        small = np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32
-        return np.ascontiguousarray(self.labelling.topic[self.order].astype(small).T)
+        topics = self.labelling.membership.shape[1]
+        if self.labelling.single:
+            label = self.labelling.topic.astype(np.uint8 if topics < 255 else np.int32)
+        else:
+            bit = (1 << np.arange(topics) % 16).astype(np.uint16)
+            label = np.bitwise_or.reduce(np.where(self.labelling.membership, bit, 0), axis=1)
+        return np.ascontiguousarray(label[self.order].T)
+
+    @cached_property
+    def _words(self) -> Int32[np.ndarray, " word_permutation"]:
+        """The word whose topics each word takes, numbered among those that are kept, a row per word."""
+        number = (np.cumsum(self.labelling.kept) - 1).astype(np.int32)
+        return np.ascontiguousarray(number[self.order].T).ravel()
 
     @cached_property
     def _related(self) -> Bool[np.ndarray, " word_pair"]:
         """Whether two words share a topic, for all pairs of kept words by their numbers."""
-        kept = np.flatnonzero(self.labelling.kept)
-        member = np.empty((len(kept), self.labelling.membership.shape[1]), dtype=np.float32)
-        member[self._number[kept]] = self.labelling.membership[kept]
+        member = self.labelling.membership[self.labelling.kept].astype(np.float32)
         return (member @ member.T > 0).ravel()
 
     def same_topic(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-    ) -> Bool[np.ndarray, "pair permutation"]:
-        """Whether two kept words have a topic in common, under each permutation."""
+    ) -> tuple[Int[np.ndarray, " found"], Int[np.ndarray, " found"]]:
+        """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
+        one, other, count = self._permuted[first], self._permuted[second], len(self.order)
         if self.labelling.single:
-            return self._permuted[first] == self._permuted[second]
-        words = int(self.labelling.kept.sum())
+            return np.divmod(np.flatnonzero(one == other), count)
+        # A bit stands for several topics, so that these are candidates.
+        pair, permutation = np.divmod(np.flatnonzero((one & other) != 0), count)
+        words = self.labelling.words
         if words > LOOKED_UP:
-            return self.labelling.shares(self.order.T[first], self.order.T[second])
-        return self._related[self._permuted[first] * np.int32(words) + self._permuted[second]]
+            shared = self.labelling.shares(self.order[permutation, first[pair]], self.order[permutation, second[pair]])
+        else:
+            left, right = (self._words.take(each[pair] * count + permutation) for each in (first, second))
+            shared = self._related.take(left * np.int32(words) + right)
+        return pair[shared], permutation[shared]
 
 
 class PermutedSums(NamedTuple):
@@ -301,6 +303,7 @@ class PairAccumulator:
         self._articles: dict[int, dict[str, np.ndarray]] = {}
         self._tables: list[PairTable] = []
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
+        self._held = 0
         self._permuted = tuple(
             PermutedSums(np.zeros((len(each.order), layers, heads)), np.zeros(len(each.order))) for each in permuted
         )
@@ -330,7 +333,8 @@ class PairAccumulator:
             self._tables = [PairTable.merged(self._tables)]
         if self.permuted:
             self._waiting.append((pairs.earlier, pairs.later, flat, pairs.directions))
-            if sum(len(each[0]) for each in self._waiting) > WAITING:
+            self._held += flat.size
+            if self._held > WAITING:
                 self._add_permuted()
 
     def result(self) -> ShardSums:
@@ -361,18 +365,23 @@ class PairAccumulator:
             return
         directions = self._waiting[0][3]
         first, second, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(3))
-        self._waiting = []
+        self._waiting, self._held = [], 0
+        # Many pairs of positions hold the same two words: these are summed first.
+        codes = np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second)
+        order, ends, codes = grouped(codes)
+        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(order)))
+        attention, number = gather @ attention, directions * np.diff(ends)
+        first, second = np.divmod(codes, self._vocabulary)
         for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
             kept = labels.labelling.kept
             usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
             for start in range(0, len(usable), PERMUTED_BLOCK):
                 chosen = usable[start : start + PERMUTED_BLOCK]
-                same = labels.same_topic(first[chosen], second[chosen])
                 # Few pairs share a topic: all that follows is done on those alone.
-                pair, permutation = np.divmod(np.flatnonzero(same), same.shape[1])
-                counts[:] += directions * np.bincount(permutation, minlength=same.shape[1])
+                pair, permutation = labels.same_topic(first[chosen], second[chosen])
+                counts[:] += np.bincount(permutation, number[chosen[pair]], minlength=len(counts))
                 ends = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(chosen)))])
-                matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=same.shape)
+                matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=(len(chosen), len(counts)))
                 sums[:] += (matrix.T @ attention[chosen]).reshape(sums.shape)
 
     def add_within(
@@ -420,6 +429,15 @@ class PairAccumulator:
         codes, size = (labelling * 2 + kind) * shape[-1] + cells[labelling, pair], int(np.prod(shape))
         found["matched_counts"] += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
         found["matched_sums"] += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
+
+
+def grouped(
+    codes: Int[np.ndarray, " pair"],
+) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " bound"], Int[np.ndarray, " code"]]:
+    """An order in which equal codes stand together, where each group begins and the last one ends, and their codes."""
+    order = np.argsort(codes, kind="stable")
+    begins = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return order, np.append(begins, len(order)), codes[order[begins]]
 
 
 def best_examples(candidates: Float[np.ndarray, "candidate column three"]) -> Float[np.ndarray, "example column three"]:
