@@ -130,7 +130,7 @@ def compare_forward(passages: int = PASSAGES) -> None:
         articles = [int(study.passages.articles[place]) for place in chosen]
     plan = study.plan
     centre = layer_means(model, texts[:8])
-    every = max(len(study.chosen) // MOST_HIDDEN, 1)
+    every = -(-len(study.chosen) // MOST_HIDDEN)
     states = [place % every == 0 for place in range(passages)]
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)
     timed = Timed(model)

@@ -63,7 +63,7 @@ __all__ = [
 ]
 
 _PACKAGES = {"measure", "paper", "settings", "synthetic", "theory"}
-# Where a public name is that is neither a package nor a verb, which is in the command of its name.
+# Where public names are that are neither packages nor verbs; a verb is in the command of its name.
 _MODULES = {
     "Ensemble": "training.loop",
     "RunFolder": "training.runs",

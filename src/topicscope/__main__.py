@@ -6,7 +6,7 @@ from topicscope.cli import main
 
 
 def run() -> None:
-    """The command line as a program: ends with its exit code."""
+    """Run the command line as a program, which ends with its exit code."""
     sys.exit(main())
 
 

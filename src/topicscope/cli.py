@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import topicscope
 from topicscope.errors import DivergedError, InputError, LostWorkError, is_out_of_memory
 
-# Name of the sub-command, which is also that of its module here, and what it does.
+# The name of each sub-command, which is also that of its module, and what it does.
 COMMANDS = {
     "bench": "measure a training step beside Hugging Face's",
     "check": "how far a matrix is from Lemma 1, Theorems 1 and 2 and the finite-document optimum",
@@ -17,7 +17,7 @@ COMMANDS = {
     "landscape": "exact loss over attention's weights α and β, its optimum and Theorem 3's interval",
     "playground": "a page that trains the paper's transformer live in the browser",
     "probe": "topic structure in pretrained transformers, on any corpus",
-    "report": "one HTML page, to look at and to send, from finished work",
+    "report": "write finished work as one HTML page, to look at and to send",
     "reproduce": "run the paper's claims: verdicts, numbers and figures",
     "sweep": "train many settings and seeds into one table, on this machine or on Ray",
     "theory": "closed forms, exact optima and floors for one setting",
@@ -25,7 +25,7 @@ COMMANDS = {
 }
 
 
-# Of commands that Ctrl-C stops in their midst: what stays, and how to go on. The others keep nothing.
+# What commands that Ctrl-C stops midway keep, and how to go on. The others keep nothing.
 KEPT = {
     "demo": "what was trained is kept, and the same command goes on from there",
     "probe": "what was measured is kept, and the same command goes on from there",
@@ -35,7 +35,7 @@ KEPT = {
 }
 
 
-# Characters of a sentence; of a longer one, with a number of a thousand digits in it, the middle is left out.
+# The most characters of a sentence; a longer one, with a number of a thousand digits in it, loses its middle.
 LONGEST_SENTENCE = 2_000
 
 
@@ -59,7 +59,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code is 0, 2 bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
+    """Run a command line; the exit code is 0, or 2 for bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(words)
@@ -79,13 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say("memory ran out: lower the sizes (topics, words, length, batch).")
         return InputError.exit_code
     except OSError as error:
-        # A folder that cannot be written, a full disk: the system's own words, without a traceback.
+        # A folder that cannot be written, or a full disk: print the system's own words, without a traceback.
         _say(f"{error.filename or 'a file'} cannot be used: {error.strerror or error}.")
         return InputError.exit_code
 
 
 def _say(sentence: str) -> None:
-    """One line on standard error, of bearable length; a line break, or what a terminal would obey, is shown."""
+    """One line on standard error, of reasonable length; line breaks and control characters are shown escaped."""
     plain = "".join(each if each.isprintable() else ascii(each)[1:-1] for each in sentence)
     middle = "" if len(plain) <= LONGEST_SENTENCE else " … "
     kept = len(plain) if not middle else LONGEST_SENTENCE // 2
@@ -107,13 +107,13 @@ def _dispatch(words: list[str]) -> int:
     if name not in COMMANDS:
         nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.0)[0]
         raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
-    # Imported only now: --help must answer at once, and torch takes seconds.
+    # It is imported only now: --help must answer at once, and torch takes seconds.
     _refuse_twice(rest)
     return int(importlib.import_module(f"topicscope.commands.{name}").main(rest) or 0)
 
 
 def _refuse_twice(words: list[str]) -> None:
-    """An option is given once: of two, one might be lost without a word."""
+    """Refuse an option that is given twice: one of the two might be ignored without a word."""
     options = [word.partition("=")[0].replace("_", "-") for word in words if re.match(r"--[a-z]", word)]
     twice = next((option for option in options if options.count(option) > 1), None)
     if twice:
@@ -121,7 +121,7 @@ def _refuse_twice(words: list[str]) -> None:
 
 
 def _stopped(words: list[str], stop: KeyboardInterrupt) -> str:
-    """The line after Ctrl-C. A run says itself where it was saved; within other work that is not how to go on."""
+    """The line after Ctrl-C. A run itself says where it was saved; within other work that is not how to go on."""
     name = words[0] if words else ""
     if name == "train" and str(stop):
         return str(stop)

@@ -1,4 +1,4 @@
-"""What a user can get wrong, and what training can: each is one sentence and an exit code."""
+"""What users can get wrong and what can go wrong in training: each is one sentence and an exit code."""
 
 import contextlib
 import difflib
@@ -18,7 +18,7 @@ class InputError(Exception):
 
 @contextlib.contextmanager
 def collected(problems: list[InputError]) -> Iterator[None]:
-    """Add what is wrong to a list instead of stopping, so that all of it can be told at once."""
+    """Add what is wrong to a list instead of stopping, so that all of it can be reported at once."""
     try:
         yield
     except InputError as error:
@@ -39,7 +39,7 @@ class UnreadableError(InputError):
     """A file cannot be read, or is not what it should be: a command stops with it, a page goes on without the file."""
 
     def __init__(self, path: object, reason: str, remedy: str) -> None:
-        # All three go to the base, so that the error can be pickled.
+        # All three are passed to the base class, so that the error can be pickled.
         super().__init__(path, reason, remedy)
         self.path, self.reason, self.remedy = path, reason, remedy
 
@@ -60,7 +60,7 @@ class StoppedTraining(KeyboardInterrupt):
 
 
 class LostWorkError(Exception):
-    """A piece of work could not be finished: its worker was lost again and again."""
+    """A piece of work could not be finished: its worker was lost every time."""
 
     exit_code = 4
 
@@ -86,14 +86,14 @@ def shown(value: object) -> str:
         return "[" + ", ".join(shown(item) for item in value) + "]"
     if getattr(value, "shape", ()):
         return f"(an array of shape {' × '.join(map(str, value.shape))})"  # type: ignore[attr-defined]
-    # Numbers are shown whole; of anything else, what would fill the screen is told by its type.
+    # Numbers are shown whole; anything else that would fill the screen is described by its type.
     text = str(value)
     short = isinstance(value, int | float) or (len(text) <= LONGEST_SHOWN and "\n" not in text)
     return text if short else f"({type(value).__name__})"
 
 
 def check_at_least(name: str, value: int, low: int, most: int = LARGEST_NUMBER) -> None:
-    """Whole numbers from ``low`` up to ``most``; what is too large for memory is found when it is used."""
+    """Whole numbers from ``low`` up to ``most``; one that is too large for memory is noticed when it is used."""
     if not isinstance(value, int) or value < low:
         raise refuse(name, value, f"give a whole number, {low} or more")
     if value > most:
@@ -125,14 +125,14 @@ def check_one_of(name: str, value: str, allowed: Sequence[str]) -> None:
 
 
 def path_of(given: object, name: str) -> Path:
-    """A path, given as one or as text."""
+    """A path, given as a path or as text."""
     if not isinstance(given, str | os.PathLike):
         raise refuse(name, given, "give a path")
     return Path(given)
 
 
 def listed(given: Any, name: str) -> tuple[Any, ...]:
-    """Several values, or one: a text is one, not its letters."""
+    """Several values, or one: a text is one value, not its letters."""
     if isinstance(given, str | os.PathLike):
         return (given,)
     if not isinstance(given, Iterable):
@@ -140,7 +140,7 @@ def listed(given: Any, name: str) -> tuple[Any, ...]:
     return tuple(given)
 
 
-# What a setting is called elsewhere: the last part of its name, and that of ours.
+# What other programs call a setting, and what it is called here (the last part of its name).
 SYNONYMS = {
     "lr": "learning_rate", "rate": "learning_rate", "step_size": "learning_rate", "eta": "learning_rate",
     "epochs": "steps", "iterations": "steps", "iters": "steps", "num_steps": "steps", "max_steps": "steps",
@@ -158,9 +158,9 @@ SYNONYMS = {
 
 
 def nearest(name: str, names: Sequence[str], *, cutoff: float = 0.7) -> str | None:
-    """Which of these dotted names is meant, by spelling or by meaning, with its section or without; None if none is.
+    """Which of these dotted names is meant, by spelling or meaning, with or without its section; None if none is.
 
-    An ending that is missing or too much comes before other likeness: ``training.step`` is ``training.steps``.
+    A missing or superfluous ending comes before other similarity: ``training.step`` is ``training.steps``.
     """
     section, _, last = name.rpartition(".")
     by_last_word = {each.rpartition(".")[2]: each for each in reversed(names)}
@@ -186,7 +186,7 @@ def _is_begun(whole: str, part: str) -> bool:
 
 
 def import_for_language(module: str, need: str) -> Any:
-    """A module of the packages for natural language; where it is not installed, ``need`` begins the sentence."""
+    """A module of the packages for natural language; if it is not installed, ``need`` begins the error's sentence."""
     try:
         return importlib.import_module(module)
     except ImportError:

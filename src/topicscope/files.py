@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all, folders to oneself, and what is read back from files.
+"""Writing files whole or not at all, locking folders, and reading files back.
 
-Written: a file appears under its name once all of it is on disk (``write_atomically``). Read: regular files only, of a
-size that fits in memory; what cannot be read, or is not what was expected, is an ``UnreadableError`` of one sentence,
+A file appears under its name once all of it is on disk (``write_atomically``). Only regular files of a size that fits
+in memory are read; what cannot be read, or is not what was expected, is an ``UnreadableError`` of one sentence,
 whatever the bytes are. ``records`` says what is in each file of ours.
 """
 
@@ -32,19 +32,19 @@ from topicscope.errors import InputError, UnreadableError, is_out_of_memory
 
 Row = dict[str, Any]
 
-# Names that a file has while it is being written.
+# The names of files while they are being written.
 LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 
-# More than any file of ours has: text, which takes ten times as much once it is read, and arrays.
+# More bytes than any file of ours has: of text, which takes ten times as much once it is read, and of arrays.
 MOST_TEXT, MOST_ARRAYS = 2**30, 2**35
 
-# A matrix with larger numbers is no model's, and its products are not finite.
+# No model has a matrix with larger numbers, whose products are not finite.
 LARGEST = 1e100
 
-# How text begins that a spreadsheet would compute, and such text once it is escaped by a quotation mark.
+# How text that a spreadsheet would compute begins, and such text once it is escaped by a quotation mark.
 FORMULA = re.compile(r"'*[=+\-@\t\r]")
 
-# Lists and objects inside each other, in JSON and TOML; ours have up to seven.
+# The most levels of lists and objects in JSON and TOML; ours have up to seven.
 MOST_LEVELS = 40
 
 # What safetensors calls the kinds of numbers that NumPy has.
@@ -52,13 +52,13 @@ KINDS = re.compile(r"(F|I|U)(8|16|32|64)|BOOL")
 
 
 def expanded(name: str | Path) -> Path:
-    """A path, from the home folder if it begins with ``~``; that of a user who is not there stays as it is."""
+    """A path, from the home folder if it begins with ``~``; ``~`` with an unknown user's name stays as it is."""
     return Path(os.path.expanduser(name))  # noqa: PTH111 (the other one raises)
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
     """Write to a temporary name beside the file, bring it to disk, then rename it over the file."""
-    # A name of its own: two processes that write the same file must not rename each other's half.
+    # The name is unique: two processes that write the same file must not rename each other's half.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.tmp")
     try:
         with temporary.open("wb") as file:
@@ -67,7 +67,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException as error:
-        # On a full disk the part that was written would take the last space; after Ctrl-C nobody would ask for it.
+        # On a full disk the part that was written would take the last space; after Ctrl-C nobody would need it.
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.errno:
             # The system names the temporary file, or on a full disk none.
@@ -76,9 +76,9 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
-    """Remove what killed processes left of files that they were writing.
+    """Remove the unfinished files of killed processes.
 
-    older_than: seconds; more than a file takes to be written, where other processes may be writing now.
+    older_than: seconds; where other processes may be writing, more than writing a file takes.
     """
     for path in folder.iterdir():
         if LEFTOVER.fullmatch(path.name):
@@ -89,11 +89,11 @@ def remove_leftovers(folder: Path, *, older_than: float = 0.0) -> None:
 
 @contextlib.contextmanager
 def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
-    """Make a folder, unless it is there, and keep other processes that ask for the same out of it.
+    """Make a folder if needed, and keep other processes that ask for the same out of it.
 
-    otherwise: what an ``InputError`` says if another process has the folder; without it, that process is waited for.
-    The lock is the folder's own, so that no file tells of it, and goes with the process, however it ends. Windows has
-    no such locks, nor have some disks: there nobody is kept out.
+    otherwise: what an ``InputError`` says if another process has the folder; without it, wait for that process.
+    The lock is on the folder itself, needs no file, and ends with the process, in whatever way that ends. Windows and
+    some disks have no such locks: there nobody is kept out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     if os.name == "nt":
@@ -115,9 +115,9 @@ def alone_in(folder: Path, *, otherwise: str | None = None) -> Iterator[None]:
 def as_before_if_refused(
     folder: Path, locked: contextlib.AbstractContextManager[None], unless: Callable[[], bool]
 ) -> Iterator[None]:
-    """With a folder ``locked``: take away what was put into it, and itself if it is new, when what follows is refused.
+    """Lock a folder, and if what follows is refused, remove what was put into it, and the folder itself if it is new.
 
-    So the corrected command may have the same folder. Nothing is taken away if something is worth keeping (``unless``).
+    So the corrected command can use the same folder. Nothing is removed if something is worth keeping (``unless``).
     """
     new = [each for each in (folder, *folder.parents) if not each.exists()]
     with locked:
@@ -128,7 +128,7 @@ def as_before_if_refused(
             if (isinstance(error, InputError) or is_out_of_memory(error)) and not unless():
                 for path in set(folder.iterdir()) - before:
                     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-                # Unless somebody else has put something there meanwhile.
+                # The folder stays if somebody else has put something there meanwhile.
                 with contextlib.suppress(OSError):
                     for path in new:
                         path.rmdir()
@@ -154,13 +154,13 @@ def flat_row(row: Row, prefix: str = "") -> Row:
     return found
 
 
-# Text and tables. ``remedy`` ends the sentence on what cannot be read: what the user can do.
+# Text and tables. ``remedy`` ends the error's sentence: it says what the user can do.
 
 
 def read_file(path: Path, remedy: str) -> bytes:
     """A file's bytes."""
     with _opened(path, remedy, MOST_TEXT) as file:
-        # As many as it had when it was opened: a run's metrics grow while they are read.
+        # Only as many as it had when it was opened: a run's metrics grow while they are read.
         return file.read(os.fstat(file.fileno()).st_size)
 
 
@@ -178,7 +178,7 @@ def read_json(path: Path, schema: Any, remedy: str) -> Any:
 
 
 def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
-    """The same from bytes; ``path`` is where they are from."""
+    """The same from bytes; ``path`` is where they come from."""
     with _refused_in_a_sentence(path, remedy):
         found = msgspec.json.decode(content)
     checked(found, schema, path, remedy)
@@ -187,7 +187,7 @@ def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
 
 
 def checked(found: Any, schema: Any, path: object, remedy: str) -> None:
-    """Refuse what is not of the shape that ``schema`` declares; it is not converted, which would drop other keys."""
+    """Refuse what does not have the shape that ``schema`` declares; converting it would drop other keys."""
     with _refused_in_a_sentence(path, remedy):
         msgspec.convert(found, schema)
 
@@ -203,7 +203,7 @@ def _refused_in_a_sentence(path: object, remedy: str) -> Iterator[None]:
 
 
 def read_json_lines(path: Path, schema: Any, remedy: str) -> list[Row]:
-    """Rows of a file that grows, one JSON object per line, up to the first that was cut short or spoilt."""
+    """Rows of a file that grows, one JSON object per line, up to the first that was cut short or damaged."""
     rows = []
     lines = read_file(path, remedy).splitlines() if path.exists() else []
     with contextlib.suppress(UnreadableError):
@@ -218,19 +218,19 @@ def read_toml(path: Path, remedy: str) -> Row:
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        # tomllib gives the line, but for what is missing at the end.
+        # tomllib names the line, except for what is missing at the end.
         last = len(text.rstrip().splitlines())
         where = str(error).replace("at end of document", f"at line {last}, the end of the document")
         raise UnreadableError(path, f"it is not valid TOML: {where}", "correct that line") from None
     except (RecursionError, ValueError):
-        # Numbers of more digits than Python converts are the other errors of values.
+        # The other ValueErrors are numbers of more digits than Python converts.
         raise UnreadableError(path, "it is nested too deeply, or has a number that is too large", remedy) from None
     _check_depth_and_size(found, path, remedy)
     return found
 
 
 def table_text(rows: Sequence[Row]) -> str:
-    """Rows as CSV, with the columns of all; text that a spreadsheet would take for a formula is escaped."""
+    """Rows as CSV, with all rows' columns; text that a spreadsheet would take for a formula is escaped."""
     names = dict.fromkeys(name for row in rows for name in row)
     lines = []
     for cells in (names, *([row.get(name) for name in names] for row in rows)):
@@ -252,7 +252,7 @@ def _escaped(cell: str) -> str:
 
 
 def table_rows_of(text: str, *, strict: bool = False) -> list[dict[str, str]]:
-    """Rows of a CSV, as they were before anything in them was escaped."""
+    """Rows of a CSV, as they were before escaping."""
     rows = csv.DictReader(io.StringIO(text, newline=""), strict=strict)
     return [{_plain_cell(name): _plain_cell(cell) for name, cell in row.items()} for row in rows]
 
@@ -278,7 +278,7 @@ def read_table(path: Path, columns: Collection[str], remedy: str) -> list[dict[s
 
 
 def _check_depth_and_size(value: Any, path: object, remedy: str) -> None:
-    """Refuse what would end in a traceback far from here: thousands of levels, whole numbers beyond 64 bits."""
+    """Refuse what would cause a traceback far from here: thousands of levels, whole numbers beyond 64 bits."""
     level = [value]
     for _ in range(MOST_LEVELS):
         if any(type(each) is int and not -(2**63) <= each < 2**63 for each in level):
@@ -296,9 +296,9 @@ def _check_depth_and_size(value: Any, path: object, remedy: str) -> None:
 
 @contextlib.contextmanager
 def _opened(path: Path, remedy: str, most: int) -> Iterator[IO[bytes]]:
-    """A regular file, open: a pipe would be waited for, and a device read, without end."""
+    """Open a regular file: reading a pipe or a device might never end."""
     try:
-        # Opening a pipe waits, if it may, for somebody who writes to it.
+        # Without this flag, opening a pipe waits for somebody who writes to it.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except (OSError, ValueError) as error:
         raise UnreadableError(path, first_line(error), remedy) from None
@@ -318,7 +318,7 @@ def _opened(path: Path, remedy: str, most: int) -> Iterator[IO[bytes]]:
         os.close(handle)
 
 
-# Arrays: safetensors', NumPy's, and where a run folder has its checkpoints.
+# Arrays of safetensors and NumPy, and where a run folder has its checkpoints.
 
 
 def read_tensors(path: Path, remedy: str) -> dict[str, np.ndarray]:
@@ -349,7 +349,7 @@ def read_arrays(path: Path, names: Collection[str], remedy: str) -> dict[str, np
 
 @contextlib.contextmanager
 def _read_by_others(path: Path, remedy: str) -> Iterator[None]:
-    """Whatever a library raises on spoilt bytes, as one sentence."""
+    """Turn whatever a library raises on damaged bytes into one sentence."""
     with _opened(path, remedy, MOST_ARRAYS):
         try:
             yield
@@ -377,7 +377,7 @@ def load_npy(path: Path) -> Float[np.ndarray, "..."]:
 
 
 def load_tensors(path: Path, wanted: Collection[str] = (), optional: Collection[str] = ()) -> dict[str, np.ndarray]:
-    """The wanted tensors, all of which must be there, and those of the optional ones that are; float64."""
+    """The wanted tensors, which must all be there, and the optional ones that are there, in float64."""
     remedy = "give a .safetensors file of float16, 32 or 64 numbers"
     with _read_by_others(path, remedy), safe_open(path, framework="numpy") as file:
         names = set(file.keys())

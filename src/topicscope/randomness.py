@@ -1,8 +1,8 @@
 """Where random numbers come from.
 
-A generator is made from the run's seed, what it is for, and a counter (a chunk of steps, an epoch).
+A generator is made from the run's seed, its purpose, and a counter (a chunk of steps, an epoch).
 Nothing is carried from one step to the next, so a run that resumes at any step draws exactly what a
-run that never stopped would have drawn, and an ensemble's member what it would draw alone.
+run that never stopped would have drawn, and a member of an ensemble draws what it would draw alone.
 """
 
 import math
@@ -43,9 +43,9 @@ def random_bytes(count: int, *, generator: np.random.Generator) -> UInt8[np.ndar
 def chances(
     probability: float | Float[np.ndarray, " draw"], count: int, *, generator: np.random.Generator
 ) -> Bool[np.ndarray, "..."]:
-    """Independent events of this probability, so many; or of each of these probabilities, in so many rows.
+    """So many independent events of this probability; or of each of these probabilities, in so many rows.
 
-    A byte decides all but one in 256, so that it is exact and quick.
+    A byte decides all but one in 256, which is exact and quick.
     """
     level = np.multiply(probability, 256.0)
     certain = np.minimum(level, 255).astype(np.uint8)
@@ -59,12 +59,12 @@ def chances(
 
 
 def choices(outcomes: int, count: int, *, generator: np.random.Generator) -> Integer[np.ndarray, " draw"]:
-    """Numbers 0 … outcomes − 1, equally likely; from bytes where these are few, the odd ones drawn again."""
+    """Numbers 0 … outcomes − 1, equally likely; few outcomes are drawn from bytes, and surplus bytes drawn again."""
     if outcomes == 1:
         return np.zeros(count, dtype=np.uint8)
     if outcomes > 64:
         return generator.integers(outcomes, size=count, dtype=np.int32)
-    # Each number has as many bytes; those that are left over are beyond the last one.
+    # Each number has equally many bytes; the surplus ones are beyond the last.
     chosen = random_bytes(count, generator=generator) // np.uint8(256 // outcomes)
     unfair = np.flatnonzero(chosen >= outcomes)
     chosen[unfair] = generator.integers(outcomes, size=len(unfair), dtype=np.uint8)

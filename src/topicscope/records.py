@@ -1,8 +1,8 @@
-"""The files that topicscope writes, as they are read again: one reader for each, and what must be in it.
+"""The files that topicscope writes, and how they are read again: one reader for each, and what it must contain.
 
-Each reader gives what the file holds as plain rows and arrays, or raises an ``UnreadableError`` of one sentence. A
-``TypedDict`` declares the keys that somebody relies on, with their types; others may be there beside them, as older and
-newer versions have them. Whoever wants to go on without a file catches the error, which has the path and the reason.
+Each reader returns the file's content as plain rows and arrays, or raises an ``UnreadableError`` of one sentence. A
+``TypedDict`` declares the keys that the code relies on, with their types; older and newer versions may have other keys
+beside them. A caller that can go on without a file catches the error, which has the path and the reason.
 
     run folder        settings.toml  metrics.jsonl  reference.json  versions.json  snapshots.safetensors
     run on text       passages/passages.json, beside these
@@ -41,7 +41,7 @@ Name = Annotated[str, Meta(pattern=r"^[^/\\]*$")]
 Snapshot = dict[str, np.ndarray]
 
 
-# A comparison whose p is below this is told from chance.
+# A comparison whose p is below this is distinguished from chance.
 SIGNIFICANT = 0.05
 
 
@@ -110,7 +110,7 @@ class Contrast(TypedDict, total=False):
 
 
 class LoggedStep(TypedDict):
-    """All that going on with a run needs of a logged step."""
+    """What is needed of a logged step to go on with a run."""
 
     step: Count
 
@@ -170,9 +170,10 @@ class _Member(TypedDict):
 
 
 class Versions(TypedDict, total=False):
-    """What a run was made with, beside versions of packages by name. ``together``: the runs trained with it.
+    """What a run was made with, beside versions of packages by name.
 
-    ``earlier_steps``: how many steps it was to have before it was made longer.
+    ``together`` are the runs trained with it, ``earlier_steps`` the lengths it was meant to have before it was made
+    longer.
     """
 
     seed: int
@@ -182,7 +183,7 @@ class Versions(TypedDict, total=False):
 
 
 class PassagesAbout(TypedDict, total=False):
-    """How passages were cut from a corpus, and what could not be read of it."""
+    """How passages were cut from a corpus, and which parts of it could not be read."""
 
     source: Required[str]
     problems: Required[dict[str, int | str | list[str]]]
@@ -196,7 +197,7 @@ class PassagesAbout(TypedDict, total=False):
 
 
 def read_run_settings(path: Path) -> Row:
-    """The table of a run's settings.toml, whichever version wrote it; ``settings.toml`` makes settings of it."""
+    """The table of a run's settings.toml, whichever version wrote it; ``settings.toml`` turns it into settings."""
     remedy = "give the folder of a run"
     table = read_toml(path, remedy)
     try:
@@ -207,7 +208,7 @@ def read_run_settings(path: Path) -> Row:
 
 
 def read_metrics(path: Path, schema: Any = MetricsRow) -> list[Row]:
-    """Rows of a metrics.jsonl, up to the first that was cut short or spoilt; none if there is no file."""
+    """Rows of a metrics.jsonl, up to the first that was cut short or damaged; none if there is no file."""
     return read_json_lines(path, schema, "give the folder of a run")
 
 
@@ -222,7 +223,7 @@ read_several_token_words = partial(read_json, schema=list[tuple[str, list[Count]
 
 
 def read_snapshots(path: Path) -> dict[int, Snapshot]:
-    """Matrices kept for looking at, by step and name, steps in order; those of one name have one shape."""
+    """The snapshots' matrices by step and name, with steps in order; those of one name have one shape."""
     remedy = "remove it, and train with --resume to have it made again"
     found: dict[int, Snapshot] = {}
     shapes: dict[str, tuple[int, ...]] = {}
@@ -334,7 +335,7 @@ def read_film(path: Path) -> tuple[Row, Snapshot]:
     for name, wanted in expected.items():
         if (shape := _taken(arrays, name, path).shape) != wanted:
             raise UnreadableError(path, f'"{name}" has the shape {shape}', AGAIN)
-    # Kept before layers were told apart, it has no axis of them.
+    # Files from before layers were distinguished have no axis for them.
     attention = _taken(arrays, "attention", path)
     if attention.ndim not in (3, 4) or attention.shape[:2] != (seeds, frames) or attention.shape[-1] != 3:
         raise UnreadableError(path, f'"attention" has the shape {attention.shape}', AGAIN)
@@ -451,7 +452,7 @@ class ProbeRow(TypedDict, total=False):
 
 
 class CorpusRow(TypedDict, total=False):
-    """What a tokenizer made of the corpus at one passage length."""
+    """How a tokenizer cut the corpus at one passage length."""
 
     tokenizer: Required[str]
     tokenizer_name: Required[str]
@@ -525,7 +526,7 @@ class _Fits(TypedDict):
     fits: Annotated[list[_FittedTopics], Meta(min_length=1)]
 
 
-# Arrays of a fit: the tokenizer's numbers of words, P(word | topic), and how often each word occurs.
+# Arrays of a fit: each word's number in the tokenizer, P(word | topic), and how often each word occurs.
 FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
 PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
 
@@ -536,7 +537,7 @@ def read_probe_rows(path: Path) -> list[Row]:
 
 
 def probe_row(row: Any, path: Path) -> Row:
-    """A row of a probe.json if it is one; a model has as many heads in each layer."""
+    """A row of a probe.json, if it is one; a model must have equally many heads in each layer."""
     checked(row, ProbeRow, path, PROBE_AGAIN)
     for name in ("attention_by_layer_head", "sink"):
         if len({len(layer) for layer in row.get(name) or ()}) > 1:
@@ -545,7 +546,7 @@ def probe_row(row: Any, path: Path) -> Row:
 
 
 def keepable_rows(path: Path, *keys: str) -> list[Row]:
-    """Rows of a JSON list that have these keys: they can be kept beside new ones, whatever else is wrong with them."""
+    """The rows of a JSON list that have these keys: they can stay beside new ones, whatever else is wrong with them."""
     rows = read_json(path, list[Any], PROBE_AGAIN)
     return [row for row in rows if isinstance(row, dict) and all(key in row for key in keys)]
 
@@ -574,7 +575,7 @@ def word_map(row: Any, path: Path) -> Row:
 
 
 def read_topic_words(path: Path) -> list[dict[str, str]]:
-    """Rows of a topics.csv: a word of a topic each; ``fraction`` is a number, or empty for topics of one's own."""
+    """Rows of a topics.csv, one per word of a topic; ``fraction`` is a number, or empty for the user's own topics."""
     rows = read_table(path, ("fraction", "topic", "word"), PROBE_AGAIN)
     for row in rows:
         if row["fraction"] and not re.fullmatch(r"[\d.]+(e-?\d+)?", row["fraction"]):

@@ -8,6 +8,8 @@ from topicscope.reporting.rounding import (
     comparison_text,
     decimals,
     is_significant,
+    powers,
+    readable,
     with_interval,
 )
 
@@ -47,6 +49,31 @@ def test_a_comparison_is_its_ratio_or_its_difference_or_nothing() -> None:
     assert is_significant(comparison)
     assert not is_significant({**comparison, "p": 0.05})
     assert not is_significant({**comparison, "p": None})
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [
+        (0.000032, 2, "3.2·10⁻⁵"),
+        (-0.000032, 2, "-3.2·10⁻⁵"),
+        (1e-12, 3, "10⁻¹²"),
+        (58_666_667.0, 4, "5.867·10⁷"),
+        (0.00012345, 3, "0.000123"),
+        (0.0, 4, "0"),
+    ],
+)
+def test_a_power_of_ten_is_written_as_one(value: float, digits: int, shown: str) -> None:
+    assert readable(value, digits) == shown
+
+
+def test_powers_are_found_in_sentences_and_not_in_names() -> None:
+    assert powers("from -1.5e-07 to 2e+10 [1e-06, 3e-06], N(0, 1e-06²)") == (
+        "from -1.5·10⁻⁷ to 2·10¹⁰ [10⁻⁶, 3·10⁻⁶], N(0, (10⁻⁶)²)"
+    )
+    names = "adam-1e-06, scale-1e-06/value, v1e5, 1.e5"
+    assert powers(names) == names
+    assert claim_number("< 1e-10") == "< 10⁻¹⁰"
+    assert with_interval(3e-05, 1e-05, None) == "3·10⁻⁵ [10⁻⁵, no upper end]"
 
 
 def test_numbers_of_claims_have_five_digits() -> None:

@@ -1,1 +1,1 @@
-"""One function a sub-command: the Python API, free of parsing and printing."""
+"""One function per sub-command: the Python API, free of parsing and printing."""

@@ -1,7 +1,7 @@
 """``topicscope bench``: a training step of the same documents, computed in different ways, side by side.
 
 Hugging Face, our reference, the bag engine and eight seeds of it at once run in one process on one thread and the same
-documents, taking turns, so that whatever else the machine does falls on all of them alike. Ratios are what to read;
+documents, taking turns, so that whatever else the machine does affects all of them alike. Ratios are what to read;
 absolute speeds belong to the machine.
 """
 
@@ -65,10 +65,10 @@ PAPER = Settings(
 
 ENSEMBLE_SEEDS = 8
 
-# Steps of a turn: the fast ones take more, so that turns last about as long as the clock can tell.
+# Steps of a turn: the fast ones take more, so that turns last long enough for the clock.
 TURN = {"huggingface": 1, "reference": 1, "bag": 16, "ensemble": 8}
 
-# How many times some steps' documents are drawn to see what share of training that takes.
+# How many times some steps' documents are drawn to measure their share of training.
 FRESH_CHUNKS = 9
 
 PROFILED_STEPS = 9
@@ -93,7 +93,7 @@ class Ours:
         return self.trainer.engine.prepare(members, steps)
 
     def step(self, batch: Any) -> None:
-        """As the training loop does it, without what it records."""
+        """One step as in the training loop, without what it records."""
         losses = self.trainer.engine.losses(batch)
         float(losses.detach().sum())
         self.trainer.update(losses)
@@ -181,7 +181,7 @@ def contestant(name: str) -> Contestant:
 
 
 class Bench(dict[str, Any]):
-    """Numbers by what they are, and by name of what was measured."""
+    """Numbers by kind, and by the name of what was measured."""
 
     def to_frame(self) -> Any:
         """A pandas DataFrame with a row per engine and a column per number that each has."""
@@ -198,14 +198,14 @@ class Bench(dict[str, Any]):
 
 
 def bench(*, rounds: int = 30, report: Report | None = None) -> Bench:
-    """Measure all four, taking turns: plain numbers by what they are and by name, of one seed and step.
+    """Measure all four, taking turns: plain numbers by kind and by name, for one seed and step.
 
-    Seconds are medians of the processor's time: on one thread, what the clock shows on a machine with nothing else to
-    do. ``ratio`` is how many times as fast as Hugging Face. ``preparation_seconds`` go into laying out (padding or
-    counting) the documents, ``sampling_seconds`` into drawing and masking them; both together are
-    ``fresh_document_fraction`` of training on fresh documents at every step. ``matrix_product_fraction`` of a step is
-    the floor, unless the products themselves change. ``peak_memory_megabytes`` are what the model, its batches and two
-    steps add, all seeds together; None if that is not known.
+    Seconds are medians of processor time: on one thread, what the clock shows on an otherwise idle machine. ``ratio``
+    is the speed relative to Hugging Face. ``preparation_seconds`` go into laying out (padding or counting) the
+    documents, ``sampling_seconds`` into drawing and masking them; both together are ``fresh_document_fraction`` of
+    training on fresh documents at every step. ``matrix_product_fraction`` of a step is the floor, unless the products
+    themselves change. ``peak_memory_megabytes`` is what the model, its batches and two steps add, for all seeds
+    together; None if unknown.
     """
     from topicscope.training.machine import torch_threads
 
@@ -260,13 +260,13 @@ def _streams(settings: Settings, seeds: int) -> list[BatchStream]:
 
 
 def _fresh_fraction(one: Contestant, streams: list[BatchStream]) -> float:
-    """Train as the loop does, some steps' documents at a time, and see how much goes into documents."""
+    """Train as the loop does, some steps' documents at a time, and measure the documents' share of the time."""
     fractions = []
     for chunk in range(1000, 1000 + FRESH_CHUNKS):
         start = time.process_time()
         batches = one.prepare((stream.chunk(chunk) for stream in streams[: one.seeds]), streams[0].steps)
         prepared = time.process_time()
-        # The slow ones need not take all the steps that they were given documents for.
+        # The slow ones need not take all the steps that have documents.
         few = batches if isinstance(one, Ours) and one.settings.engine == "bag" else batches[:1]
         timed_steps(one, few)
         training = (time.process_time() - prepared) * len(batches) / len(few)
@@ -296,7 +296,7 @@ def _matrix_fraction(one: Contestant, batches: list[Any]) -> float:
 
 
 def peak_memory(name: str) -> float | None:
-    """Megabytes that building and training add at their peak, in a process of its own; None where unknown."""
+    """The megabytes that building and training add at their peak, in a separate process; None where unknown."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(_peak_memory, (name,))
 
@@ -323,7 +323,7 @@ def _peak_memory(name: str) -> float | None:
 
 
 def _status(name: str) -> int:
-    """Kilobytes, from Linux's account of this process."""
+    """A number of kilobytes from Linux's account of this process."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(name))
 

@@ -32,6 +32,7 @@ from topicscope.files import (
     write_atomically,
 )
 from topicscope.measure.blocks import Pattern, pattern
+from topicscope.reporting.rounding import readable
 from topicscope.settings import Data, Masking, Settings
 from topicscope.settings.data import Sampler
 from topicscope.settings.toml import load_settings, to_table
@@ -54,10 +55,10 @@ from topicscope.theory.theorem2 import theorem2_of
 
 DESCRIPTION = """How far a matrix is from Lemma 1, Theorems 1 and 2, and the optimum for finite documents.
 
-A run folder brings its own settings, and what they do not define becomes a note; for a .npy or .safetensors file they
+A run folder has its own settings, and a note says what they do not define; for a .npy or .safetensors file the settings
 are given here, and must define Lemma 1 and Theorem 2 (T above τ, p_c + p_r below 1). Topics may be your own and overlap
-(--topic-words): Lemma 1 and Theorem 1 are not about those, the exact optimum and Theorem 2's question are. With --out
-each matrix is drawn beside its optimum and Theorem 2's.
+(--topic-words): the exact optimum and an answer to Theorem 2's question exist for them too, Lemma 1 and Theorem 1 do
+not. With --out each matrix is drawn beside its optimum and Theorem 2's.
 
 examples:
   topicscope check runs/figure2
@@ -85,7 +86,7 @@ CLAUSES = {
     "3b": "3(b)  Σ other topic = vuᵢ",
 }
 
-# What a matrix looks like.
+# Patterns of a matrix, in words.
 PATTERNS: dict[Pattern, str] = {
     "block": "the block pattern",
     "diagonal": "a diagonal without blocks",
@@ -112,7 +113,7 @@ Reference = tuple[Float[np.ndarray, "token token"] | None, tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Check:
-    """One matrix beside theory; a part that its setting does not define is None, with the reason in ``notes``."""
+    """One matrix beside theory; parts that its setting does not define are None, with the reason in ``notes``."""
 
     source: str
     matrix: str
@@ -121,10 +122,10 @@ class Check:
     lemma_1: FamilyResiduals | None = None
     theorem_2: OptimumResiduals | None = None
     theorem_1: FamilyResiduals | None = None
-    """Of E = W^E⊤W^E, where there is an embedding that is not one-hot."""
+    """For E = W^E⊤W^E, if the embedding is not one-hot."""
 
     finite: OptimumResiduals | None = None
-    """Against the optimum for finite documents of the setting."""
+    """The distance to the setting's optimum for finite documents."""
 
     notes: tuple[str, ...] = ()
 
@@ -158,7 +159,7 @@ class Check:
         return "; ".join(parts) + "."
 
     def _pattern(self, name: str) -> Pattern | None:
-        """None where there are no two words of one topic, or of two topics, to be told apart."""
+        """None where no two words share a topic, or no two words are of different topics."""
         apart = self.classes.get("same_topic") and self.classes.get("different_topic")
         return pattern(self.matrices[name], self.word_topics) if apart and name in self.matrices else None
 
@@ -216,13 +217,13 @@ def check(
 ) -> Check:
     """Check the newest checkpoint of a run folder, or a matrix in a .npy or .safetensors file.
 
-    A run folder brings its own setting; for a file it is ``data`` and ``masking`` (the paper's if not given), also with
+    A run folder has its own setting; for a file it is ``data`` and ``masking`` (by default the paper's), also with
     topics of your own, which may overlap.
-    ``kind``: the file holds W (a row per predicted token), or W^E⊤ (a row per token). ``tensor`` names the tensor of a
-    .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
+    ``kind`` says whether the file holds W (a row per predicted token) or W^E⊤ (a row per token). ``tensor`` names the
+    tensor of a .safetensors file that has several, ``layer`` the layer of a tensor that has several, from 0.
 
     A setting without Lemma 1 and Theorem 2 (T = τ; p_c + p_r = 1) is refused for a file, since it was given for them;
-    a run has its setting once and for all, so there it is a note and the finite-document optimum remains.
+    a run's setting cannot be changed, so there it is a note and the finite-document optimum remains.
     """
     path = path_of(path, "path")
     if path.is_dir():
@@ -274,7 +275,7 @@ def _check_run(run: RunMatrix) -> Check:
 
 
 def _infinite(matrix: Float[np.ndarray, "token token"], model: TopicModel, masking: Masking) -> dict[str, Any]:
-    """Lemma 1 and Theorem 2; of one's own topics, the answer to Theorem 2's question."""
+    """Lemma 1 and Theorem 2; for your own topics, the answer to Theorem 2's question."""
     if model.equal_words:
         found = residuals(matrix, model.topics, model.equal_words, masking, model.per_document)
         return {"lemma_1": found.lemma_1, "theorem_2": found.theorem_2}
@@ -294,7 +295,7 @@ def _beside(
     bias: Float[np.ndarray, " token"] | None = None,
     **theorems: Any,
 ) -> Check:
-    """A matrix beside the optimum for finite documents, if one is known, and what the theorems say of it."""
+    """A matrix beside the optimum for finite documents, if one is known, and what the theorems say about it."""
     topics, matrices = model.word_topics, {"matrix": matrix}
     if optimum is not None:
         theorems["finite"] = optimum_residuals(matrix, optimum, topics, population, bias)
@@ -306,7 +307,7 @@ def _beside(
 
 
 def _check_tokens(shape: tuple[int, ...], model: TopicModel, name: str) -> None:
-    """Refuse a matrix that is not of the topics' words and [MASK]."""
+    """Refuse a matrix whose tokens are not the topics' words and [MASK]."""
     if model.equal_words:
         check_size(shape, model.topics, model.equal_words, name)
     elif shape != (model.vocabulary, model.vocabulary):
@@ -348,7 +349,7 @@ def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
             f"{checkpoint} has {EMBEDDING} of shape {embedding.shape} and {VALUE} of {value.shape}: "
             "they must be V × d and d × d; give a checkpoint that train wrote."
         )
-    # Before anything of V × V numbers is formed.
+    # This comes before any V × V matrix is formed.
     vocabulary, data = TopicModel.from_settings(settings.data).vocabulary, settings.data
     if len(embedding) != vocabulary:
         fits = "" if data.topic_words else f" ({fitting(len(embedding) - 1, data.topics, data.words)})"
@@ -376,7 +377,7 @@ def read_run(folder: Path, layer: int | None = None) -> RunMatrix:
 
 
 def _notes(settings: Settings) -> tuple[str, ...]:
-    """What about the run is outside eq. 6 with uniform attention and squared loss."""
+    """In what the run differs from eq. 6 with uniform attention and squared loss."""
     model, notes = settings.model, []
     if settings.training.loss != "squared":
         notes.append("trained with cross-entropy: optima and losses here are those of the squared loss")
@@ -393,8 +394,8 @@ def _notes(settings: Settings) -> tuple[str, ...]:
 def run_reference(run: RunMatrix, population: Moments) -> Reference:
     """The W + b1⊤ that minimises the population's squared loss over what the run trains, with its L2; and notes.
 
-    One-hot embeddings: the ridge optimum at the run's λ. Embedding alone, W^V = I: the best E ⪰ 0, with b^pred if it
-    is trained too. Else: the best of all matrices, which the product W^E⊤W^V W^E can be for d ≥ V.
+    With one-hot embeddings it is the ridge optimum at the run's λ. With the embedding alone and W^V = I it is the best
+    E ⪰ 0, with b^pred if it is trained too. Else it is the best of all matrices, which W^E⊤W^V W^E can be for d ≥ V.
     """
     model = run.settings.model
     if model.masked_keys == "hidden":
@@ -436,7 +437,7 @@ def _one_hot_reference(
 def _embedding_reference(
     settings: Settings, population: Moments, trained: tuple[str, ...], frozen: Float[np.ndarray, " token"]
 ) -> Reference:
-    """W^V = I and E = W^E⊤W^E; a trained b^V adds W^E⊤b^V, which without L2 is as free as b^pred."""
+    """The optimum with W^V = I and E = W^E⊤W^E; a trained b^V adds W^E⊤b^V, which without L2 is as free as b^pred."""
     ridge = _penalty_of(settings, "embedding")
     if not trained:
         return semidefinite_optimum(population, frozen, ridge).matrix + frozen[:, None], ()
@@ -550,7 +551,7 @@ def _check(path: Path, options: Options) -> Check:
 
 def _show(screen: Console, result: Check) -> None:
     screen.print(f"{result.matrix} of {result.source}: {result.verdict}", style="bold", markup=False)
-    # Before the numbers, which they qualify.
+    # Notes come before the numbers that they qualify.
     for note in result.notes:
         screen.print(f"note: {note}", markup=False)
     optima = (result.theorem_2, result.finite)
@@ -561,8 +562,8 @@ def _show(screen: Console, result: Check) -> None:
         if average is not None:
             means = [optimum.classes[name] if optimum else None for optimum in optima]
             shown = [f"{mean.mean:.7f}" if mean else "–" for mean in means]
-            shown += ["–" if optimum is None else f"{optimum.clauses[name].rms:.3g}" for optimum in optima]
-            classes.add_row(title, f"{average.mean:.7f}", f"{average.spread:.3g}", str(average.count), *shown)
+            shown += ["–" if optimum is None else readable(optimum.clauses[name].rms, 3) for optimum in optima]
+            classes.add_row(title, f"{average.mean:.7f}", readable(average.spread, 3), str(average.count), *shown)
     screen.print(classes)
     for title, family in (("Lemma 1", result.lemma_1), ("Theorem 1 (E = W^E⊤W^E)", result.theorem_1)):
         if family is not None:
@@ -570,19 +571,20 @@ def _show(screen: Console, result: Check) -> None:
     losses = Table("optimum", "loss", "its loss", "excess", "distance", "relative")
     for title, optimum in zip(("Theorem 2", "finite documents"), optima, strict=True):
         if optimum is not None:
-            cells = (f"{optimum.loss:.8f}", f"{optimum.optimum_loss:.8f}", f"{optimum.excess_loss:.3g}")
-            losses.add_row(title, *cells, f"{optimum.distance:.4g}", f"{optimum.relative_distance:.2%}")
+            cells = (f"{optimum.loss:.8f}", f"{optimum.optimum_loss:.8f}", readable(optimum.excess_loss, 3))
+            losses.add_row(title, *cells, readable(optimum.distance), f"{optimum.relative_distance:.2%}")
     if losses.row_count:
         screen.print(losses)
 
 
 def _family_table(title: str, family: FamilyResiduals) -> Table:
+    first, *others = family.u
     caption = (
-        f"u₀ = {family.u[0]:.3g}, other u from {min(family.u[1:]):.3g} to {max(family.u[1:]):.3g}; "
-        f"distance {family.distance:.3g}; loss {family.loss:.8f}, excess {family.excess_loss:.3g}"
+        f"u₀ = {readable(first, 3)}, other u from {readable(min(others), 3)} to {readable(max(others), 3)}; "
+        f"distance {readable(family.distance, 3)}; loss {family.loss:.8f}, excess {readable(family.excess_loss, 3)}"
     )
     table = Table(title, "worst", "rms", caption=caption, caption_justify="left")
     for name, text in CLAUSES.items():
         deviation = family.clauses[name]
-        table.add_row(text, f"{deviation.worst:.3g}", f"{deviation.rms:.3g}")
+        table.add_row(text, readable(deviation.worst, 3), readable(deviation.rms, 3))
     return table

@@ -49,7 +49,7 @@ class Demo:
     """Averages of W^V's entries by class, trained and in theory."""
 
     share: float
-    """Of what the exact optimum gains over predicting nothing, what W^V has."""
+    """W^V's gain over predicting nothing as a share of the exact optimum's."""
 
     take_off: int | None
     """The step at which attention leaves uniform attention in the second run; None if it never does."""
@@ -70,7 +70,7 @@ class Demo:
 
 
 def demo(out: Path | str = "topicscope-demo", *, report: Report | None = None) -> Demo:
-    """Train both models into a folder, from where they were if they were begun before, and write its page."""
+    """Train both models into a folder, going on where they were stopped, and write its page."""
     from topicscope.reporting.page import write_report
     from topicscope.training import loop
     from topicscope.training.runs import RunFolder

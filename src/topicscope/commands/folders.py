@@ -1,4 +1,4 @@
-"""Folders that commands write: new or empty, or their own to go on in, and one process in each at a time."""
+"""Folders that commands write: new or empty, or the command's own to go on in, with one process in each at a time."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ def holds_something(folder: Path) -> bool:
     """Whether there is anything in the folder, which need not exist; refuse a path that is a file."""
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file: give a folder.")
-    # What a killed process had not finished writing is nothing.
+    # Unfinished files of a killed process do not count.
     return folder.is_dir() and not all(LEFTOVER.fullmatch(path.name) for path in folder.iterdir())
 
 
@@ -38,9 +38,9 @@ def is_begun(folder: Path, settings: str, *, what: str, command: str) -> bool:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Make the folder, unless it is there, and keep other processes out of it meanwhile.
+    """Make the folder if needed, and keep other processes out of it meanwhile.
 
-    What a killed process had not finished writing, in it or in the folders within, is removed.
+    Unfinished files of killed processes, in it or in the folders within, are removed.
     """
     with alone_in(
         folder, otherwise=f"--out {folder} is being written by another process: wait for it, or choose another folder."

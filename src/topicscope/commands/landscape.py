@@ -17,6 +17,7 @@ from topicscope.commands.theory_setting import TheorySetting, errors_with_option
 from topicscope.errors import InputError, check_at_least, path_of
 from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.randomness import Purpose, generator
+from topicscope.reporting.rounding import readable
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_attention import Optimum, Weights, attention_optimum, sampled_counts
 from topicscope.theory.landscape import AttentionOptimum, Landscape, minimise
@@ -43,11 +44,11 @@ POINTS = 200
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
 
-# What a notebook shows of a landscape.
+# The columns of a landscape that a notebook shows.
 SHOWN = ("optimum", "word_optimum", "theorem3")
 
-# Documents that --finite draws, the most words that they may be of and may have, and its grid, which is coarser: each
-# of its losses is a mean over all of them.
+# How many documents --finite draws, the most words of their vocabulary and of a document, and its grid, which is
+# coarser because each of its losses is a mean over all documents.
 FINITE_DOCUMENTS = 2_000
 FINITE_WORDS = 2_000
 FINITE_LENGTH = 5_000
@@ -62,13 +63,13 @@ class FiniteLandscape:
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on its grid."""
     loss: Float[np.ndarray, "point point"]
-    """A row an α, a column a β; Assumption 2's weights."""
+    """One row per α and one column per β, for Assumption 2's weights."""
     optimum: Optimum
-    """Of Assumption 2's weights."""
+    """The optimum of Assumption 2's weights."""
     free: Optimum
-    """With the two weights on [MASK] keys free beside α and β."""
+    """The optimum with the two weights on [MASK] keys free beside α and β."""
     by_topics: Optimum
-    """Those of the free ones that treat all words of a topic alike."""
+    """The same among weights that treat all words of a topic alike."""
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers, for JSON."""
@@ -91,7 +92,7 @@ class LandscapeResult:
     weights: Float[np.ndarray, " point"]
     """The values of α and of β on the grid."""
     loss: Float[np.ndarray, "point point"]
-    """A row an α, a column a β."""
+    """One row per α and one column per β."""
     word_loss: Float[np.ndarray, "point point"] | None
     """The same without [MASK] queries; None if there are no others."""
     average: Float[np.ndarray, "point point"]
@@ -102,7 +103,7 @@ class LandscapeResult:
     finite: FiniteLandscape | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers, for JSON; beside a part that is null stands its reason."""
+        """The numbers, for JSON; a part that is null has its reason beside it."""
         words: dict[str, Any] = {"optimum_without_mask_queries": None}
         if self.word_optimum is None:
             words["optimum_without_mask_queries_reason"] = "there are no other queries, since p_c = p_r = 0"
@@ -302,8 +303,8 @@ def main(words: list[str]) -> None:
     best = result.optimum
     screen = console()
     screen.print(
-        f"smallest loss {best.loss:.8g} at α = {best.alpha:.6g}, β = {best.beta:.6g} "
-        f"(average {best.weighted_average:.6g}); {best.loss_uniform:.8g} at α = β = 1"
+        f"smallest loss {readable(best.loss, 8)} at α = {readable(best.alpha, 6)}, β = {readable(best.beta, 6)} "
+        f"(average {readable(best.weighted_average, 6)}); {readable(best.loss_uniform, 8)} at α = β = 1"
     )
     if not best.attained:
         screen.print(NOT_ATTAINED)
@@ -319,8 +320,8 @@ def main(words: list[str]) -> None:
         ):
             average, w = found.weighted_average, found.weights
             screen.print(
-                f"  {name}: loss {found.loss:.6g} at α = {w.alpha:.4g}, β = {w.beta:.4g} "
-                f"(average {average.value:.4g}, 95 % from {average.low:.4g} to {average.high:.4g})"
+                f"  {name}: loss {readable(found.loss, 6)} at α = {readable(w.alpha)}, β = {readable(w.beta)} "
+                f"(average {readable(average.value)}, 95 % from {readable(average.low)} to {readable(average.high)})"
             )
             if not found.attained:
                 screen.print(f"  {NOT_ATTAINED}")

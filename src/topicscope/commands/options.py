@@ -37,16 +37,16 @@ T = TypeVar("T")
 
 INLINE, POSITIONAL = "inline", "positional"
 
-# What every command does itself with what its verb gives.
+# Options that a command handles itself, with what its verb returns.
 PRINTING = ("json", "quiet")
 
-# Boxes of the help come in this order, and those of dataclasses within behind them, as they are declared.
+# Boxes of the help come in this order, followed by those of nested dataclasses in the order of declaration.
 ARGUMENTS, OPTIONS = Group("arguments", sort_key=(0,)), Group("options", sort_key=(1,))
 
 
 @dataclass(frozen=True)
 class Option:
-    """One option: the fields that lead to it, its name on the command line, what it takes and what it says."""
+    """One option: the fields that lead to it, its name on the command line, its type and its help."""
 
     path: tuple[str, ...]
     name: str
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def parameter(self) -> inspect.Parameter:
-        """What the parser needs to know of it."""
+        """What the parser needs to know about it."""
         written = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
         told = Parameter(
             name=self.name,
@@ -71,7 +71,7 @@ class Option:
             group=self.group,
             # As it would be written; nothing if there is nothing to write.
             show_default=written if written and self.default is not None else False,
-            # As many values behind one option as there are, and no --empty-… beside it.
+            # One option takes any number of values, and has no --empty-… beside it.
             consume_multiple=True,
             negative_iterable=(),
             converter=_converter(self.kind),
@@ -81,7 +81,7 @@ class Option:
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
-    """Whether it is help that is asked for."""
+    """Whether the words ask for help."""
     return not {"--help", "-h", "--help-all"}.isdisjoint(words)
 
 
@@ -94,9 +94,9 @@ def parse(
     default: T | None = None,
     usual: Collection[str] = (),
 ) -> T:
-    """The options that the words give, over the default; --help prints them and exits.
+    """The default with the options that the words set; --help prints all options and exits.
 
-    What cannot be read is refused in one sentence. ``usual`` names the options of dataclasses within that --help
+    What cannot be read is refused in one sentence. ``usual`` names the options of nested dataclasses that --help
     prints; the others are left to --help-all. Without it, --help prints all.
     """
     found = every = list(_options(options, default))
@@ -104,7 +104,7 @@ def parse(
         found = [each for each in every if len(each.path) == 1 or each.name in usual]
     app = App(
         name=f"topicscope {command}",
-        # Printed before, by us.
+        # Our own code prints it before.
         usage="",
         help_format="plaintext",
         help_formatter=DefaultFormatter(column_specs=_columns),
@@ -128,7 +128,7 @@ def parse(
         named = [f"{each.name} {_scalar(each.kind).__name__.upper()}" for each in needed]
         usage = " ".join([*named, "[OPTIONS]", *(each.name for each in found if each.positional)])
         text = f"Usage: topicscope {command} {usage}\n\n{description}"
-        # Lines of a paragraph are joined, and broken where the terminal ends; examples are left whole, for copying.
+        # Lines of a paragraph are joined and wrapped at the terminal's width; examples stay whole, for copying.
         for line in re.sub(r"(?<=\S)\n(?=\S)", " ", text).splitlines():
             app.console.print(line, soft_wrap=line.startswith("  "), markup=False, highlight=False)
         app.console.print()
@@ -146,9 +146,9 @@ def parse(
 
 
 def call(verb: Callable[..., T], options: Any, *, without: Collection[str] = (), **more: Any) -> T:
-    """Call a verb with all options by name; ``more`` goes over them, and one that it does not know is a TypeError.
+    """Call a verb with all options by name; ``more`` overrides them, and an unknown one is a TypeError.
 
-    Those of ``PRINTING`` and ``without`` are for the command itself and are not passed on.
+    Options in ``PRINTING`` and ``without`` are for the command itself and are not passed on.
     """
     kept = {field.name for field in dataclasses.fields(options)} - {*PRINTING, *without}
     return verb(**{name: getattr(options, name) for name in kept} | more)
@@ -165,13 +165,13 @@ def value_of(words: Sequence[str], option: str) -> str | None:
 
 
 def check_out_is_given(words: Sequence[str], what: str) -> None:
-    """Refuse to write nowhere, unless it is help that is asked for."""
+    """Refuse a command line without --out, unless it asks for help."""
     if not asks_for_help(words) and not value_of(words, "--out"):
         raise InputError(f"--out is missing: give a folder to write the {what} to.")
 
 
 def _columns(console: Console, options: ConsoleOptions, entries: list[HelpEntry]) -> tuple[ColumnSpec, ...]:
-    """What must be given, the names, and the help; no name is broken, however narrow the terminal."""
+    """Required options, names and help; no name is broken, however narrow the terminal."""
     longest = max(len(word) for entry in entries for word in " ".join(entry.display_labels_with_metavar).split())
     # Two spaces go before a name on a line of its own.
     width = max(math.ceil(0.35 * console.width), longest + 2)
@@ -204,7 +204,7 @@ def _options(
                 within = Group(f"{name} options", said, sort_key=(*group.sort_key, number))
                 yield from _options(hint, inner, f"{name}.", place, within)
         elif POSITIONAL in marks:
-            # None given are no values; a command says itself what it needs.
+            # Giving none means no values; the command itself says what it needs.
             value = () if value is inspect.Parameter.empty else value
             # ``FILE ...`` for files, of which one must be given, and ``[SWEEP]`` for a sweep that can be left out.
             shown = f"{field.name.removesuffix('s')} ..." if get_origin(hint) is tuple else field.name
@@ -222,7 +222,7 @@ def _default(field: "dataclasses.Field[Any]") -> Any:
 
 
 def _field_helps(kind: type) -> dict[str, str]:
-    """The docstrings under a dataclass's fields, on one line each; a name in backticks is quoted, code is not."""
+    """The docstrings under a dataclass's fields, each on one line; a name in backticks is quoted, code is not."""
     parents = [each for each in reversed(kind.__mro__) if dataclasses.is_dataclass(each)]
     found = [field for each in parents for field in parse_from_object(each).params]
     plain = {field.arg_name: (field.description or "").replace("``", "").replace("`", '"') for field in found}
@@ -249,7 +249,7 @@ def _hyphens(word: str) -> str:
 
 
 def _converter(kind: Any) -> Callable[..., Any] | None:
-    """As the parser reads values, but None is none, and words are read as ``_read`` has them."""
+    """Convert values as the parser does, except that None stays None, and ``_read`` reads words."""
     scalar, optional = _scalar(kind), type(None) in get_args(kind)
     if not (optional or scalar in (int, Path) or get_origin(scalar) is Literal):
         return None
@@ -280,7 +280,7 @@ def _read(token: Token, scalar: Any) -> Token:
 
 
 def _refuse_values_of_flags(words: Sequence[str], options: Sequence[Option]) -> None:
-    """A flag is given or not; the parser would take --flag=no as well, and we look for the flag's own word."""
+    """Refuse --flag=no, which the parser would accept: a flag is given or not."""
     flags = {option.name for option in options if option.kind is bool}
     flags |= {re.sub(r"^--((?:.+\.)?)", r"--\1no-", name) for name in flags}
     for word in map(_hyphens, words):
@@ -290,13 +290,13 @@ def _refuse_values_of_flags(words: Sequence[str], options: Sequence[Option]) -> 
 
 
 def _refuse(error: CycloptsError, options: Sequence[Option]) -> NoReturn:
-    """What is wrong with the words, in one sentence."""
+    """What is wrong with a command line, in one sentence."""
     said, hint = str(error).rstrip("."), "see --help for what is allowed."
     option = next((each for each in options if error.argument and each.name in error.argument.names), None)
     if isinstance(error, UnknownOptionError):
         unknown = error.token.keyword or error.token.value
         said = f"Unrecognized options: {unknown}"
-        # Without the hyphens before it, which make any two options alike.
+        # Names are compared without their hyphens, which make any two options alike.
         known = {each.name.removeprefix("--").replace("-", "_"): each.name for each in options if not each.positional}
         if meant := nearest(unknown.removeprefix("--").replace("-", "_"), list(known)):
             hint = f"did you mean {known[meant]}?"

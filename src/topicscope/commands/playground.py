@@ -26,7 +26,7 @@ examples:
 FILE = "playground.html"
 # A browser trains no larger vocabulary at a speed that is worth watching; the page says so too.
 MOST_WORDS, MOST_TOPICS, LONGEST, MOST_DOCUMENTS = 256, 64, 400, 200
-# How far a topic-word matrix may be from one of topics that overlap alike: text files carry rounded numbers.
+# How far a topic-word matrix may be from one whose topics overlap alike: text files hold rounded numbers.
 ROUNDING = 1e-6
 
 
@@ -100,7 +100,7 @@ def _check_the_page_can(settings: Settings) -> None:
 
 
 def _topics(settings: Settings) -> tuple[int, int, float]:
-    """T, v and how far topics overlap; a topic-word matrix must be one of topics that overlap alike."""
+    """T, v and how far topics overlap; the topics of a topic-word matrix must overlap alike."""
     from topicscope.synthetic.topics import TopicModel, equal_topics
 
     matrix: Float[np.ndarray, "topic word"] = TopicModel.from_settings(settings.data).topic_words
@@ -158,7 +158,7 @@ class Options:
     """Options of the command."""
 
     settings: Annotated[tuple[Path, ...], POSITIONAL] = ()
-    """A TOML file with the setting to open on; the paper's Figure 2 if left out."""
+    """A TOML file with the setting to open on; by default the paper's Figure 2."""
 
     out: Path = Path(FILE)
     """The file to write."""

@@ -1,7 +1,7 @@
 """``topicscope probe``: topic structure in pretrained models, on any corpus, into a folder.
 
-The command's options, the function :func:`probe` behind it, the folder that it writes, its figures, and the table that
-it prints. Torch is loaded only after what is asked for was checked, for it takes seconds.
+This file has the command's options, the function :func:`probe` behind it, the folder that it writes, its figures, and
+the table that it prints. Torch takes seconds to load, so it is loaded only after the options were checked.
 """
 
 import contextlib
@@ -46,29 +46,29 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULTS, MACHINE = ProbeSettings(), Machine()
-# By what a row of a file is told from those of others; rows with the same are replaced.
+# What identifies a row of each file; rows with the same values are replaced.
 KEYS = {
     "probe.json": ("model", "revision"),
     "corpus.json": ("tokenizer", "length"),
     "words.json": ("model",),
     "comparisons.json": ("model", "against"),
 }
-# Of a head, columns of heads.csv.
+# Columns of heads.csv for each head.
 OF_HEADS = ("ratio", "low", "high", "p", "p_single", "q")
 # Options that are paths.
 PATHS = ("topics_from", "word_topics")
-# Too large for a table, or nested: in probe.json alone.
+# Too large for a table, or nested; these are in probe.json alone.
 ONLY_JSON = ("attention_by_layer", "attention_by_layer_head", "hidden_by_layer", "by_topic", "sink")
 STAR = (
-    "*: p < 0.05 by a two-sided permutation test over words, corrected for nothing; the interval is over articles "
+    "*: p < 0.05 by a two-sided permutation test over words, not corrected; the interval is over articles "
     "(attention) or topics and words (embeddings), so the two may differ."
 )
 
 DESCRIPTION = """Topic structure in pretrained transformers, on any corpus: are words of one topic (found by LDA) more
 alike in the embeddings, and do they attend to each other more? Each number has a 95 % interval and a test.
 
-A model is "minilm" (packaged, works offline), a folder, a name of the Hugging Face hub, or one of these after
-"random:", the same architecture untrained. Writes probe.json, probe.csv, topics.csv and figures; run again with the
+A model is "minilm" (packaged, works offline), a folder, or a name on the Hugging Face hub; "random:" before it means
+the same architecture untrained. The command writes probe.json, probe.csv, topics.csv and figures; run again with the
 same --out, it does what is missing, and models may be added.
 
 examples:
@@ -86,7 +86,7 @@ class Options:
     """Options of the command."""
 
     models: Annotated[tuple[str, ...], POSITIONAL]
-    """Models: minilm, a folder, a hub's name, or random: and one of these."""
+    """Models: minilm, a folder, a name on the hub, or one of these after random:."""
 
     out: Path = Path("probe")
     """Where results and finished work go."""
@@ -95,10 +95,10 @@ class Options:
     """Checkpoints of one model, in the order of training: revisions on the hub, or folders within a local one."""
 
     show_words: tuple[str, ...] = ()
-    """Words for the heat map of cosines, Figure 3; the paper's nine if not given."""
+    """Words for the heat map of cosines, Figure 3; by default the paper's nine."""
 
     against: str | None = None
-    """The model that all others are compared with, on the same passages; the first one if not given."""
+    """The model that all others are compared with, on the same passages; by default the first one."""
 
     label: tuple[str, ...] = ()
     """What tables and figures call the models, in their order, instead of names and paths."""
@@ -109,7 +109,7 @@ class Options:
     machine: Annotated[Machine, INLINE] = Machine()
 
     dtype: Precision = "float32"
-    """Precision that models run in."""
+    """The precision in which models run."""
 
     seed: int = 0
     """Draws untrained weights, bootstrap replicates and permutations, and starts LDA."""
@@ -154,35 +154,35 @@ class Probed:
     """What came out."""
 
     rows: list[Row]
-    """Rows of probe.json, of the models asked for."""
+    """Rows of probe.json for the models asked for."""
 
     figures: list[Path]
     notes: list[str]
-    """What should be known beside the numbers: the topics' quality, what could not be read of the corpus."""
+    """What a reader should know beside the numbers: the topics' quality, and unreadable parts of the corpus."""
 
     out: Path = Path()
     comparisons: tuple[Row, ...] = ()
-    """Rows of comparisons.json, of the models asked for."""
+    """Rows of comparisons.json for the models asked for."""
 
     @property
     def summary(self) -> str:
-        """What was found, a paragraph per model, then the rule behind each yes, no or unclear."""
+        """The findings, one paragraph per model, then the rule behind each yes, no or unclear."""
         return "\n".join(answers(self.rows))
 
     @property
     def by_layer(self) -> dict[str, list[Row]]:
-        """Of each model, its hidden states layer by layer, at the largest threshold."""
+        """Each model's hidden states layer by layer, at the largest threshold."""
         return {model_label(row): row.get("hidden_by_layer") or [] for row in answering(self.rows)}
 
     @property
     def by_topic(self) -> dict[str, list[Row]]:
-        """Of each model, its topics one by one, at the largest threshold."""
+        """Each model's topics one by one, at the largest threshold."""
         return {model_label(row): row.get("by_topic") or [] for row in answering(self.rows)}
 
     def compare(self, other: "Probed | str", model: str | None = None) -> list[Row]:
-        """Differences between a model of this probe (the first if none is named) and another, paired.
+        """Paired differences between a model of this probe (by default the first) and another.
 
-        other: a model of this probe, or another probe, whose first model is taken. Both must have been measured on the
+        other: a model of this probe, or another probe, whose first model is used. Both must have been measured on the
         same passages and topics.
         """
         mine = model or str(self.rows[0]["model"])
@@ -201,7 +201,7 @@ class Probed:
 
 
 def compare_stored(one: Path, other: Path) -> list[Row]:
-    """Rows of comparisons.json from the arrays of two models; refused if they were not measured on the same."""
+    """Rows of comparisons.json from two models' arrays; refused if passages or topics differ."""
     from topicscope.probing.rows import unpacked
     from topicscope.probing.statistics.comparison import compared_models
 
@@ -217,7 +217,7 @@ def compare_stored(one: Path, other: Path) -> list[Row]:
 
 
 def settings_of(options: Mapping[str, Any], settings: ProbeSettings, machine: Machine) -> tuple[ProbeSettings, Machine]:
-    """Settings and machine with options of the command given as keywords, paths as strings or not."""
+    """Settings and machine from options of the command given as keywords; paths may be strings."""
     parts: dict[str, Any] = {
         "text": settings.text,
         "topics": settings.topics,
@@ -257,17 +257,17 @@ def probe(
 ) -> Probed:
     """Probe models into a folder. What is finished there is not measured again; models may be added later.
 
-    models: ``minilm``, folders, names of the Hugging Face hub, or ``random:`` and one of these; one or several. Also
-    anything that offers embeddings, attention and hidden states (``topicscope.probing.models.Subject``) and names its
-    ``tokenizer``, as docs/probe.md shows.
+    models: one or several of ``minilm``, folders, names on the Hugging Face hub, or one of these after ``random:``.
+    Also anything that offers embeddings, attention and hidden states (``topicscope.probing.models.Subject``) and names
+    its ``tokenizer``, as docs/probe.md shows.
     revisions: checkpoints of the one model given, in the order of training.
-    show_words: words of the heat map; the paper's nine if none are given.
-    against: the model that the others are compared with; the first if not given.
+    show_words: words of the heat map; by default the paper's nine.
+    against: the model that the others are compared with; by default the first.
     labels: what tables and figures call the models, in their order.
     options: those of the command, as ``corpus="texts.jsonl", field="body", topics=50``.
     """
     given: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
-    # Whatever offers no embeddings must be a name.
+    # What offers no embeddings must be a name.
     subjects: list[Any] = given if any(map(_is_subject, given)) else list(listed(models, "models"))
     names = [str(getattr(each, "name", type(each).__name__)) if _is_subject(each) else str(each) for each in subjects]
     revisions, show_words, labels = (
@@ -282,7 +282,7 @@ def probe(
         raise InputError(f"--against {against} is none of the models given: name one of {', '.join(names)}.")
     folder = ProbeFolder(out)
     folder.check()
-    # Paths that are not there, and a table of something else, are refused before torch is loaded.
+    # Missing paths, and tables of other kinds, are refused before torch is loaded.
     check_exists(settings.text.corpus)
     settings.topics.check_files()
     if settings.topics.word_topics:
@@ -296,7 +296,7 @@ def probe(
     from topicscope.reporting.page.probes import probe_notes, word_notes
 
     corpus = settings.text.open()
-    # Refuses what is wrong before the folder is made.
+    # This refuses what is wrong before the folder is made.
     measured = measure_models(
         subjects,
         settings=settings,
@@ -311,7 +311,7 @@ def probe(
         finished: list[Finished] = []
         for each in measured:
             finished.append(each)
-            # In the order given, not of completion: checkpoints are in the order of training.
+            # Rows are in the order given, not of completion: checkpoints are in the order of training.
             finished.sort(key=lambda one: (names.index(one.model.name), [*revisions, ""].index(one.model.revision)))
             if labels:
                 named = [(name, revision) for name in names for revision in (revisions or ("",))]
@@ -322,7 +322,7 @@ def probe(
             rows = [row for one in finished for row in one.rows]
             (out / "compared").mkdir(exist_ok=True)
             write_atomically(folder.compared(each.model.title), each.comparable())
-            # After every model: what is finished is kept if the next one fails.
+            # This is done after every model, so that it is kept if the next one fails.
             folder.write("probe.json", rows)
         studies = list(dict.fromkeys(each.study for each in finished))
         folder.write_topics([row for study in studies for row in study.topic_rows()])
@@ -348,7 +348,7 @@ def probe(
             folder.write("comparisons.json", comparisons, indent=None)
         if report:
             report(0, 1, "figures and page")
-        # Of all models that the folder has, whenever they were probed.
+        # For all models that the folder has, whenever they were probed.
         figures = draw(folder.rows(), folder.words(), out / "figures")
         write_report([out], out / "report.html")
         notes = [*probe_notes(corpora, rows), *word_notes([each.shown for each in finished])]
@@ -370,7 +370,7 @@ class ProbeFolder:
         A study that was refused or stopped before anything was measured leaves the folder to another: passages and
         topics in it are found by their content.
         """
-        # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+        # Refused before anything is made, and checked again under the lock: another command may have begun meanwhile.
         self.check()
         there = self.path.is_dir()
         try:
@@ -414,7 +414,7 @@ class ProbeFolder:
             )
 
     def compared(self, title: str) -> Path:
-        """The file of what a model is compared with others by."""
+        """The file with the arrays by which a model is compared with others."""
         name = hashlib.sha256(title.encode()).hexdigest()[:16]
         return self.path / "compared" / f"{name}.safetensors"
 
@@ -435,9 +435,9 @@ class ProbeFolder:
         return found
 
     def write(self, name: str, rows: Sequence[Row], *, indent: int | None = 1) -> None:
-        """Write a JSON file with these rows, after those that are there and of something else; probe.csv too.
+        """Write a JSON file with these rows, after other rows already there, and probe.csv too.
 
-        A file there that cannot be read is set aside, and said.
+        An existing file that cannot be read is set aside, with a warning.
         """
         path, keys = self.path / name, KEYS[name]
         before: list[Row] = []
@@ -461,12 +461,12 @@ class ProbeFolder:
             write_atomically(self.path / "probe.tex", latex(whole))
 
     def write_topics(self, rows: Sequence[Row]) -> None:
-        """Write topics.csv with these rows, and whole rows there of other tokenizers, lengths and thresholds."""
+        """Write topics.csv with these rows, and the complete rows there of other tokenizers, lengths and thresholds."""
         names, before = ("tokenizer", "length", "fraction"), list[Row]()
         with contextlib.suppress(UnreadableError):
             text = read_text(self.path / "topics.csv", "run the probe again")
             before = [row for row in table_rows_of(text) if None not in (*row, *row.values())]
-        # As they are read: a threshold of one's own topics is empty.
+        # As they are read: the user's own topics have an empty threshold.
         new = {tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows}
         keys = [tuple(row.get(name) for name in names) for row in before]
         kept = [row for key, row in zip(keys, before, strict=True) if key not in new and None not in key]
@@ -477,7 +477,7 @@ class ProbeFolder:
 
 
 def _heads(row: Row) -> Iterator[Row]:
-    """Rows of heads.csv, of a row of probe.json; heads do not depend on the embedding."""
+    """Rows of heads.csv from a row of probe.json; heads do not depend on the embedding."""
     if row.get("embedding") != "matrix" or row.get("centred"):
         return
     sink = row.get("sink")
@@ -496,7 +496,7 @@ def _heads(row: Row) -> Iterator[Row]:
 
 
 def _same_embedding(row: Row, rows: Sequence[Row]) -> bool:
-    """Whether the embedding layer's output gives what the matrix does, as in models that add nothing to it."""
+    """Whether the embedding layer's output has the same numbers as the matrix, as in models that add nothing to it."""
     alike = [each for each in rows if _labelling(each) == _labelling(row) and each["embedding"] == "matrix"]
     averages = [(name, side) for name in ("cosine", "dot") for side in ("same", "different")]
     return row["embedding"] == "layer" and any(
@@ -515,7 +515,7 @@ def print_table(result: Probed, out: Path) -> None:
         console().print(line, soft_wrap=True)
     table = Table(title="Average over same-topic pairs / average over different-topic pairs [95 % interval]")
     for name in ("model", "threshold", "topics per word", "embedding", "cosine", "dot product", "attention"):
-        # Folded, not cut: two long paths must not look alike.
+        # Names are folded, not cut: two long paths must not look alike.
         table.add_column(name, no_wrap=name not in ("model", "cosine", "dot product", "attention"), overflow="fold")
     every = [row for row in result.rows if not row["centred"]]
     rows = [row for row in every if not _same_embedding(row, every)]
@@ -536,7 +536,7 @@ def print_table(result: Probed, out: Path) -> None:
 def _cells(row: Row, *, repeated: bool) -> list[str]:
     threshold = "own" if row["fraction"] is None else f"{row['fraction']:g}"
     shown = [contrast_text(row[name]) for name in MEASURES]
-    # Attention has no embedding: it stands once for all of them.
+    # Attention does not depend on the embedding, so it is printed once for all of them.
     return [model_label(row), threshold, row["assignment"], row["embedding"], *shown[:2], "" if repeated else shown[2]]
 
 
@@ -546,12 +546,12 @@ def _labelling(row: Row) -> list[Any]:
 
 
 def contrast_text(contrast: Row) -> str:
-    """The ratio with its interval, the difference where there is none; a star where it is told from chance."""
+    """The ratio with its interval, or the difference where there is none; a star if distinguished from chance."""
     return comparison_text(contrast, mark="*" if is_significant(contrast) else "")
 
 
 def _signs(rows: list[Row]) -> list[str]:
-    """What the table's signs mean, of those that it has."""
+    """What the signs in the table mean."""
     contrasts = [row[name] for row in rows for name in MEASURES]
     found = []
     if any("*" in contrast_text(each) for each in contrasts):

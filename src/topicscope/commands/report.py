@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def report(folders: Sequence[Path | str] | Path | str, out: Path | str = FILE) -> Path:
-    """Write a page of these folders: results of ``reproduce``, runs, landscapes, probes, sweeps.
+    """Write a page about these folders: results of ``reproduce``, runs, landscapes, probes, sweeps.
 
     What is missing, damaged or not finished is named on the page, and logged.
     """
@@ -61,7 +61,7 @@ def _check_results(folders: Sequence[Path]) -> None:
 
 
 def check_page(file: Path, example: str) -> None:
-    """Refuse a name that is no page's, and a file that is there and no page of ours."""
+    """Refuse a name that does not end in .html, and an existing file that is not a page of ours."""
     from topicscope.reporting.page import is_page
 
     if file.is_dir():
@@ -73,7 +73,7 @@ def check_page(file: Path, example: str) -> None:
 
 
 def show(*results: Any) -> "Shown":
-    """Figures and sliders of runs, folders or results of commands, large, in a notebook: ``ts.show(run)``."""
+    """Show figures and sliders of runs, folders or results of commands in a notebook, large: ``ts.show(run)``."""
     from topicscope.reporting.notebook import Shown
     from topicscope.reporting.page import page_html
 
@@ -85,7 +85,7 @@ def show(*results: Any) -> "Shown":
 
 
 def _folder(result: Any) -> Path:
-    """Where a result is on disk: a path, or what has one."""
+    """Where a result is on disk, from a path or an object that has one."""
     if isinstance(result, str | Path):
         return Path(result)
     path = getattr(result, "path", None) or getattr(result, "out", None)

@@ -50,21 +50,22 @@ from topicscope.paper.figures6_9 import write_landscapes
 from topicscope.paper.probe_experiment import why_unavailable
 from topicscope.probing.settings import check_names
 from topicscope.records import read_reproduce_settings
-from topicscope.reporting.rounding import claim_text
+from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import KINDS, findings, headline, latex, what_does_not_hold
 
-# Seeds of one ``seed`` are shared with no other.
+# No two values of ``seed`` share seeds of runs.
 MOST_SEEDS = 1_000
 # Claims about the loss over attention's weights have figures of these names.
 LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
 COLOURS = {"holds": "green", "fails": "red", "undecided": "yellow", "not run": "dim"}
-# Seconds of work on short pieces before the longest are taken up.
+# Seconds of work on short pieces before the longest are begun.
 FIRST_SECONDS = 60.0
-# Until so many seconds of work are done, the time left follows the costs more than what was seen.
+# Until this many seconds of work are done, the time left follows the costs more than the measured times.
 TRUSTED_SECONDS = 30.0
 FIRST_PAGE_SECONDS, NEXT_PAGE_SECONDS = 45.0, 120.0
 DESCRIPTION = """Run the paper's claims: theorems exactly, experiments with several seeds. Each gets a verdict by a rule
-fixed beforehand. Writes claims.json, claims.csv and figures; run again with the same --out, it does what is missing.
+fixed beforehand. The command writes claims.json, claims.csv and figures; run again with the same --out, it does what is
+missing.
 
 examples:
   topicscope reproduce --out results
@@ -100,22 +101,22 @@ class Options:
     """Language models that claims about natural text probe, instead of their own choice."""
 
     workers: int | None = None
-    """Processes to work in; as many as there are cores if not given. Results do not depend on it."""
+    """How many processes work at once; by default as many as there are cores. Results do not depend on it."""
 
     engine: str = "local"
     """Where work is done: "local" for processes on this machine, "ray" for a Ray cluster (topicscope[scale])."""
 
     address: str | None = None
-    """Of a running Ray cluster, with --engine ray; one is started on this machine if not given."""
+    """The address of a running Ray cluster, with --engine ray; by default one is started on this machine."""
 
     timeout: float | None = None
-    """Seconds that one experiment, all its seeds together, may take; over it it is tried again, three times in all."""
+    """Seconds that one experiment may take with all its seeds; beyond that it is tried again, three times in all."""
 
     strict: bool = False
     """Exit with 1 if a claim fails."""
 
     quiet: bool = False
-    """No line for each finished claim."""
+    """Print no line for each finished claim."""
 
     json: bool = False
     """Print the rows of claims.json on standard output, and nothing else."""
@@ -137,7 +138,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came out: a row of claims.json for each claim asked for, and the figures."""
+    """The results: a row of claims.json for each claim asked for, and the figures."""
 
     rows: list[Row]
     figures: list[Path]
@@ -184,7 +185,7 @@ def reproduce(
     """Run the claims of a preset (or those named in ``only``) into a folder, and return their rows.
 
     Finished claims and work found in the folder are not computed again; a folder with other settings is refused.
-    ``workers``, ``engine``, ``address`` and ``timeout`` (of one experiment with all its seeds, or other work that
+    ``workers``, ``engine``, ``address`` and ``timeout`` (for one experiment with all its seeds, or other work that
     claims need) are those of ``scale.completed``; no result depends on them.
     """
     out, only, models = path_of(out, "out"), listed(only, "only"), listed(models, "models")
@@ -204,14 +205,14 @@ def reproduce(
     everything = registry(Preset(preset, count, tuple(models)))
     selected = everything.select(tuple(only))
     asked = {"preset": preset, "seeds": count, "seed": seed, "models": list(models)}
-    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    # Refused before anything is made, and checked again under the lock: another command may have begun here meanwhile.
     _check_folder(out, asked)
-    # Linear algebra on one thread: the last bits of a number depend on how many there are, and workers need the cores.
+    # Linear algebra uses one thread: the last bits of a number depend on their number, and workers need the cores.
     from topicscope.reporting.page import write_report
 
     with locked(out), threadpool_limits(1):
         _check_folder(out, asked)
-        # The settings first: by them a folder is known that was begun.
+        # The settings come first: they identify a folder that was begun.
         write_atomically(out / "settings.json", json.dumps(asked, indent=2) + "\n")
         (out / "figures").mkdir(exist_ok=True)
         numbers = tuple(range(seed * MOST_SEEDS, seed * MOST_SEEDS + count))
@@ -220,7 +221,7 @@ def reproduce(
         groups = run.groups()
         missing = {group[0].name: group[0].cost for group in groups if not run.is_there(group[0])}
         clock = Clock(missing, workers or scale.available_cores())
-        # A page to look at while the rest is worked out: after a minute, then every two.
+        # A page to look at while work goes on, after a minute and then every two.
         page_due = time.monotonic() + FIRST_PAGE_SECONDS
         for place, content in scale.completed(
             operator.call,
@@ -266,9 +267,9 @@ def _check_folder(out: Path, asked: dict[str, Any]) -> None:
 
 
 class _Reproducing:
-    """The state between claims: what is measured, worked out and drawn so far.
+    """The state between claims: what is measured, computed and drawn so far.
 
-    In ``work`` is kept, named by content, what claims need, each claim's measurement, and which figures are drawn.
+    ``work`` keeps, named by content, what claims need, each claim's measurement, and which figures are drawn.
     claims.json, claims.csv, claims.tex and progress.json follow from the measurements.
     """
 
@@ -283,7 +284,7 @@ class _Reproducing:
         self.out, self.everything, self.selected, self.seeds, self.report = out, everything, selected, seeds, report
         self.items: dict[str, NeedItem] = {}
         self.results: dict[str, Any] = {}
-        # What was measured before is taken up, claims that are not asked for now included.
+        # What was measured before is kept, also for claims that are not asked for now.
         before = everything.claims if (out / "work" / "claims").is_dir() else ()
         kept = {claim.id: scale.read_result(self._path(claim)) for claim in before if not claim.unavailable}
         self.measured = {name: Measurement.restore(content) for name, content in kept.items() if content is not None}
@@ -307,10 +308,10 @@ class _Reproducing:
         ]
 
     def groups(self) -> list[list[Need]]:
-        """Work that is waited for, equal work together, in the order in which it is taken up.
+        """Work that is needed, equal work together, in the order in which it is begun.
 
         Short pieces come first, so that there is something to see; then the longest, so that no worker is left with
-        one at the end while the others have nothing to do.
+        one at the end while the others are idle.
         """
         alike: dict[str, list[Need]] = {}
         for need in self._wanted():
@@ -320,15 +321,15 @@ class _Reproducing:
         return shortest_first[:first] + shortest_first[first:][::-1]
 
     def advance(self, group: Sequence[Need] = (), content: bytes = b"", clock: "Clock | None" = None) -> None:
-        """Take up what a piece of work gave, if any, then measure and draw all for which everything needed is there.
+        """Take the result of a piece of work, if any, then measure and draw everything whose needs are met.
 
-        Claims come first, they are what is waited for.
+        Claims come before figures, because users wait for them.
         """
         if group:
             result = group[0].restore(content)
             self.results |= {need.name: result for need in group}
             if film := getattr(result, "film", None):
-                # An experiment's matrices over training, where the page finds them.
+                # The page looks here for an experiment's matrices over training.
                 path = self.out / "runs" / json.loads(film["about"].tobytes())["name"] / "trained.safetensors"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(path, save(dict(film)))
@@ -359,12 +360,12 @@ class _Reproducing:
             names = [file.name for file in self.files(drawing)]
             scale.write_result(self._path(drawing), json.dumps(names).encode())
             self.undrawn.remove(drawing)
-        # Twenty seeds of all experiments would fill the memory: let go of what no claim or drawing waits for.
+        # Twenty seeds of all experiments would fill the memory: drop what no claim or drawing needs any more.
         wanted = {need.name for need in self._wanted()}
         self.results = {name: result for name, result in self.results.items() if name in wanted}
 
     def rows(self, claims: Sequence[Claim]) -> list[Row]:
-        """Rows of what is known of these claims; corrected for all that is measured in the folder."""
+        """Rows of these claims as far as they are known, corrected for everything that is measured in the folder."""
         return [
             row(claim, self.measured.get(claim.id), self.corrected.get(claim.id, "not run"), seeds=len(self.seeds))
             for claim in claims
@@ -386,7 +387,7 @@ class _Reproducing:
         return self.item(need).path(self.out / "work" / "needs").exists()
 
     def _path(self, asked: Claim | Drawing) -> Path:
-        """Where it is kept that this claim was measured, or this figure drawn: that depends on needs and on code."""
+        """The file that records that this claim was measured, or this figure drawn; it depends on needs and on code."""
         kind, name = ("claim", asked.id) if isinstance(asked, Claim) else ("drawing", asked.name)
         needs = [self.item(need).digest for need in asked.needs]
         key = {kind: name, "needs": needs, "code": scale.code_digest(MEASURING)}
@@ -402,7 +403,7 @@ class _Reproducing:
 
 
 def _table(rows: list[Row]) -> str:
-    """The rows as CSV, with what is not a number or a word as JSON."""
+    """The rows as CSV; anything that is not a number or a word is written as JSON."""
     return table_text(
         [
             {
@@ -417,8 +418,8 @@ def _table(rows: list[Row]) -> str:
 class Clock:
     """Estimates the time until all work is finished.
 
-    Workers take up work in order, each a new piece when it has finished one. Costs are seconds on an idle core; how
-    much longer this machine takes is learnt on the way.
+    Workers take work in order, each a new piece when it has finished one. Costs are seconds on an idle core; how much
+    longer this machine takes is learnt on the way.
     """
 
     def __init__(self, costs: Mapping[str, float], workers: int, now: Callable[[], float] = time.perf_counter) -> None:
@@ -430,7 +431,7 @@ class Clock:
             self._take_up()
 
     def finished(self, name: str) -> None:
-        """One piece less; those that were there before do not count."""
+        """Count a finished piece; those that were finished before do not count."""
         if name in self._costs:
             began = self._began.pop(name, None)
             if began is None:
@@ -442,7 +443,7 @@ class Clock:
 
     @property
     def running(self) -> tuple[str, ...]:
-        """What is worked on."""
+        """The pieces that are being worked on."""
         return tuple(self._began)
 
     @property
@@ -450,9 +451,9 @@ class Clock:
         """None when nothing is left."""
         if not self._began:
             return None
-        # As long as little is finished, mostly what the costs say.
+        # As long as little is finished, this follows mostly the costs.
         rate, now = (self._spent + TRUSTED_SECONDS) / (self._done + TRUSTED_SECONDS), self._now()
-        # When each worker is free, as far as one can tell; a piece that takes longer than thought may end any moment.
+        # When each worker will be free, as far as is known; a piece that takes longer than expected may end any moment.
         free = [max(0.0, rate * self._costs[name] - (now - began)) for name, began in self._began.items()]
         heapq.heapify(free)
         for name in self._waiting:
@@ -467,13 +468,13 @@ class Clock:
 def main(words: list[str]) -> int:
     """Parse, run, print the answer; 1 if --strict and a claim fails."""
     options = parse(Options, words, command="reproduce", description=DESCRIPTION)
-    # Such as after an empty variable of a shell, which must not start everything.
+    # An empty shell variable, for example, must not start everything.
     if "--only" in words and not options.only:
         raise InputError("--only has no claim: give an id, its beginning or a source, or leave it out to run all.")
     if "--models" in words and not options.models:
         raise InputError("--models names no model: give a name or a folder, or leave it out for minilm.")
     log_to_terminal(quiet=True)
-    # Before NumPy is loaded: this process measures beside the workers, and must not take their cores.
+    # This comes before NumPy is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -509,7 +510,7 @@ def _progress_shown(*, quiet: bool) -> Iterator[Callable[[Progress], None] | Non
 
 
 class _Display:
-    """Claims done, the last one, what runs now and how long it will be; the time left counts down by itself."""
+    """Claims done, the last one, what runs now and the time left, which counts down by itself."""
 
     def __init__(self) -> None:
         self._last: Progress | None = None
@@ -556,18 +557,18 @@ def _print_answer(rows: list[Row]) -> None:
         out.print(Text("\nWhat does not hold, and why", style="bold"))
         for each, explained in broken:
             named = Text(f"{each['verdict']}  ", style=COLOURS[each["verdict"]])
-            named.append(f"{_name(each)}  {claim_text(each)}, asked for {each['rule']}", style="default")
+            named.append(f"{_name(each)}  {claim_text(each)}, asked for {powers(each['rule'])}", style="default")
             out.print(Padding(named, (0, 0, 0, 2), expand=False))
-            out.print(Padding(Text(f"{each['statement']} {explained}"), (0, 0, 0, 6), expand=False))
+            out.print(Padding(Text(powers(f"{each['statement']} {explained}")), (0, 0, 0, 6), expand=False))
     out.print()
 
 
 def _print_list(claims: list[Row]) -> None:
     """Three lines per claim, and none of them broken: statements are long, and lines are for copying and searching."""
     for claim in claims:
-        rule = f"{claim['unit']} {claim['rule']}".strip()
+        rule = powers(f"{claim['unit']} {claim['rule']}".strip())
         console().print(Text(f"{_name(claim)}   {claim['source']}", style="bold"), soft_wrap=True)
-        console().print(Text(f"    {claim['statement']}\n    holds if {rule}"), soft_wrap=True)
+        console().print(Text(f"    {powers(claim['statement'])}\n    holds if {rule}"), soft_wrap=True)
     counts = {words: sum(claim["kind"] == kind for claim in claims) for kind, words in KINDS.items()}
     console().print(f"{len(claims)} claims. " + ", ".join(f"{words}: {count}" for words, count in counts.items()) + ".")
 

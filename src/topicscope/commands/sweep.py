@@ -1,8 +1,8 @@
 """``topicscope sweep``: train many settings and seeds into one folder, one table and figures.
 
 The runs of one combination that are trained together are a group, which is a work item. What is finished is kept
-(``work/``, named by content; ``runs/``): with ``resume`` the same sweep goes on where it was stopped, on either engine
-and any number of workers, and ends with the same table.
+(in ``work/``, named by content, and in ``runs/``): with ``resume`` the same sweep goes on where it was stopped, on
+either engine and with any number of workers, and ends with the same table.
 """
 
 import dataclasses
@@ -30,6 +30,7 @@ from topicscope.commands.options import POSITIONAL, call, check_out_is_given, pa
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
 from topicscope.files import Row, as_before_if_refused, frame_of, table_text, write_atomically
+from topicscope.reporting.rounding import readable
 from topicscope.scale import Item
 from topicscope.settings import ATTENTION_PARTS, EXTRAS, PARTS
 from topicscope.settings.sweep import Point, Sweep, brief, dump_sweep, load_sweep, sweep_differences
@@ -41,7 +42,7 @@ from topicscope.training.sweep import MEASURES, Group, file_digest, train_group
 logger = logging.getLogger(__name__)
 
 
-# Paragraphs of one line: the parser joins lines of text, and does not break them.
+# Each paragraph is one line: the parser joins lines of text, and does not break them.
 DESCRIPTION = """Train many settings, each with several seeds, into one folder.
 
 SWEEP.toml says which settings vary over what (examples/sweep.toml).
@@ -58,27 +59,27 @@ examples:
   topicscope sweep SWEEP.toml --out /shared/sweep --engine ray --address auto
 """
 
-# Drawn unless others are asked for; those that say nothing in a sweep are left out.
+# Measures that are drawn unless others are asked for; those that say nothing in a sweep are left out.
 DRAWN = (
     "validation_loss", "excess_loss", "distance_to_optimum", "excess_over_optimum",
     "contrast_value", "contrast_embedding", "attention_same_topic",
 )  # fmt: skip
 
-# Differences between two sweeps that are named; of more, how many there are.
+# How many differences between two sweeps are named; of the others only the number is given.
 MOST_NAMES = 3
 
-# Measures in the table on the terminal, and how many combinations it has at most.
+# Measures in the table on the terminal, and its most combinations.
 PRINTED = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
 MOST_ROWS = 20
 
-# Groups that are tried: the cheapest, the dearest and some between; and the steps that two of the trials have.
+# How many groups are tried, the cheapest, the dearest and some between; and the steps of two of the trials.
 TRIALS = 3
 SHORT, LONG = 10, 40
 
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What came out: the table's rows, and the figures."""
+    """The results: the table's rows, and the figures."""
 
     out: Path
     rows: list[Row]
@@ -110,7 +111,7 @@ def sweep(
 ) -> SweepResult:
     """Train every combination with every seed into ``out``, and write sweep.csv, sweep.parquet and figures.
 
-    ``workers``, ``engine``, ``address`` and ``timeout`` (of runs trained together) are those of ``scale.completed``;
+    ``workers``, ``engine``, ``address`` and ``timeout`` (for runs trained together) are those of ``scale.completed``;
     the table depends on none of them.
     """
     from topicscope.reporting.page import write_report
@@ -119,13 +120,13 @@ def sweep(
     out = path_of(out, "out").resolve()
     measures = listed(measures, "measures")
     scale.check_engine(engine, address=address, workers=workers, timeout=timeout)
-    # Before hours of training, not after.
+    # This is checked before hours of training, not after.
     known = [*MEASURES, *(f"norm_{part}" for part in PARTS + EXTRAS)]
     for name in measures:
         if name not in known:
             raise InputError(f'--measures "{name}" is not a measure of a sweep: give any of {", ".join(known)}.')
     check_points(asked)
-    # Refused before anything is made; asked again with the lock, as another command may have begun here meanwhile.
+    # Refused before anything is made, and checked again under the lock: another command may have begun here meanwhile.
     holds_sweep(asked, out, resume=resume)
     with as_before_if_refused(out, locked(out), lambda: any((out / "work").glob("[!.]*"))):
         if not holds_sweep(asked, out, resume=resume):
@@ -134,7 +135,7 @@ def sweep(
         for _, item in work:
             if forget_damaged(item, out):
                 logger.warning("the runs of %s are damaged: training them again.", item.name)
-        # The longest first, so that no worker is left with a long one at the end.
+        # The longest come first, so that no worker is left with a long one at the end.
         order = sorted(range(len(work)), key=lambda place: -cost(work[place][1]))
         contents = scale.map_items(
             train_group,
@@ -156,13 +157,13 @@ def sweep(
 
 
 def check_points(sweep: Sweep) -> None:
-    """Find what is wrong with any combination before the first is trained."""
+    """Find errors in any combination before the first is trained."""
     for point in sweep.points():
         point.settings.check_vocabulary(TopicModel.from_settings(point.settings.data).vocabulary)
 
 
 def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
-    """About how much there is to compute, for packing: multiply-adds of all steps of all runs."""
+    """About how much work a group is, for packing: multiply-adds of all steps of all runs."""
     from topicscope.training.machine import step_size
 
     settings = item.argument.settings
@@ -171,7 +172,7 @@ def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
 
 
 def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
-    """Whether the folder holds this sweep already; refuse one that holds anything else, or may not be gone on with."""
+    """Whether the folder holds this sweep already; refuse one that holds anything else, or that must not go on."""
     path = out / "sweep.toml"
     if not holds_something(out):
         return False
@@ -230,27 +231,27 @@ def is_finished(item: Item[Group], out: Path) -> bool:
 
 
 def forget_damaged(item: Item[Group], out: Path) -> bool:
-    """Remove a group of which a file is not what it was when it was finished; whether it was so.
+    """Remove a group if one of its files has changed since it was finished, and return whether it was removed.
 
-    Files that the user put into its run folders neither count nor are touched.
+    Files that the user put into its run folders do not count and are not touched.
     """
     recorded, whole = _files_there(item, out)
     if whole == recorded:
         return False
     item.path(out / "work").unlink()
     for name in recorded:
-        # By its settings a folder that holds other files too is known as a run's.
+        # The settings identify a run's folder, even if it holds other files too.
         if name not in whole or Path(name).name != "settings.toml":
             (item.argument.folder / name).unlink(missing_ok=True)
     return True
 
 
 def _item(point: Point, seeds: tuple[int, ...], out: Path) -> Item[Group]:
-    # Its threads are part of the settings: left open, they would depend on the machine.
+    # Threads are part of the settings: left open, they would depend on the machine.
     training = dataclasses.replace(point.settings.training, threads=point.settings.training.threads or 1)
     settings = dataclasses.replace(point.settings, training=training)
     name = " ".join(f"{name.rpartition('.')[2]} {brief(value)}" for name, value in point.values.items())
-    # Settings by name, the files that they name by their content; seeds are apart.
+    # Settings by name, the files that they name by their content; seeds are separate.
     table = flat(to_table(settings)) | {"seed": None}
     for setting in map(".".join, FILE_SETTINGS):
         if table[setting]:
@@ -303,7 +304,7 @@ def write_table(rows: Sequence[Row], out: Path) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """How much a sweep is, and about how long it would take."""
+    """The size of a sweep, and about how long it would take."""
 
     combinations: int
     runs: int
@@ -311,15 +312,15 @@ class Estimate:
     """Work items: runs that are trained together."""
 
     finished: int
-    """Groups that need not be trained any more."""
+    """Groups that are already trained."""
 
     workers: int
     compute_seconds: float = 0.0
-    """All other groups one after another; those that were begun count in full."""
+    """Seconds for all other groups in sequence; those that were begun count in full."""
 
     wall_seconds: float = 0.0
-    """With this many workers, each of which takes the longest group left; starting them, figures and the page are not
-    counted."""
+    """Seconds with this many workers, each of which takes the longest group left; starting them, figures and the page
+    are not counted."""
 
 
 def estimate_sweep(
@@ -332,8 +333,8 @@ def estimate_sweep(
 ) -> Estimate:
     """Count what there is to train, and try a few groups for a few steps; nothing is written to ``out``.
 
-    A folder that ``sweep`` would refuse is refused; with ``resume``, what is finished in it counts as such. ``counted``
-    is called with what is known before the trial, which takes a while.
+    A folder that ``sweep`` would refuse is refused; with ``resume``, finished work in it counts. ``counted`` is called
+    with what is known before the trial, which takes a while.
     """
     out = out.resolve()
     check_points(sweep)
@@ -357,7 +358,7 @@ def packed(seconds: Sequence[float], workers: int) -> float:
 
 
 def _group_seconds(items: Sequence[Item[Group]]) -> list[float]:
-    """What each group takes: between those that are tried, by how much there is to compute."""
+    """Each group's seconds: between groups that are tried, in proportion to the work."""
     steps = np.array([item.argument.settings.training.steps for item in items])
     costs = np.array([cost(item) for item in items]) / steps
     order = np.argsort(costs, kind="stable")
@@ -370,7 +371,7 @@ def _group_seconds(items: Sequence[Item[Group]]) -> list[float]:
 
 def _trial(item: Item[Group], folder: Path) -> tuple[float, float]:
     """Seconds that a group takes to begin, and those of each step."""
-    # One step before the two that are compared: what is computed once a setting belongs to the beginning.
+    # One step comes before the two that are compared: what is computed once per setting belongs to the beginning.
     start, short, long = (_seconds(item, folder, steps) for steps in (1, SHORT, LONG))
     return start, max(0.0, long - short) / (LONG - SHORT)
 
@@ -399,7 +400,7 @@ class Options:
 
     dry_run: bool = False
     """Print how many runs there are and about how long they take, from a short trial; write nothing. With --resume,
-    of what is not yet finished."""
+    only what is not yet finished counts."""
 
     engine: Literal["local", "ray"] = "local"
     """Processes on this machine, or Ray (pip install "topicscope[scale]")."""
@@ -408,10 +409,10 @@ class Options:
     """A Ray cluster, HOST:PORT or auto, instead of a Ray on this machine; --out must be on a disk it shares."""
 
     workers: int | None = None
-    """How many groups of runs at once; as many as there are cores if not given."""
+    """How many groups of runs are trained at once; by default as many as there are cores."""
 
     timeout: float | None = None
-    """Seconds that the runs trained together may take; over it they are tried again, three times in all."""
+    """Seconds that runs trained together may take; if they take longer they are tried again, three times in all."""
 
     measures: tuple[str, ...] = ()
     """What is drawn, instead of the usual ones: loss, validation_loss, bayes_floor, excess_loss, distance_to_optimum,
@@ -420,7 +421,7 @@ class Options:
     the model, such as norm_value."""
 
     quiet: bool = False
-    """No progress bar, no messages."""
+    """Print no progress bar and no messages."""
 
     json: bool = False
     """Print the table's rows (or the estimate) as JSON on standard output, and nothing else."""
@@ -445,7 +446,7 @@ def main(words: list[str]) -> None:
 
 
 def _stored(options: Options) -> Path:
-    """The sweep that is in --out."""
+    """The sweep in --out."""
     if not options.resume:
         raise InputError("SWEEP.toml is missing: give a sweep, or --resume with the --out of one that was begun.")
     stored = options.out / "sweep.toml"
@@ -480,7 +481,7 @@ def _print_estimate(asked: Sweep, options: Options) -> None:
 
 
 def _print_result(result: SweepResult) -> None:
-    """A row a combination: means over its seeds."""
+    """One row per combination: means over its seeds."""
     settings = [name for name in result.rows[0] if "." in name]
     by_combination: dict[tuple[object, ...], list[dict[str, Any]]] = {}
     for row in result.rows:
@@ -511,7 +512,7 @@ def _printed_cell(rows: Sequence[dict[str, Any]], measure: str) -> str:
     if found is None:
         return "–"
     half = found.high - found.value
-    return f"{found.value:.4g}" + (f" ± {half:.1g}" if math.isfinite(half) else "")
+    return readable(found.value) + (f" ± {readable(half, 1)}" if math.isfinite(half) else "")
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""What the terminal shows: JSON on standard output alone, tables, and progress bars that keep quiet when piped."""
+"""What the terminal shows: JSON on standard output alone, tables, and progress bars that are silent when piped."""
 
 import json
 import logging
@@ -26,7 +26,7 @@ def print_json(value: Any) -> None:
 def console(*, to_errors: bool = False) -> Console:
     """A console that prints plain text, wide enough for our tables, when its output is not a terminal.
 
-    Text is text: a folder called ``a[red]b`` or ``:smile:`` is printed as it is called.
+    Text is printed as it is: a folder may be called ``a[red]b`` or ``:smile:``.
     """
     stream = sys.stderr if to_errors else sys.stdout
     return Console(file=stream, highlight=False, markup=False, emoji=False, width=None if stream.isatty() else 120)
@@ -45,13 +45,13 @@ class LinesOfProgress:
     """A line on standard error when a stage begins, and when a minute has passed since the last line."""
 
     def __init__(self, title: str) -> None:
-        """A stage is what is being done, whatever its number."""
+        """A stage is what is being done, without its number."""
         self._title, self._stage, self._began, self._last = title, "", time.monotonic(), 0.0
 
     def __call__(self, done: int, total: int, state: str) -> None:
         """As a progress bar's."""
         now, stage = time.monotonic(), re.sub(r"[\d.,%]+", "", state)
-        # What is refused, or done, at once needs no progress.
+        # Work that is refused or finished at once needs no progress.
         if now - self._began < AT_ONCE or (stage == self._stage and now - self._last < EACH):
             return
         self._stage, self._last = stage, now

@@ -19,6 +19,7 @@ from topicscope.errors import InputError, check_at_least, path_of, refuse
 from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.measure.blocks import pattern
 from topicscope.randomness import Purpose, generator
+from topicscope.reporting.rounding import powers, readable
 from topicscope.scale import Report
 from topicscope.settings import RAREST_USABLE_MASK
 from topicscope.settings.data import Sampler
@@ -82,7 +83,7 @@ SAMPLES = 2_000
 NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
 NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
 
-# Parts in the order shown: name, title, and what leads to each row's number, with the paper's symbols.
+# Parts in the order shown: name, title, and for each row the dotted names of its number and its label.
 TABLES: list[tuple[str, str, dict[str, str]]] = [
     (
         "theorem1",
@@ -180,7 +181,7 @@ FLOORS = {"": "all masked positions", "mask_queries": "[MASK] queries", "query_b
 
 @dataclass(frozen=True)
 class Theory:
-    """What theory says of one setting; a part that the setting does not define is None, with its reason beside it."""
+    """What theory says about one setting; a part that it does not define is None, with its reason beside it."""
 
     setting: TheorySetting
     parts: Part
@@ -189,7 +190,7 @@ class Theory:
         return self.parts[name]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; beside a part that is null stands its reason."""
+        """Plain values, for JSON; a part that is null has its reason beside it."""
         return {"setting": asdict(self.setting), **self.parts}
 
     def to_frame(self) -> Any:
@@ -222,11 +223,11 @@ def theory(
     out: Path | str | None = None,
     report: Report | None = None,
 ) -> Theory:
-    """All closed forms and exact optima of a setting (the paper's if not given), its dynamics and its Bayes floors.
+    """All closed forms and exact optima of a setting (by default the paper's), its dynamics and its Bayes floors.
 
-    ``samples`` documents are drawn for each of the floors; 0 leaves them out. Without ``take_off`` it is not predicted
-    when attention takes off under the optimiser that ``stepping`` describes, which takes some seconds. With ``out``, a
-    new or empty folder, theory.json, theory.npz, optimum.png and optimum.svg are written to it.
+    ``samples`` documents are drawn for each of the floors; 0 leaves them out. ``take_off`` predicts when attention
+    takes off under the optimiser that ``stepping`` describes, which takes some seconds. With ``out``, a new or empty
+    folder, theory.json, theory.npz, optimum.png and optimum.svg are written to it.
     """
     setting = setting or TheorySetting()
     if out is not None:
@@ -285,7 +286,7 @@ def _write(found: Theory, out: Path) -> None:
 
 
 def _made(makers: dict[str, Callable[[], Any]]) -> Part:
-    """What each makes under its name; None, and the reason under another, where it is not defined."""
+    """Each part's result under its name; where it is undefined, None, with the reason under NAME_reason."""
     part: Part = {}
     for name, make in makers.items():
         try:
@@ -312,13 +313,13 @@ def _theorem2(setting: TheorySetting) -> Part:
         return _dense_classes(value_of_own, model) | {"loss": loss}
     value = setting.value()
     numbers = asdict(constants(setting.topics, setting.words, setting.masking)) | asdict(value)
-    # Theorem 2 does not tell a word from others of its topic.
+    # Theorem 2 does not distinguish a word from others of its topic.
     del numbers["same_word"]
     return numbers | {"loss": float(Landscape(setting.infinite, value).loss(1.0, 1.0))}
 
 
 def theorem_3_part(setting: TheorySetting) -> Part:
-    """Theorem 3's numbers; beside one that is null stands its reason."""
+    """Theorem 3's numbers; one that is null has its reason beside it."""
     found = theorem3(setting.infinite)
     part: Part = {**asdict(found), "violated": list(found.violated)}
     if found.lambda2 is None:
@@ -377,7 +378,7 @@ def _prediction(setting: TheorySetting, stepping: Stepping, *, predicted: bool) 
     for name in ("take_off", "gain_at_take_off", "mask_take_off"):
         part[name] = getattr(found, name)
         if part[name] is None:
-            part[f"{name}_reason"] = f"not within {found.steps[-1]:.2g} steps"
+            part[f"{name}_reason"] = f"not within {readable(found.steps[-1], 2)} steps"
     if stepping.optimizer == "adam":
         part["note"] = (
             "Adam's noise is taken as it is on average; from starts as large as 0.02 it takes off up to three times "
@@ -398,7 +399,7 @@ def _finite(setting: TheorySetting, sampler: Sampler) -> Part:
 
 
 def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[], float]]:
-    """Of topics that are all alike: by classes, for any number of them."""
+    """The optimum for topics that are all alike: by classes, for any number of them."""
     population = class_moments(setting.data(sampler), setting.masking)
     optimum = class_optimum(population)
     part: Part = {**asdict(optimum), "loss": class_loss(optimum, population)}
@@ -406,7 +407,7 @@ def _symmetric_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, C
 
 
 def _dense_finite(setting: TheorySetting, sampler: Sampler) -> tuple[Part, Callable[[], float]]:
-    """Of other topics, overlapping or with Dirichlet parameters of their own: means over classes of entries."""
+    """The optimum for topics that overlap or have their own Dirichlet parameters: means over classes of entries."""
     model = _dense_model(setting, sampler)
     population = moments(model, setting.masking)
     optimum = finite_optimum(population)
@@ -433,7 +434,7 @@ def _dense_model(setting: TheorySetting, sampler: Sampler) -> TopicModel:
 
 
 def _dense_classes(matrix: Float[np.ndarray, "token token"], model: TopicModel) -> Part:
-    """Means over classes of entries, with the reason where a class is empty; of one's own topics also the pattern."""
+    """Means over classes of entries, with the reason where a class is empty; for your own topics also the pattern."""
     averages = class_statistics(matrix, model.word_topics)
     part: Part = {}
     for name in ("mask_column", "same_word", "same_topic", "different_topic"):
@@ -500,7 +501,7 @@ class Options:
     """How many documents to draw for each Bayes floor; 0 leaves the floors out."""
 
     take_off: bool = True
-    """Predict when attention takes off; takes some seconds."""
+    """Predict when attention takes off, which takes some seconds."""
 
     seed: int = 0
     """Seed of the documents drawn for the Bayes floors."""
@@ -529,7 +530,7 @@ def main(words: list[str]) -> None:
 
 
 def print_theory(found: Theory) -> None:
-    """One table a part, with the paper's symbols; the reason where a part is not defined."""
+    """One table per part, with the paper's symbols, or the reason why a part is not defined."""
     screen, setting = console(), found.setting
     screen.print(_title_of(setting))
     for name, title, rows in TABLES:
@@ -542,7 +543,7 @@ def print_theory(found: Theory) -> None:
             continue
         table = Table(title=_title(title, part), title_justify="left", show_header=False)
         for path, label in rows.items():
-            # Theorem 2 does not tell a word from others of its topic, and of one's own topics has no constants.
+            # Theorem 2 does not distinguish a word from others of its topic, and has no constants for your own topics.
             if path.partition(".")[0] not in part:
                 continue
             table.add_row(label, _number(part, path, digits=6 if name == "dynamics" else 8))
@@ -571,7 +572,8 @@ def _title(title: str, part: Part) -> str:
         return title
     how = part["stepping"]
     adam = f", ε = {how['epsilon']:g}" if how["optimizer"] == "adam" else ""
-    return title.format(**how, adam=adam, objective="squared loss" if how["loss"] == "squared" else "cross-entropy")
+    objective = "squared loss" if how["loss"] == "squared" else "cross-entropy"
+    return powers(title.format(**how, adam=adam, objective=objective))
 
 
 def _print_floors(found: Theory, name: str, title: str) -> None:
@@ -601,7 +603,7 @@ def _number(part: Part, path: str, digits: int) -> str:
         if value[name] is None:
             return f"not defined: {value[f'{name}_reason']}"
         value = value[name]
-    return f"{value:.{digits}g}"
+    return readable(value, digits)
 
 
 def _notes(part: Part) -> list[str]:
@@ -618,7 +620,7 @@ def _notes(part: Part) -> list[str]:
         wider = part["wider_family"]
         gains = f"{wider['loss']:.8g}" != f"{part['loss']:.8g}"
         notes.append(
-            f"a free weight of word queries on [MASK] keys, best at {wider['mask_key']:.6g}, "
-            + (f"lowers the loss to {wider['loss']:.8g} (§5.3)" if gains else "does not lower the loss (§5.3)")
+            f"a free weight of word queries on [MASK] keys, best at {readable(wider['mask_key'], 6)}, "
+            + (f"lowers the loss to {readable(wider['loss'], 8)} (§5.3)" if gains else "does not lower the loss (§5.3)")
         )
     return notes

@@ -25,10 +25,10 @@ class TheorySetting:
     """T, the number of topics."""
 
     words: int = Data.words
-    """v, the number of words of a topic."""
+    """v, the number of words per topic."""
 
     per_document: int = Data.per_document
-    """τ, the number of topics of a document (Assumption 1, and the τ-topic sampler)."""
+    """τ, the number of topics per document (Assumption 1, and the τ-topic sampler)."""
 
     mask: float = Masking.mask
     """p_m, the probability that a position is masked."""
@@ -58,7 +58,7 @@ class TheorySetting:
             Masking(mask=self.mask, keep=self.keep, random=self.random)
 
     def _take_sizes(self, model: TopicModel) -> None:
-        """T and v of one's own topics; v is 0 where they are not the paper's, and giving others is refused."""
+        """T and v of your own topics; v is 0 where they are not like the paper's, and giving others is refused."""
         object.__setattr__(self, "topic_words", str(self.topic_words))
         for name, own in (("topics", model.topics), ("words", model.equal_words or 0)):
             if getattr(self, name) not in (own, getattr(Data, name)):
@@ -76,7 +76,7 @@ class TheorySetting:
         return not self.topic_words or self.words > 0
 
     def require_equal_topics(self) -> None:
-        """Refuse one's own topics where a theorem speaks of the paper's."""
+        """Refuse your own topics where a theorem is about the paper's."""
         if not self.equal_topics:
             raise InputError(
                 f"topic_words = {self.topic_words} has topics that are not disjoint sets of equally many, equally "
@@ -117,7 +117,7 @@ class TheorySetting:
 
 @contextmanager
 def errors_with_option_names() -> Iterator[None]:
-    """Bad input inside is told with the names that these options have."""
+    """Errors raised inside name the options as this command does."""
     try:
         yield
     except InputError as error:
@@ -125,6 +125,6 @@ def errors_with_option_names() -> Iterator[None]:
 
 
 def option_names(message: str) -> str:
-    """A message of the settings' checks, with the names that these options have."""
+    """A message of the settings' checks, with this command's names of options."""
     names = "|".join(field.name for kind in (Data, Masking) for field in fields(kind))
     return re.sub(rf"\b(?:data|masking)\.({names})\b", r"\1", message)

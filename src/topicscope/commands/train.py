@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """Train one model into a run folder, on documents of a topic model (or on real text: see the end).
 
-Settings come from a TOML file, if one is given, and from the options, which go over it. Stopped or killed, a run goes
-on with --resume and ends with the same numbers to the bit; a finished one can be made longer.
+Settings come from a TOML file, if one is given, and from the options, which override it. A run that was stopped or
+killed goes on with --resume and ends with the same numbers to the bit; a finished one can be made longer.
 
 examples:
   topicscope train --out runs/first --training.steps 300
@@ -32,16 +32,17 @@ examples:
   topicscope train --out runs/figure2 --resume --training.steps 4000
   topicscope train --out runs/tau --data.sampler topics --data.per-document 3 --training.loss squared
 
-With a corpus it is a deeper transformer on real text, with settings of its own:
+With a corpus, it trains a deeper transformer on real text, which has its own settings:
   topicscope train --data.corpus wiki-sample --out runs/text
   topicscope train --data.corpus wiki-sample --help
 """
 
 TEXT_DESCRIPTION = """Train a transformer encoder on real text: 4 layers of 4 heads, BERT exactly unless parts are off.
 
-The tokenizer is trained on the corpus, or given; passages are packed without padding. Per step, metrics.jsonl has the
-loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps the topic structure of
-embeddings and attention. Stopped or killed, a run goes on with --resume and ends with the same numbers to the bit.
+The tokenizer is trained on the corpus, or given; passages are packed without padding. For each logged step,
+metrics.jsonl has the loss, the norms of every layer and head, the rotation of W^V and gradient norms; at some steps
+also the topic structure of embeddings and attention. A run that was stopped or killed goes on with --resume and ends
+with the same numbers to the bit.
 Where the architecture is BERT's, DIR/huggingface is a folder for AutoModelForMaskedLM and for topicscope probe.
 
 examples:
@@ -82,8 +83,8 @@ def train(
 ) -> "RunFolder":
     """Train a model into a new folder, or go on with the run that is in it; report.html shows it.
 
-    ``settings`` may be the path of a TOML file. With ``TextSettings`` it is an encoder on a corpus, on the device that
-    is named; its topic structure is measured on the way (``training.measures`` steps). ``progress`` shows how training
+    ``settings`` may be the path of a TOML file. ``TextSettings`` train an encoder on a corpus, on the device that is
+    named; its topic structure is measured on the way (at ``training.measures`` steps). ``progress`` shows how training
     goes on: in a notebook the loss and the norms as they grow, else a progress bar.
     """
     from topicscope.paper.text_experiment import measuring
@@ -117,7 +118,7 @@ def _watched(out: Path, steps: int) -> Iterator[Report]:
 
     def show(done: int, total: int, state: str) -> None:
         nonlocal shown
-        # Often enough for the eye; the last step always.
+        # This is often enough for the eye; the last step is always shown.
         if time.monotonic() - shown >= EVERY_SECONDS or done == steps:
             place.update(HTML(live_html(RunFolder(out).metrics(), done, steps)))
             shown = time.monotonic()
@@ -137,10 +138,10 @@ class Options:
     """Go on with the run in --out, with the settings it was started with."""
 
     quiet: bool = False
-    """No progress bar, no messages."""
+    """Print no progress bar and no messages."""
 
     json: bool = False
-    """Print the last row of the metrics as JSON; of a run on text, the speed too."""
+    """Print the last row of the metrics as JSON; for a run on text, the speed too."""
 
     settings: Annotated[Settings, INLINE] = Settings()
 
@@ -150,13 +151,13 @@ class TextOptions(Options):
     """Options of the command with a corpus."""
 
     device: Device = "auto"
-    """Where to compute; "auto" is the fastest that is there."""
+    """Where to compute; "auto" is the fastest available."""
 
     settings: Annotated[TextSettings, INLINE]  # type: ignore[assignment]
 
 
 def main(words: list[str]) -> None:
-    """Parse, train, print where the run is, and of a run on text how fast it was."""
+    """Parse, train, print where the run is, and for a run on text how fast it was."""
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
@@ -178,7 +179,7 @@ def main(words: list[str]) -> None:
 
 
 def _answer(trained: "RunFolder") -> list[str]:
-    """What the losses are to be held against, how far W^V is from the optimum, and what to do next."""
+    """What to compare the losses with, how far W^V is from the optimum, and what to do next."""
     from topicscope.files import checkpoint_path, load_tensors
     from topicscope.training.reference import optimum_measures
 
@@ -216,7 +217,7 @@ def _where_next(trained: "RunFolder") -> list[str]:
 
 
 def parse_options(words: list[str]) -> Options:
-    """The options, over the TOML file if one is given, or over the settings of the run that is resumed.
+    """The TOML file's settings, or those of the run that is resumed, with the options that override them.
 
     The run is on text if an option, the TOML file or the run that is resumed names a corpus.
     """
@@ -236,7 +237,7 @@ def parse_options(words: list[str]) -> Options:
 
 def _given_settings(words: list[str]) -> tuple[Settings | TextSettings | None, list[str]]:
     """The settings in the TOML file, or of the run that is resumed; and the words without the file's name."""
-    # The first word if it is no option, or any that ends in .toml; but not the folder after --out.
+    # The file is the first word if that is no option, or any that ends in .toml, but not the folder after --out.
     places = [
         place
         for place, word in enumerate(words)

@@ -1,6 +1,6 @@
-"""Numbers from matrices, attention and runs, and how sure they are.
+"""Numbers from matrices, attention and runs, and how certain they are.
 
-The function ``stages`` has the name of the module that it is in: ``topicscope.measure.stages`` is the function.
+The function ``stages`` is named like the module that defines it: ``topicscope.measure.stages`` is the function.
 """
 
 from topicscope.measure.attention import (

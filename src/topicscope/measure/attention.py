@@ -38,7 +38,7 @@ def pair_classes(
 def attention_averages(
     attention: Float[np.ndarray, "layer document head key query"], classes: tuple[Pairs, Pairs, Pairs]
 ) -> AttentionAverages:
-    """Average attention over the pairs of each class, as ``pair_classes`` gives them."""
+    """Average attention over the pairs of each class that ``pair_classes`` returns."""
     return AttentionAverages(*(_mean(attention, pairs) for pairs in classes))
 
 
@@ -57,9 +57,9 @@ def bag_attention_averages(
     counts: Int[np.ndarray, "document token"],
     word_topics: Int[np.ndarray, " token_number"],
 ) -> AttentionAverages:
-    r"""The same averages for documents as bags: distinct tokens, and how often each stands in its document.
+    r"""The same averages for documents as bags: distinct tokens, and how often each occurs in its document.
 
-    With A_{ba} what a query a gives to all keys b together, the n_a queries a give, to other positions,
+    With A_{ba} the attention of a query a to all keys b together, the n_a queries a give to other positions
 
     .. math:: \sum_{i \ne j,\; w_i = b,\; w_j = a} A_{ij} = (n_a - [a = b]) A_{ba}
         \quad\text{over}\quad n_b (n_a - [a = b]) \;\text{pairs.}
@@ -97,5 +97,5 @@ class ImpliedWeights:
 
 
 def implied_weights(same_word: float, same_topic: float, different_topic: float) -> ImpliedWeights:
-    """From average attention at word queries: α̂ = c₂/c₃ and β̂ = c₁/c₃ of Assumption 2."""
+    """Assumption 2's weights from average attention at word queries: α̂ = c₂/c₃ and β̂ = c₁/c₃."""
     return ImpliedWeights(alpha=same_topic / different_topic, beta=same_word / different_topic)

@@ -119,7 +119,7 @@ def stand_out(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndar
     """Averages of blocks and diagonal against the background: entries of words of different topics."""
     entries = {name: matrix[where].astype(np.float64) for name, where in class_masks(word_topics).items()}
     mean = entries["different_topic"].mean()
-    # A background without spread, as in theory's own matrices, has rounding errors only, and nothing else is less.
+    # A background without spread, as in theory's own matrices, has rounding errors only; this is the least spread.
     spread = max(entries["different_topic"].std(), 1e-12 * abs(matrix).max()) or 1.0
     return StandOut(
         block=float((entries["same_topic"].mean() - mean) / spread),
@@ -128,11 +128,11 @@ def stand_out(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndar
 
 
 def pattern(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> Pattern:
-    """Name the pattern by what stands out of the background, as an eye sees it in a heat map (Figures 1 and 2).
+    """Name the pattern by what stands out from the background, as the eye sees it in a heat map (Figures 1 and 2).
 
     A class of entries stands out if its average is above the background's by more than the background's standard
-    deviation. "block": entries of two different words of one topic stand out; "diagonal": those of a word with itself
-    do, and not those; "none": neither does.
+    deviation. "block": entries of two different words of one topic stand out; "diagonal": only those of a word with
+    itself do; "none": neither do.
     """
     found = stand_out(matrix, word_topics)
     if found.block > 1:

@@ -1,6 +1,6 @@
-"""A training run to look at: its curves over steps, and its matrices at a few of them, of all its seeds.
+"""A view of a training run: the curves of all its seeds over steps, and its matrices at a few steps.
 
-``reproduce`` keeps a view as arrays (``film``); the page makes one from a run folder, or takes up what was kept.
+``reproduce`` keeps a view as arrays (``film``); the page makes one from a run folder, or reads one that was kept.
 """
 
 import itertools
@@ -27,16 +27,16 @@ Snapshots = Mapping[int, Mapping[str, np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """A matrix over tokens: at a few steps for one seed, as averages by class of entry for all."""
+    """A matrix over tokens at a few steps: whole for one seed, as averages by class of entry for all seeds."""
 
     label: str
     frames: Float[np.ndarray, "frame token token"]
     classes: Float[np.ndarray, "seed frame class"]
     theory: Float[np.ndarray, "token token"] | None
     what: str
-    """Which theory it is, or why there is none."""
+    """Which theory the matrix is compared with, or why there is none."""
     layer: int | None = None
-    """Counted from 0; None if there is one layer only, or if it is of all."""
+    """Counted from 0; None if there is one layer only, or if the matrix belongs to all layers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +51,11 @@ class RunView:
     held_out: Float[np.ndarray, "seed row"]
     norms: Mapping[str, Float[np.ndarray, "seed row"]]
     stages: Mapping[str, Float[np.ndarray, "seed row"]]
-    """What ``measure.stages`` tells stages by: "words" and "mask", how far attention is from uniform, and "gain"."""
+    """What ``measure.stages`` uses: "words" and "mask", attention's distances from uniform, and "gain"."""
     frame_steps: Int[np.ndarray, " frame"]
     matrices: tuple[Matrix, ...]
     attention: Float[np.ndarray, "seed frame layer class"]
-    """To the same word, the same topic, other topics; heads averaged."""
+    """Attention to the same word, the same topic and other topics, averaged over heads."""
     word_topics: Int[np.ndarray, " token"]
     levels: Mapping[str, Any]
     """Losses to compare with: reference.json."""
@@ -68,7 +68,7 @@ class RunView:
 
 
 def film(view: RunView) -> dict[str, np.ndarray]:
-    """A view as arrays, to be kept and read again: one seed's frames, class averages of all."""
+    """A view as arrays, to be kept and read again: one seed's frames, and the class averages of all seeds."""
     about = {
         "name": view.name,
         "settings": view.settings,
@@ -91,7 +91,7 @@ def film(view: RunView) -> dict[str, np.ndarray]:
 
 
 def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> RunView:
-    """The view that ``film`` was made of, from its description and its arrays; held-out losses were not kept."""
+    """The view that ``film`` stored, from its description and its arrays; held-out losses are not kept."""
     said = zip(about["labels"], about["theory"], about.get("layers", [None] * len(about["labels"])), strict=True)
     matrices = tuple(
         Matrix(label, arrays[f"frames-{place}"], arrays[f"classes-{place}"], arrays.get(f"theory-{place}"), what, layer)
@@ -113,7 +113,7 @@ def from_film(about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Run
         **curves,
         frame_steps=arrays["frame_steps"],
         matrices=matrices,
-        # Kept before layers were told apart: their average.
+        # Files from before layers were distinguished hold their average.
         attention=attention if attention.ndim == 4 else attention[:, :, None],
         word_topics=arrays["word_topics"],
         levels=about["levels"],
@@ -131,7 +131,7 @@ def run_view(
     theory: Mapping[str, np.ndarray],
     word_topics: Int[np.ndarray, " token"],
 ) -> RunView:
-    """One run: its settings as a table, its metrics and its snapshots, and theory's losses and matrices."""
+    """The view of one run: its settings as a table, its metrics and snapshots, and theory's losses and matrices."""
     rows = _whole(rows)
     norms = (
         {part: np.array([[np.linalg.norm(row["norm"][part]) for row in rows]]) for part in rows[0]["norm"]}
@@ -139,7 +139,7 @@ def run_view(
         else {}
     )
     if rows and all("modes" in row for row in rows):
-        # What grows in W^K and W^Q, apart: what tells topics apart, and the column of [MASK].
+        # Two parts of W^K and W^Q grow, shown apart: the one that distinguishes topics, and the column of [MASK].
         norms |= {
             f"{words} in {matrix}": _column(rows, "modes", part, mode)
             for part, matrix in (("key", "W^K"), ("query", "W^Q"))
@@ -168,7 +168,7 @@ def run_view(
 
 
 def together(views: list[RunView]) -> RunView:
-    """Runs that differ in the seed alone; cut to the rows and frames that all of them have."""
+    """The view of runs that differ in the seed alone, cut to the rows and frames that all of them have."""
     views = sorted(views, key=lambda view: view.seeds)
     first = views[0]
     if len(views) == 1:
@@ -209,7 +209,7 @@ def classes_of(
 
 
 def _whole(rows: Sequence[Row]) -> list[Row]:
-    """Rows up to the first without a loss or with other norms than the first."""
+    """The rows before the first that has no loss, or other norms than row one."""
 
     def complete(row: Row) -> bool:
         return "loss" in row and isinstance(row.get("norm"), dict) and row["norm"].keys() == rows[0]["norm"].keys()
@@ -234,7 +234,7 @@ def _matrices(
     said: Mapping[str, Any],
     word_topics: Int[np.ndarray, " token"],
 ) -> tuple[Matrix, ...]:
-    """Those over tokens: W^V of each layer is one where embeddings are one-hot; a frozen identity is not shown."""
+    """The matrices over tokens: W^V of each layer is one if embeddings are one-hot; a frozen identity is not shown."""
     ordered = [snapshots[step] for step in sorted(snapshots)]
     tokens, found = len(word_topics), []
     for name, label in LABELS.items():

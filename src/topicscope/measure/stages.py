@@ -2,8 +2,8 @@
 
 The stages are about attention and W^V, so they are measured by what these do, in numbers that depend neither on the
 initial scale nor on how long the run goes on: a(t), how far attention is from uniform (``distance_from_uniform``), and
-g(t), how much of what uniform attention can gain W^V has (``training.record``). The norms of the paper's own picture
-stand beside them (``norm_stages``), and so do the directions that W^K and W^Q grow in (``mode_norms``).
+g(t), the share of the gain possible under uniform attention that W^V has reached (``training.record``). Beside them are
+the norms of the paper's own picture (``norm_stages``) and the directions in which W^K and W^Q grow (``mode_norms``).
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-# Attention takes off when a word query's is this far from uniform, in total variation, on average.
+# Attention takes off when that of word queries is on average this far from uniform, in total variation.
 TAKE_OFF = 0.05
 # Two-stage: W^V then has at least this share of what the optimum under uniform attention gains.
 LEAST_GAIN = 2 / 3
@@ -34,7 +34,7 @@ class Stages:
     """g at take-off; NaN without one."""
 
     mask_take_off: int | None = None
-    """The same for [MASK] queries, which is another thing: their attention need not follow topics."""
+    """The same for [MASK] queries, which is a different matter: their attention need not follow topics."""
 
     diverged: bool = False
 
@@ -45,7 +45,7 @@ class Stages:
 
     @property
     def two(self) -> bool:
-        """Whether W^V came first; a run that is censored or diverged does not show it."""
+        """Whether W^V came first; a censored or diverged run does not show it."""
         return self.take_off is not None and self.gain >= LEAST_GAIN
 
 
@@ -79,17 +79,17 @@ def distance_from_uniform(
 ) -> tuple[Float[np.ndarray, "*many"], Float[np.ndarray, "*many"]]:
     r"""How far attention is from uniform in total variation, averaged over word queries, and over [MASK] queries.
 
-    ``scores`` are attention's logits between tokens ([MASK] is token 0); ``keys`` and ``queries`` say how often each
-    token stands in each document where it can be attended to, and where it attends. With n_k a document's count of
+    ``scores`` are attention's logits between tokens ([MASK] is token 0); ``keys`` and ``queries`` count how often each
+    token of each document can be attended to, and how often it attends. With n_k a document's count of
     keys k, N their sum and s the scores, a query of token b has
 
     .. math:: \tfrac12 \sum_k \Big| \frac{n_k e^{s_{kb}}}{\sum_l n_l e^{s_{lb}}} - \frac{n_k}{N} \Big|.
 
-    0 is uniform attention, 1 is out of reach. NaN where there is no query.
+    0 means uniform attention; 1 is never reached. NaN where there is no query.
     """
     weights = np.exp(scores - scores.max(axis=-2, keepdims=True))
     distance = np.zeros((*scores.shape[:-2], *keys.shape))
-    # Document by document: each has few of the tokens, and all pairs of all documents would not fit.
+    # Documents are taken one by one: each has few of the tokens, and all pairs of all documents would not fit.
     for document, counts in enumerate(keys):
         present = np.flatnonzero(counts)
         share, mine = counts[present] / counts.sum(), weights[..., present, :]
@@ -109,9 +109,9 @@ def mode_norms(
 ) -> tuple[Float[np.ndarray, "*many"], Float[np.ndarray, "*many"]]:
     """The norm of W^K's or W^Q's [MASK] column, and of its part that distinguishes topics.
 
-    The topic part is what is left of the word columns after each is replaced by its topic's average, and the average
-    of all words is taken away: keys (or queries) that differ between topics and not within them. Attention to topics
-    can grow through this part alone, attention to or from [MASK] through that column.
+    For the topic part each word column is replaced by its topic's average, less the average of all words: keys (or
+    queries) that differ between topics and not within them. Attention to topics can grow through this part alone,
+    attention to or from [MASK] through that column.
     """
     here = words_of(word_topics)
     topics = word_topics[here]
@@ -131,15 +131,15 @@ class NormStages:
     """The first logged step at which W^K or W^Q has taken off; None if they never do."""
 
     growth: float
-    """The share of ‖W^V‖'s growth over the run that it has made by then, 0 to 1; 0 if it does not grow. Without an end
-    1, or NaN if W^V does not grow either; NaN if the run diverged."""
+    """The share of ‖W^V‖'s growth over the run that is made by then, 0 to 1; 0 if it does not grow. If stage 1 does
+    not end it is 1, or NaN if W^V does not grow either; NaN if the run diverged."""
 
     steps: float
     """The share of the run's steps that stage 1 takes; 1 without an end, NaN if the run diverged."""
 
     @property
     def diverged(self) -> bool:
-        """Whether the run has no end to measure by."""
+        """Whether stage 1 does not end within the run."""
         return bool(np.isnan(self.steps))
 
     @property
@@ -154,10 +154,10 @@ def norm_stages(
     query: Float[np.ndarray, " row"],
     value: Float[np.ndarray, " row"],
 ) -> NormStages:
-    """Two stages as one sees them in a plot of norms.
+    """Two stages as they appear in a plot of norms.
 
-    The paper's picture, and the rule of this package's first version. It depends on the initial scale (from nearly
-    zero anything doubles at once) and on the run's length, so no claim of the paper rests on it any more.
+    This is the paper's picture, and the rule of this package's first version. It depends on the initial scale (from
+    nearly zero anything doubles at once) and on the run's length, so no claim of the paper rests on it any more.
     """
     if not np.isfinite([key[-1], query[-1], value[-1]]).all():
         return NormStages(None, np.nan, np.nan)
@@ -165,7 +165,7 @@ def norm_stages(
     row = _first((key > NORM_TAKE_OFF * key[0]) | (query > NORM_TAKE_OFF * query[0]))
     if row is None:
         return NormStages(None, 1.0 if grown > 0 else np.nan, 1.0)
-    # A norm that was larger on the way than it is in the end has made all of its growth, not several times it.
+    # A norm that was once larger than it is in the end has made all of its growth, not several times it.
     growth = float(np.clip((value[row] - value[0]) / grown, 0, 1)) if grown > 0 else 0.0
     return NormStages(int(steps[row]), growth, float(steps[row] / steps[-1]))
 
@@ -173,7 +173,7 @@ def norm_stages(
 def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], end: int) -> float:
     """How fast ‖W^V‖ grows where stage 1 ends, relative to its beginning, both per step: 0 on a plateau, 1 without one.
 
-    The beginning is the first half of stage 1; where it ends is from there to as long after the end, so that the number
+    The beginning is the first half of stage 1; its end is the second half and as long again after it, so the number
     does not depend on how long the run goes on, unless it stops before.
     """
     half, after = np.searchsorted(steps, end / 2), _window_end(steps, end)
@@ -185,7 +185,7 @@ def plateau(steps: Int[np.ndarray, " row"], value: Float[np.ndarray, " row"], en
 def rotation(
     now: Float[np.ndarray, "layer row column"], before: Float[np.ndarray, "layer row column"]
 ) -> list[float | None]:
-    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, one per layer; None from zero."""
+    """Cosine distance (1 − cos)/2 ∈ [0, 1] between W^V and itself some steps earlier, per layer; None if one is 0."""
     first, second = (matrix.reshape(len(matrix), -1).astype(np.float64) for matrix in (now, before))
     sizes = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     products = (first * second).sum(axis=1)
@@ -200,9 +200,8 @@ def turning(
 ) -> float:
     r"""How much more W^V turns than it grows as stage 2 begins: angle over relative change of norm, both between rows.
 
-    ``rotation`` is that of W^V against itself one row earlier (log every 10 steps). "Locally rotates with
-    an approximately constant norm" (§8.1) means well above 1. Both are medians over rows from the end of stage 1 to
-    half as long again.
+    ``rotation`` compares W^V with itself one row earlier (log every 10 steps). "Locally rotates with an approximately
+    constant norm" (§8.1) means well above 1. Both are medians over rows from the end of stage 1 to half as long again.
     """
     after = np.flatnonzero((steps > end) & (steps <= steps[_window_end(steps, end)]))
     angle = np.arccos(1 - 2 * rotation[after])
@@ -211,16 +210,16 @@ def turning(
 
 
 def _window_end(steps: Int[np.ndarray, " row"], end: int) -> int:
-    """The row half as long after the start as stage 1 again, or the last one."""
+    """The row at one and a half times the length of stage 1, or the last one."""
     return min(int(np.searchsorted(steps, 1.5 * end)), len(steps) - 1)
 
 
 def half_way(steps: Int[np.ndarray, " measured"], log_ratio: Float[np.ndarray, " measured"], final_low: float) -> float:
-    """The first step at which the log-ratio reaches half of its final value, linear between measured steps.
+    """The first step at which the log-ratio reaches half of its final value, interpolated between measured steps.
 
-    NaN if there is no structure in the end, that is, if ``final_low``, the lower end of the final log-ratio's interval,
-    is not above 0: half of what may be nothing is reached at no step in particular. Values that are NaN (a ratio that
-    is not defined) count as not reached.
+    It is NaN if there is no structure in the end, that is, if ``final_low``, the lower end of the final log-ratio's
+    interval, is not above 0: half of what may be nothing is reached at no step in particular. Values that are NaN (a
+    ratio that is not defined) count as not reached.
     """
     final = log_ratio[-1]
     if not (final_low > 0 and final > 0):

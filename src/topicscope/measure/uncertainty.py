@@ -1,8 +1,8 @@
-"""How sure a number from few seeds is: intervals and p-values, and their correction for many claims.
+"""How certain a number from few seeds is: intervals and p-values, and their correction for many claims.
 
 Seeds are few (5 or 20), so means have Student's t intervals and proportions Clopper and Pearson's exact ones. A p-value
-here is of the hypothesis that the true number is a given threshold, two-sided; it is below 1 − c exactly when the
-interval of confidence c leaves that threshold out.
+here tests, two-sided, the hypothesis that the true number equals a given threshold; it is below 1 − c exactly when the
+interval of confidence c excludes that threshold.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class Interval:
 def student_interval(values: Float[np.ndarray, " seed"], confidence: float = CONFIDENCE) -> Interval:
     r"""The mean of independent runs: x̄ ± t_{K−1} s/√K; a single run has an infinite interval.
 
-    Exact for normal values; for others it is the usual approximation, and conservative for few runs.
+    It is exact for normal values; for others it is the usual approximation, and conservative for few runs.
     """
     mean, error = _mean_and_error(values)
     if not np.isfinite(error):
@@ -63,9 +63,9 @@ def proportion_p(successes: int, trials: int, threshold: float) -> float:
 
 
 def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDENCE) -> float:
-    """A two-sided p-value that agrees with an interval computed elsewhere: normal tails, each side as wide as its own.
+    """A two-sided p-value that agrees with an interval computed elsewhere, from normal tails as wide as its two sides.
 
-    Below 1 − c exactly when the interval of confidence c leaves the threshold out; beyond that, an approximation.
+    It is below 1 − c exactly when the interval of confidence c excludes the threshold; otherwise it is approximate.
     """
     if threshold == interval.value:
         return 1.0
@@ -77,7 +77,7 @@ def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDE
 
 
 def holm(p_values: Float[np.ndarray, " claim"]) -> Float[np.ndarray, " claim"]:
-    r"""Holm's adjusted p-values: whatever holds in truth, one of those below 0.05 is wrong at most 5 % of the time.
+    r"""Holm's adjusted p-values: whatever is true, any of those below 0.05 is wrong at most 5 % of the time.
 
     .. math:: \tilde p_{(i)} = \max_{j \le i} \min(1, (m - j + 1)\, p_{(j)})
     """
@@ -89,6 +89,6 @@ def holm(p_values: Float[np.ndarray, " claim"]) -> Float[np.ndarray, " claim"]:
 
 
 def _mean_and_error(values: Float[np.ndarray, " seed"]) -> tuple[float, float]:
-    """Mean and its standard error, infinite for a single run."""
+    """The mean and its standard error, which is infinite for a single run."""
     error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else np.inf
     return float(values.mean()), error

@@ -1,6 +1,6 @@
-"""The paper's transformer on bags of tokens: the same function as the reference, one row per distinct token.
+"""The paper's transformer on bags of tokens: the same function as the reference, with one row per distinct token.
 
-Attention from token a to token b of a document is n_b exp(s_ab), normalised: log n_b added to the score. Only the
+Attention from token a to token b of a document is n_b exp(s_ab), normalised: log n_b is added to the score. Only the
 distinct tokens at masked positions are predicted. All members of an ensemble are computed in one tensor: every
 parameter has a leading ``seed`` axis.
 
@@ -39,10 +39,10 @@ class BagTransformer(Blocks):
         self.seeds = len(next(iter(weights.values())))
         self.uniform_attention = settings.uniform
         frozen = {name for name in vars(settings) if name not in settings.trained_parts}
-        # With W^E = I nothing is to be multiplied by it; W^E⊤, which predicts, is I whatever is added to embeddings.
+        # With W^E = I there is nothing to multiply; W^E⊤, which predicts, is I whatever is added to embeddings.
         self._identity = "embedding" in frozen and settings.embedding.start == "identity"
         self._one_hot = settings.one_hot
-        # Adding a bias that is zero for ever would only take time.
+        # Adding a bias that stays zero would only take time.
         self._absent = {name for name in frozen if name.endswith("_bias") and settings.part(name).start == "zero"}
 
     def predict_masked(self, batch: TableBatch | SlotBatch) -> Float[Tensor, "seed row token"]:
@@ -55,7 +55,7 @@ class BagTransformer(Blocks):
         return not self.uniform_attention or self.settings.residual
 
     def parameter(self, name: str) -> Float[Tensor, "seed ..."]:
-        """One parameter of all members by name."""
+        """One parameter of all members, by its name."""
         return self.weights[name]
 
     def _table_rows(self, batch: TableBatch) -> Float[Tensor, "seed row dimension"]:
@@ -109,14 +109,14 @@ class BagTransformer(Blocks):
     def _of_all_tokens(
         self, name: str, inputs: Float[Tensor, "seed token dimension"], layer: Layer
     ) -> Float[Tensor, "seed token width"]:
-        """W z + b for what the embedding layer gives for every token, z."""
+        """W z + b, where z is what the embedding layer returns for every token."""
         if not self._one_hot:
             return self._linear(inputs, name, layer)
         columns, bias = layer[name].mT, name + "_bias"
         return columns if bias in self._absent else columns + layer[bias][:, None]
 
     def _slot_rows(self, batch: SlotBatch) -> Float[Tensor, "seed row dimension"]:
-        """The state at each distinct query after the last layer; only this one is not needed at all tokens."""
+        """The state at each distinct query after the last layer, the only one that is not needed at all tokens."""
         documents, slots = batch.tokens.shape
         each = documents // self.seeds
         offset = torch.arange(self.seeds).repeat_interleave(each)[:, None] * self.sizes.vocabulary

@@ -25,7 +25,7 @@ from topicscope.settings.model import MaskedKeys
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
-# Above so many targets a document, equal ones are merged; below, merging costs more than it saves.
+# Above this many targets per document, equal ones are merged; below, merging costs more than it saves.
 MANY_TARGETS = 64
 
 
@@ -104,7 +104,7 @@ def step_targets(members: Sequence[MemberTargets], rows: "SideBySide", vocabular
 
 
 class SideBySide:
-    """Joins what members have for each step: as many items for each seed, zeros where it has less than others."""
+    """Joins what members have for each step: equally many items for each seed, with zeros where it has fewer."""
 
     def __init__(self, bounds: Sequence[Int[np.ndarray, " bound"]]) -> None:
         """Where each member's steps begin among its items, and the last one ends."""
@@ -160,7 +160,7 @@ class SlotBatch:
     tokens: Int[Tensor, "documents slot"]
     log_counts: Float[Tensor, "documents slot"]
     queries: int
-    """The first so many slots hold all the queries of any document (and some others)."""
+    """The first slots, so many, hold all the queries of any document (and some others)."""
 
     row_place: Int[Tensor, " row"]
     """document · queries + slot."""
@@ -339,10 +339,10 @@ def table_batches(
 def _query_rows(
     member: MaskedDocuments, masked: Int[np.ndarray, " target"], steps: int, vocabulary: int
 ) -> tuple[Int[np.ndarray, " row"], Int[np.ndarray, " row"], Int[np.ndarray, " bound"], Int[np.ndarray, " target"]]:
-    """One row for each distinct value of ``masked``, which are document · V + token.
+    """One row for each distinct value of ``masked``, whose values are document · V + token.
 
-    Each row's document (counted from the beginning of its step) and token, where each step's rows begin and the last
-    one's end, and the row that each target is predicted from.
+    Returned are each row's document (counted from the beginning of its step) and token, where each step's rows begin
+    and the last one's end, and the row that each target is predicted from.
     """
     documents, cells = len(member) // steps, len(member) * vocabulary
     is_row = np.zeros(cells, dtype=bool)

@@ -1,4 +1,4 @@
-"""A transformer encoder for real text: BERT exactly with everything switched on, and fast.
+"""A fast transformer encoder for real text: with everything switched on it is exactly BERT.
 
 Passages are packed end to end without padding, only masked positions are predicted, and the last layer is computed only
 there from its output projection on. The parameters have the names and shapes of ``Transformer``, which is the reference
@@ -23,7 +23,7 @@ from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
-# BERT knows two kinds of sentences; ours are all of the first.
+# BERT has two token types, for first and second sentences; ours are all of the first.
 TOKEN_TYPES = 2
 
 
@@ -151,7 +151,7 @@ class Encoder(Blocks, nn.Module):
         for number, layer in enumerate(self._layers(), start=1):
             mixed = self._mix(state, batch.groups, layer)
             if number == self.settings.layers:
-                # Nothing but attention needs the other positions any more.
+                # From here on only attention needs the other positions.
                 mixed, state = mixed.index_select(0, batch.targets), state.index_select(0, batch.targets)
             state = self._finish(state, mixed, layer)
         return self.predict(state)
@@ -166,7 +166,7 @@ class Encoder(Blocks, nn.Module):
     def attention(self, tokens: Int[Tensor, "passage position"]) -> Float[Tensor, "layer passage head query key"]:
         """Attention of every layer for passages of one length; each row (a query) sums to one over the keys.
 
-        The fused kernels that training uses do not give attention, so it is computed here as it is written.
+        The fused kernels that training uses do not return attention, so it is computed here as the equations have it.
         """
         passages, length = tokens.shape
         places = torch.arange(length, device=tokens.device).repeat(passages)
@@ -185,7 +185,7 @@ class Encoder(Blocks, nn.Module):
     def embed(
         self, tokens: Int[Tensor, " position"], places: Int[Tensor, " position"]
     ) -> Float[Tensor, "position width"]:
-        """The embedding layer's output: word + position + token type, then LayerNorm; what is switched on of these."""
+        """The embedding layer's output: word + position + token type, then LayerNorm, each if switched on."""
         state = functional.embedding(tokens, self.parameter("embedding"))
         if self.settings.positions == "learned":
             state = state + functional.embedding(places, self.parameter("positions"))
@@ -199,7 +199,7 @@ class Encoder(Blocks, nn.Module):
     def _mix(
         self, state: Float[Tensor, "position width"], groups: tuple[tuple[int, int], ...], layer: Layer
     ) -> Float[Tensor, "position width"]:
-        """Attention within each passage, heads side by side; passages of equal length at once."""
+        """Attention within each passage, heads side by side; passages of equal length are computed together."""
         heads, sizes = self.settings.heads, [passages * length for passages, length in groups]
         projected = [torch.split(self._linear(state, name, layer), sizes) for name in ("query", "key", "value")]
         mixed = []
@@ -234,7 +234,7 @@ BERT_LAYER_NAMES = {
     "feed_forward_out": "output.dense",
     "feed_forward_norm": "output.LayerNorm",
 }
-# Copies that Hugging Face keeps of what is tied.
+# Hugging Face keeps copies of tied weights under these names.
 BERT_COPIES = {
     "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
     "cls.predictions.decoder.bias": "cls.predictions.bias",

@@ -1,7 +1,7 @@
-"""Eq. 7 on bags of tokens with its gradient written out: the paper's own setting, and the one that must be fast.
+"""Eq. 7 on bags of tokens with its gradient written out: this is the paper's own setting, and it must be fast.
 
-At V = 101 a step is a few small matrix products, and most of the time goes into what PyTorch does around them. Here
-nothing is computed twice, nothing is kept but what the gradient needs, and a step is some twenty operations.
+At V = 101 a step is a few small matrix products, and PyTorch's overhead takes most of the time. Here nothing is
+computed twice, only what the gradient needs is kept, and a step is some twenty operations.
 """
 
 import math
@@ -16,15 +16,15 @@ from topicscope.model.counts import TableBatch, Targets
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
 
-# What autograd calls for softmax. PyTorch does not promise to keep it: None where it is gone, and then the product of
-# Jacobian and vector is written out.
+# What autograd calls for softmax. PyTorch does not promise to keep it: where it is gone this is None, and the product
+# of Jacobian and vector is written out.
 SOFTMAX_BACKWARD: Callable[..., Tensor] | None = getattr(torch, "_softmax_backward_data", None)
 
 Matrices = Float[Tensor, "seed _ token"]
 
 
 def is_equation_7(settings: Model) -> bool:
-    """Whether the model is eq. 7 with one-hot embeddings and no biases, and nothing of what the switches add."""
+    """Whether the model is eq. 7 with one-hot embeddings and no biases, and nothing that the switches add."""
     zero = all(
         settings.part(name).start == "zero" and not settings.part(name).train
         for name in ("key_bias", "query_bias", "value_bias", "prediction_bias")

@@ -40,7 +40,7 @@ class Batch:
 
 
 def padded_batch(documents: MaskedDocuments, *, masked_keys: MaskedKeys, average: Average) -> Batch:
-    """Lay documents of different lengths into rectangles; padding is never attended to nor predicted."""
+    """Lay documents of different lengths into rectangles; padding is neither attended to nor predicted."""
     longest = int(documents.lengths.max())
     present = np.arange(longest) < documents.lengths[:, None]
     tokens = np.zeros(present.shape, dtype=np.int64)
@@ -79,11 +79,11 @@ Layer = Mapping[str, Tensor]
 
 
 class Blocks:
-    """What all ways of computing the model have in common: all but embedding and attention."""
+    """What all ways of computing the model have in common: everything but embedding and attention."""
 
     settings: Model | Encoder
     norm_epsilon = 1e-5
-    """What LayerNorm adds to the variance."""
+    """The ε that LayerNorm adds to the variance."""
 
     def parameter(self, name: str) -> Tensor:
         """One parameter by name, for instance ``value``."""
@@ -173,8 +173,8 @@ class Transformer(Blocks, nn.Module):
     ) -> Float[Tensor, "layer document head key query"]:
         """A of every layer; each column (a query) sums to one over the keys (eq. 5).
 
-        Without positions equal tokens have equal rows, so a row may stand for several: ``visible`` is then their
-        number, and A is what goes to all of them together.
+        Without positions equal tokens have equal rows, so a row may stand for several tokens: ``visible`` is then
+        their number, and A is the attention to all of them together.
         """
         state, found = self._embed(tokens), []
         keys = self._keys(tokens, visible)
@@ -195,7 +195,7 @@ class Transformer(Blocks, nn.Module):
         return states
 
     def _keys(self, tokens: Tensor, visible: Tensor | None) -> Float[Tensor, "document position"]:
-        """How many keys a row is: none where it cannot be attended to."""
+        """How many keys a row stands for: none where it cannot be attended to."""
         return (torch.ones_like(tokens) if visible is None else visible).to(self.parameter("embedding").dtype)
 
     def _embed(self, tokens: Int[Tensor, "document position"]) -> Float[Tensor, "document position dimension"]:

@@ -1,6 +1,6 @@
-"""Where weights start: one NumPy array a parameter, shared by all ways of computing the model.
+"""Where weights start: one NumPy array per parameter, shared by all ways of computing the model.
 
-Parameters have a leading ``layer`` axis where each layer has its own. ``embedding`` is stored as W^E⊤, a row a
+Parameters have a leading ``layer`` axis where each layer has its own. ``embedding`` is stored as W^E⊤, one row per
 token; the other matrices are as in the equations and act on columns: W^V z.
 """
 
@@ -25,9 +25,9 @@ Weights = dict[str, Float[np.ndarray, "..."]]
 
 # Scale of weights that the equations do not have (as in Hugging Face's BERT).
 EXTRA_SCALE = 0.02
-# Scale of the vector that is added to every token: as PyTorch draws it, which is how the released code leaves it.
+# Scale of the vector that is added to every token: PyTorch's default, which the released code keeps.
 TOKEN_TYPE_SCALE = 1.0
-# What LayerNorm on the embeddings adds to the variance; BERT's.
+# The ε that LayerNorm on the embeddings adds to the variance, as in BERT.
 EMBEDDING_NORM_EPSILON = 1e-12
 
 
@@ -103,7 +103,7 @@ def initial_weights(
     average: Average = "document",
     generator: np.random.Generator,
 ) -> Weights:
-    """Every parameter where its settings say it starts; ``average`` is the mean that "finite" is the optimum of."""
+    """Every parameter at the start that its settings name; the start "finite" is the optimum of this ``average``."""
     sizes = Sizes.of(model, topic_model.vocabulary, topic_model.length[1])
     parts = vars(model)
     weights = {}
@@ -133,7 +133,7 @@ def _start(
     if part.start == "normal":
         return generator.normal(scale=part.scale, size=shape)
     if part.start == "uniform":
-        # Of a map from d numbers, its bias too.
+        # The scale for a map from d numbers, and for its bias.
         bound = 1 / np.sqrt(sizes.dimension)
         return generator.uniform(-bound, bound, size=shape)
     if part.start == "positive":
@@ -184,7 +184,7 @@ def _theory(
 
 
 def embedded(weights: Mapping[str, Float[np.ndarray, "seed ..."]]) -> Float[np.ndarray, "seed token dimension"]:
-    """What the embedding layer gives for every token, without positions."""
+    """What the embedding layer returns for every token, without positions."""
     state = weights["embedding"]
     if "token_types" in weights:
         state = state + weights["token_types"][:, None]

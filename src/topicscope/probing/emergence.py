@@ -26,7 +26,7 @@ from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
 
-# Passages a forward pass.
+# Passages per forward pass.
 BATCH = 32
 
 
@@ -89,7 +89,7 @@ def _contrast(averages: Float[np.ndarray, "replicate class"]) -> dict[str, Any]:
 def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTopics, folder: Path) -> Emergence:
     """Fit topics (found again in the folder) and choose the passages to measure on."""
     options = TopicOptions(topics=settings.count, iterations=settings.iterations)
-    # The tokens of a model that trains are its words, as they are in its loss.
+    # While a model trains its tokens are its words, as in its loss.
     words = Words.of(passages, tokenizer, merged=False)
     [fitted] = fit_topics(passages, words, options, folder=folder, judged=False)
     # ⌊f V⌋ + 1 words are kept of V.

@@ -1,14 +1,14 @@
 """Models that can be probed: where their files are, how they are loaded, what the probe asks of them.
 
-:class:`Subject` is all that the rest of the probe knows of a model: word embeddings, attention and hidden states.
+:class:`Subject` is all that the rest of the probe knows about a model: word embeddings, attention and hidden states.
 :class:`HuggingFaceModel` offers it for every architecture of transformers, by the models' common interface alone
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
 (layers, heads, whether attention is causal, the longest input) is found by running the model once.
 :class:`EncoderSubject` is our own encoder while it trains.
 
-A model is named by the Hugging Face hub, a folder, or the packaged default; its files are one folder. No file of a
-model is run: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows them; a model
-that brings code of its own is refused.
+A model is a name on the Hugging Face hub, a folder, or the packaged default; its files are in one folder. No file of a
+model is executed: weights are safetensors, or pickles read with ``weights_only=True`` where the user allows them; a
+model that brings its own code is refused.
 """
 
 import json
@@ -30,19 +30,19 @@ from topicscope.probing.settings import Device, Precision
 from topicscope.probing.sources import INSTALL, Source, has_tokenizer, model_digest
 from topicscope.text.tokenizers import Tokenizer, load_tokenizer
 
-# Words per batch where embeddings are taken one word at a time.
+# Words per batch where each word's embedding is computed alone.
 WORDS_AT_ONCE = 2_048
-# Deeper models are mistakes.
+# A model that claims to be deeper has a mistake in its settings.
 MOST_LAYERS = 10_000
 # Positions that a model may keep for itself at the end of its table of positions (RoBERTa: 2).
 SPARE_POSITIONS = 8
 
 
 class Outputs(NamedTuple):
-    """What a model gives for some passages; of passage b the first n_b positions are its own, the rest is padding's."""
+    """A model's output for some passages; the first n_b positions belong to passage b, the rest to padding."""
 
     attention: list[Float[Tensor, "passage head query key"]]
-    """Layer by layer. Rows (queries) sum to less than 1 where the model has special tokens."""
+    """Attention, layer by layer. Rows (queries) sum to less than 1 where the model has special tokens."""
 
     hidden: list[Float[Tensor, "passage position width"]]
     """The embedding layer's output, then that of each layer; nothing if the model does not offer them."""
@@ -56,10 +56,10 @@ class Subject(Protocol):
     """Layers with attention."""
 
     heads: int
-    """Heads a layer."""
+    """Heads per layer."""
 
     causal: bool
-    """Whether a position sees itself and earlier ones only."""
+    """Whether a position sees only itself and earlier ones."""
 
     first: int
     """The first content position to be measured: 1 if attention sinks into a content token at 0, else 0."""
@@ -70,42 +70,42 @@ class Subject(Protocol):
     def embedding_layer(self, tokens: Int[np.ndarray, " word"]) -> Float[np.ndarray, "word model_width"]:
         """The embedding layer's output for an input that is this one token, without special tokens.
 
-        So it is at position 0: word + position 0 + token type, normalised and projected as the model does.
+        The token is at position 0: word + position 0 + token type, normalised and projected as the model does.
         """
 
     def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> "Outputs":
-        """Attention and hidden states of content tokens in one pass: what the model put around them is cut away."""
+        """Attention and hidden states of content tokens in one pass, without the special tokens around them."""
 
 
 @dataclass(frozen=True)
 class Loading:
-    """How a model is to be loaded: all that, with its source, determines what it computes."""
+    """How a model is loaded: with its source, this determines everything that it computes."""
 
     device: Device = "auto"
     dtype: Precision = "float32"
     seed: int = 0
-    """Draws the weights of an untrained model."""
+    """The seed of an untrained model's weights."""
 
     length: int = 128
-    """Tokens a sequence, special ones included; less where the model takes fewer."""
+    """Tokens per sequence, special ones included; fewer if the model takes fewer."""
 
 
 class Network(NamedTuple):
-    """A network, and what one run of it shows."""
+    """A network, and what running it once shows."""
 
     module: Any
     layers: int
     heads: int
     causal: bool
     length: int
-    """The longest sequence it took, at most the one asked for."""
+    """The longest sequence that it accepted, at most the one asked for."""
 
 
 def model_tokenizer(source: Source) -> Tokenizer:
-    """The tokenizer of a model; refused, before anything else is loaded, is a model that could not be."""
+    """The tokenizer of a model; a model that could not be loaded is refused before anything else is loaded."""
     check_architecture(source)
     if not has_tokenizer(source.tokenizer_folder):
-        # transformers would make an empty one up.
+        # transformers would make up an empty one.
         raise InputError(
             f"model {source.name} has no tokenizer: its folder must hold tokenizer.json; save its tokenizer there."
         )
@@ -113,7 +113,7 @@ def model_tokenizer(source: Source) -> Tokenizer:
 
 
 def check_architecture(source: Source) -> None:
-    """Refuse, before anything is loaded, a model that needs code of its own or that transformers does not know."""
+    """Refuse, before anything is loaded, a model that needs its own code or that transformers does not know."""
     try:
         from transformers import CONFIG_MAPPING
     except ImportError:
@@ -153,7 +153,8 @@ def _is_more(value: object, most: int) -> bool:
 class HuggingFaceModel:
     """Any encoder or decoder of transformers, or the encoder of an encoder-decoder.
 
-    Small, for it is sent to other processes: its network is loaded where it is first run, and kept until another is.
+    It is small, because it is sent to other processes: its network is loaded where it is first run, and kept until
+    another one is.
     """
 
     def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
@@ -164,7 +165,7 @@ class HuggingFaceModel:
         self._before, self._after = list(special[0]), list(special[1])
         _, self.layers, self.heads, self.causal, longest = load_network(source, source.digest, loading)
         self.length = longest - len(self._before) - len(self._after)
-        """Content tokens that fit into a sequence."""
+        """How many content tokens fit into a sequence."""
         self.first = int(self.causal and not self._before)
 
     def check_tokens(self, tokenizer: Tokenizer) -> None:
@@ -178,12 +179,12 @@ class HuggingFaceModel:
 
     @property
     def title(self) -> str:
-        """For people: name and checkpoint."""
+        """Name and checkpoint, for people."""
         return f"{self.name} {self.revision}".strip()
 
     @property
     def key(self) -> dict[str, Any]:
-        """What determines its embeddings and attention."""
+        """Everything that determines its embeddings and attention."""
         seed = self.loading.seed if self.source.untrained else None
         special = [self._before, self._after]
         return {"model": self.source.digest, "dtype": self.loading.dtype, "seed": seed, "special": special}
@@ -220,9 +221,9 @@ class HuggingFaceModel:
 
 @lru_cache(maxsize=1)
 def load_network(source: Source, digest: str, loading: Loading) -> Network:
-    """The network and what a run of it shows, kept until another is asked for, or other weights in its folder.
+    """The network and what running it shows, kept until another is asked for or its folder has other weights.
 
-    In evaluation mode (no dropout), with attention that is returned (not fused).
+    The network is in evaluation mode (no dropout) and returns its attention (not fused).
     """
     from transformers import AutoConfig, AutoModel
     from transformers.utils import logging
@@ -233,10 +234,10 @@ def load_network(source: Source, digest: str, loading: Loading) -> Network:
     missing: list[str] = []
     try:
         with warnings.catch_warnings():
-            # Some architectures' own code is behind torch's.
+            # The code of some architectures is behind torch's.
             warnings.simplefilter("ignore")
             if source.untrained:
-                # The weights' own stream: nothing else that draws from torch is moved.
+                # Weights have their own random stream, so that no other draw from torch changes.
                 with torch.random.fork_rng(devices=[]):
                     torch.manual_seed(loading.seed)
                     network = AutoModel.from_config(AutoConfig.from_pretrained(source.folder), **settings)
@@ -252,7 +253,7 @@ def load_network(source: Source, digest: str, loading: Loading) -> Network:
                 # Weights that the files lack are drawn at random; only a pooler, which no measure uses, may be.
                 missing = sorted(key for key in report["missing_keys"] if "pooler" not in key)
     except UnpicklingError:
-        # torch's own words advise to load it nevertheless, which would run what is in it.
+        # torch's own message advises to load it anyway, which would run what is in it.
         raise InputError(
             f"model {source.name} is not loaded, for its .bin weights hold something other than tensors: convert them "
             "to safetensors, or give another model."
@@ -292,13 +293,13 @@ def load_network(source: Source, digest: str, loading: Loading) -> Network:
 
 
 def _first_sentence(error: Exception) -> str:
-    """What an error says, without what it goes on to advise."""
+    """What an error says, without the advice that follows."""
     line = (str(error).splitlines() or [""])[0]
     return line.split(". ")[0].rstrip(".:") or type(error).__name__
 
 
 def _trial(network: Any, name: str, length: int) -> tuple[int, int, bool, int]:
-    """Run the model once on as many tokens as asked for, or as it takes: layers, heads, if it is causal, tokens."""
+    """Run the model once on as many tokens as asked for, or as it takes: layers, heads, causality, tokens."""
     tokens = network.get_input_embeddings().num_embeddings
     limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)
     for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
@@ -339,7 +340,7 @@ def _padding(network: Any) -> int:
 
 
 def device_named(name: Device) -> torch.device:
-    """The device to run on; "auto" is the first that is there of CUDA, MPS and CPU."""
+    """The device to run on; "auto" is the first available of CUDA, MPS and CPU."""
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return torch.device(next(each for each in ("cuda", "mps", "cpu") if present[each]))
@@ -379,7 +380,7 @@ class EncoderSubject:
 
     @torch.no_grad()
     def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
-        """See :class:`Subject`; attention alone, which is what is measured while a model trains."""
+        """See :class:`Subject`; only attention, which is what is measured while a model trains."""
         lengths = np.array([len(passage) for passage in passages])
         longest = int(lengths.max())
         found = torch.zeros((self.layers, len(passages), self.heads, longest, longest))

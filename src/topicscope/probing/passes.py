@@ -1,9 +1,9 @@
 """A pass of passages through a model: the plan of what is measured, and shards whose attention is reduced to sums.
 
-A plan has all labellings over one vocabulary; it is a file that every worker reads. A shard is some passages, run
-through a model once, their attention reduced to sums before the next batch. Which passages a shard has is fixed by the
-settings, never by who measures it; so a study that was stopped goes on with the shards that are missing, and the sums
-are the same to the bit however many workers there are.
+A plan has all labellings over one vocabulary; it is a file that every worker reads. A shard is a set of passages that
+run through a model once, with their attention reduced to sums before the next batch. The settings determine which
+passages a shard has, never who measures it; so a study that was stopped goes on with the missing shards, and the sums
+are the same to the bit for any number of workers.
 """
 
 import json
@@ -34,9 +34,9 @@ from topicscope.text.words import attention_between_words, states_of_words
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
 WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
-# Passages per shard: some ten seconds of a small model on one core, so that little is lost when one is stopped.
+# Passages per shard: some ten seconds of a small model on one core, so that little is lost by a stop.
 PASSAGES = 256
-# What a plan's file says of a labelling.
+# What a plan's file says about a labelling.
 DESCRIBED = ("name", "fraction", "assignment", "seed")
 
 
@@ -45,21 +45,21 @@ class Plan:
     """Labellings, what the words' pairs are matched on, and the permutations of the test over heads."""
 
     labellings: tuple[Labelling, ...]
-    """Over one vocabulary: every word that has a topic in some of them."""
+    """Labellings over one vocabulary: every word that has a topic in some of them."""
 
     frequency: Float[np.ndarray, " word"]
     """How often each word of the vocabulary is in the measured passages."""
 
     co_occurrence: PairTable
-    """Pairs of positions that hold two words of the vocabulary, in the measured passages."""
+    """How many pairs of positions in the measured passages hold two words of the vocabulary."""
 
     permutations: int
     seed: int
     places: Int[np.ndarray, " spelling_plus_one"]
-    """Where the word of each spelling is in the vocabulary, −1 if it is not; the last entry, of no spelling, too."""
+    """Where the word of each spelling is in the vocabulary, −1 if it is not; the last entry, for no spelling, is −1."""
 
     lengths: Int[np.ndarray, " spelling_plus_one"]
-    """How many tokens each spelling has; the last entry, of no spelling, is 1."""
+    """How many tokens each spelling has; the last entry, for no spelling, is 1."""
 
     @property
     def tokens(self) -> Int[np.ndarray, " word"]:
@@ -68,7 +68,7 @@ class Plan:
 
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
-        """Labellings of one threshold and assignment, a place for each LDA seed, the tested one first."""
+        """The places of the labellings of one threshold and assignment, one for each LDA seed, the tested one first."""
         found: dict[tuple[object, str], list[int]] = {}
         for place, each in enumerate(self.labellings):
             found.setdefault((each.fraction, each.assignment), []).append(place)
@@ -76,7 +76,7 @@ class Plan:
 
     @cached_property
     def widest(self) -> set[int]:
-        """Of each assignment the largest threshold, where topics have enough words to be looked at one by one."""
+        """Each assignment's largest threshold, where topics have enough words to be looked at one by one."""
         firsts = [self.labellings[places[0]] for places in self.groups]
         found = {}
         for places, each in zip(self.groups, firsts, strict=True):
@@ -86,11 +86,11 @@ class Plan:
 
     @cached_property
     def tested(self) -> tuple[int, ...]:
-        """Labellings of the first LDA seed: those that are permuted."""
+        """Labellings of the first LDA seed, which are the ones that are permuted."""
         return tuple(place for place, each in enumerate(self.labellings) if each.seed == self.labellings[0].seed)
 
     def strata(self, labelling: int) -> Int[np.ndarray, " word"]:
-        """Words of like frequency among those that a labelling keeps, equally many a stratum; −1 for the others."""
+        """Strata of similar frequency among the words that a labelling keeps, equally large; −1 for other words."""
         kept = self.labellings[labelling].kept
         found = np.full(len(kept), -1)
         found[kept] = frequency_strata(self.frequency[kept])
@@ -98,7 +98,7 @@ class Plan:
 
     @cached_property
     def co_occurrence_strata(self) -> Strata:
-        """Pairs of like co-occurrence."""
+        """Strata of pairs of similar co-occurrence."""
         return co_occurrence_strata(self.co_occurrence)
 
     def pair_strata(self, labelling: int, levels: int) -> Strata:
@@ -112,7 +112,7 @@ class Plan:
         return tuple(self.pair_strata(place, ATTENTION_FREQUENCY_LEVELS) for place in range(len(self.labellings)))
 
     def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
-        """Permutations of a labelling's words within strata of frequency, always the same."""
+        """Permutations of a labelling's words within strata of frequency, the same each time."""
         draw = generator(self.seed, Purpose.MEASURE, labelling, permutations)
         return stratified_orders(self.labellings[labelling], self.strata(labelling), permutations, generator=draw)
 
@@ -120,12 +120,11 @@ class Plan:
     def permuted(self) -> tuple[PermutedLabels, ...]:
         """The tested labellings with permuted words, for the test over heads."""
         return tuple(
-            PermutedLabels(self.labellings[place], self.orders(place, self.permutations))
-            for place in self.tested
+            PermutedLabels(self.labellings[place], self.orders(place, self.permutations)) for place in self.tested
         )
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file; what there is to say of labellings is among the metadata."""
+        """As a safetensors file, with the descriptions of labellings in its metadata."""
         arrays = {"frequency": self.frequency, "codes": self.co_occurrence.codes, "counts": self.co_occurrence.counts}
         arrays |= {f"membership.{place}": each.membership for place, each in enumerate(self.labellings)}
         arrays |= {"tokens": self.tokens, "places": self.places, "lengths": self.lengths}
@@ -137,7 +136,7 @@ class Plan:
 
 @lru_cache(maxsize=1)
 def read_plan(path: Path) -> Plan:
-    """The plan of a file, kept until another is asked for."""
+    """The plan in a file, kept until another is asked for."""
     with safe_open(path, framework="np") as file:
         about = json.loads(file.metadata()["about"])
     arrays = load_file(path)
@@ -152,7 +151,7 @@ def read_plan(path: Path) -> Plan:
 
 @dataclass(frozen=True)
 class Shard:
-    """All that a worker needs to measure some passages: small, for it is sent to another process."""
+    """All that a worker needs to measure some passages; it is small, because it is sent to another process."""
 
     model: Subject
     passages: Path
@@ -167,10 +166,10 @@ class Shard:
     """A safetensors file whose tensor ``centre`` has each layer's mean vector."""
 
     hidden: tuple[int, ...]
-    """Those of the chosen passages whose hidden states are summed."""
+    """The chosen passages whose hidden states are summed."""
 
     def measure(self) -> bytes:
-        """Sums over these passages; model, passages and plan stay loaded for the next shard."""
+        """The sums over these passages; model, passages and plan stay loaded for the next shard."""
         passages, plan = open_passages(self.passages), read_plan(self.plan)
         return attention_sums(
             self.model,
@@ -216,11 +215,11 @@ def attention_sums(
 ) -> ShardSums:
     """Sums of a subject's attention between the words of a plan, over passages, in one pass.
 
-    spellings: the word that begins at each of a passage's tokens, as it is spelled, −1 where none does.
-    articles: the document that each passage is of.
-    batch: tokens that go through the model at once, halved when memory runs out. Passages go shortest first, so that
-    little is padding; the order of the sums is that one, whatever the batch.
-    hidden: of each passage, whether its hidden states are summed too, centred on ``centre``; none if not given.
+    spellings: the spelling of the word that begins at each of a passage's tokens, −1 where none does.
+    articles: the document that each passage comes from.
+    batch: tokens that go through the model at once, halved when memory runs out. The shortest passages go first, so
+    that there is little padding; sums are in this order for any batch.
+    hidden: for each passage, whether its hidden states are summed too, centred on ``centre``; by default none are.
     """
     layers = 0 if centre is None else len(centre)
     accumulator = PairAccumulator(
@@ -239,7 +238,7 @@ def attention_sums(
         states = HiddenAccumulator(plan.labellings, present[(present >= 0) & labelled[present]], centre)
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
     while order:
-        # As many as, padded to the longest of them, are at most so many tokens.
+        # As many passages as have at most so many tokens when padded to the longest of them.
         lengths = np.array([len(passages[place]) for place in order])
         fitting = np.arange(1, len(order) + 1) * np.maximum(lengths, 1) <= batch
         chosen = order[: max(int(fitting.sum()), 1)]
@@ -251,7 +250,7 @@ def attention_sums(
                 raise InputError(
                     f"memory ran out on a single passage of {len(passages[chosen[0]])} tokens: lower --length."
                 ) from None
-            # And so it stays.
+            # The batch stays smaller from here on.
             batch = max(batch // 2, 1)
             continue
         attention = [layer.cpu().numpy() for layer in output.attention]
@@ -268,7 +267,7 @@ def attention_sums(
                 inside = states.add(vectors, np.where(np.arange(length) < first, -1, words))
                 accumulator.add_within(*inside, articles[place])
             if subject.causal:
-                # What measured queries give to none of the measured keys. Of a decoder that is its first token: a
+                # The attention of measured queries to no measured key. In a decoder that is the first token: a
                 # special one, or else the content token at position 0.
                 given = np.stack([layer[:, first:, first:].sum(axis=-1, dtype=np.float64) for layer in own])
                 accumulator.sunk += (1 - given).sum(axis=-1)
@@ -279,7 +278,7 @@ def attention_sums(
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """When memory runs out, have torch say so as Python does."""
+    """Turn torch's error when memory runs out into Python's."""
     try:
         yield
     except OutOfMemoryError as error:

@@ -1,8 +1,8 @@
 """Numbers with intervals and tests, by threshold and assignment: what rows of probe.json are made of.
 
-Embeddings: similarity within and between topics, as a piece of work of its own. Attention: all shards of a model added
-up, then its contrasts, those of its heads, and the matched comparison. Both average over the LDA seeds of one threshold
-and assignment.
+For embeddings, similarity within and between topics is a separate piece of work. For attention, all shards of a model
+are added up; then come its contrasts, those of its heads, and the matched comparison. Both average over the LDA seeds
+of one threshold and assignment.
 """
 
 import json
@@ -63,7 +63,7 @@ from topicscope.probing.statistics.similarity import (
 from topicscope.randomness import Purpose, generator
 
 KINDS: tuple[Kind, ...] = ("cosine", "dot")
-# Where finished work, and no row, has the ratios of all replicates, to be compared with another threshold's.
+# The key under which finished work (not a row) has the ratios of all replicates, to compare thresholds.
 RATIOS = "ratio_replicates"
 # Arrays that two models are compared by, and what is reported per topic.
 COMPARED, BY_TOPIC = "compared", "by_topic"
@@ -71,19 +71,19 @@ COMPARED, BY_TOPIC = "compared", "by_topic"
 PAPER_TOP_PAIRS = {0.0005: 105, 0.001: 435, 0.002: 1_711}
 # Similarities of words held at once.
 PRODUCTS = 40_000_000
-# Groups of labellings summed up at once: permutations wait for memory more than for a processor.
+# How many groups of labellings are summed up at once: permutations wait for memory more than for a processor.
 THREADS = 2
 
 
 class Variant(NamedTuple):
-    """Which vectors are compared, and whether their mean is taken off first."""
+    """Which vectors are compared, and whether their mean is subtracted first."""
 
     embedding: str
     centred: bool
 
     @property
     def name(self) -> str:
-        """For people and files."""
+        """Its name for people and files."""
         return f"{self.embedding}, centred" if self.centred else self.embedding
 
 
@@ -107,7 +107,7 @@ class EmbeddingTask:
     by_topic: bool = True
 
     def measure(self) -> bytes:
-        """Of each variant: contrasts of cosine and dot product, by topic too, and what is matched; see ``packed``."""
+        """For each variant, contrasts of cosine and dot product, also by topic, and matched ones; see ``packed``."""
         plan, vectors, first = read_plan(self.plan), load_file(self.vectors), self.labellings[0]
         labellings = [plan.labellings[place] for place in self.labellings]
         draws = _word_draws(plan, first, self.measures)
@@ -142,13 +142,13 @@ class EmbeddingTask:
 
 
 class _SeedNumbers(NamedTuple):
-    """What one LDA seed's labelling gives: numbers themselves first, then their bootstrap replicates."""
+    """The numbers under one LDA seed's labelling: the sample's first, then their bootstrap replicates."""
 
     same: Float[np.ndarray, "measured replicate"]
     different: Float[np.ndarray, "measured replicate"]
     auc: Float[np.ndarray, "measured replicate"]
     matched: list[Matched]
-    """Of each variant's cosines."""
+    """For each variant's cosines."""
 
     balance: Matched
     """Of co-occurrence."""
@@ -162,7 +162,7 @@ def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws:
     words = MatchedWords(labelling, plan.pair_strata(place, WORD_FREQUENCY_LEVELS))
     same, placed, matched = [], [], []
     for each, (_, kind) in zip(ready, MEASURED, strict=True):
-        # A matrix of all pairs of words, which is not kept.
+        # This matrix of all pairs of words is not kept.
         products = each @ each.T
         same.append(products[kept.same_topic_pairs])
         placed.append(placements(products, kept))
@@ -181,7 +181,7 @@ def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws:
 def _ready(
     vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant, kind: Kind
 ) -> Float[np.ndarray, "word width"]:
-    """Centred on the mean of the words that the labelling keeps, if at all."""
+    """Centred, if asked for, on the mean of the words that the labelling keeps."""
     return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
@@ -192,7 +192,7 @@ def _topic_draws(
     settings: MeasureSettings,
     chosen: Bool[np.ndarray, " word"] | None = None,
 ) -> tuple[Float[np.ndarray, "replicate kept"], Int[np.ndarray, "permutation kept"]]:
-    """For contrasts by topic: how often words were drawn, and permutations of them; of all that are kept, or some."""
+    """How often words were drawn, and permutations of them, for contrasts by topic; for all kept words, or some."""
     kept = plan.labellings[place].kept if chosen is None else chosen
     words = draws.words[:, kept]
     draw = generator(plan.seed, Purpose.PERMUTATION, place, 3)
@@ -202,10 +202,10 @@ def _topic_draws(
 
 
 def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations: int) -> list[Tested]:
-    """Of the difference, under permutations of words of like frequency: the same ones for all similarities."""
+    """Tests of the difference under permutations of words of similar frequency, the same for all similarities."""
     labelling, found = plan.labellings[place], list[Tested]()
     stratum = plan.strata(place)[labelling.kept]
-    # As many as memory allows: permutations look up all of them together.
+    # As many at once as memory allows: permutations look up all of them together.
     at_once = max(1, PRODUCTS // len(stratum) ** 2)
     for start in range(0, len(MEASURED), at_once):
         ready = [_ready(vectors, labelling, *each) for each in MEASURED[start : start + at_once]]
@@ -215,12 +215,12 @@ def _tests(vectors: dict[str, np.ndarray], plan: Plan, place: int, permutations:
 
 
 def attention_summary(totals: AttentionTotals, plan: Plan, settings: MeasureSettings, *, by_topic: bool = True) -> Row:
-    """Of each group of labellings, what rows of probe.json hold of attention and hidden states.
+    """For each group of labellings, what rows of probe.json hold about attention and hidden states.
 
-    Also what sinks into the first token, and the pairs of words that each head connects most.
+    Also the attention that sinks into the first token, and the pairs of words that each head connects most.
     """
     sink = None if not totals.queries else (totals.sunk / totals.queries).tolist()
-    # Each group draws from its own generator, so threads change no number; NumPy lets go of the lock while it looks up.
+    # Each group draws from its own generator, so threads change no number; NumPy releases the lock while it looks up.
     with ThreadPoolExecutor(THREADS) as pool:
         groups = list(pool.map(lambda places: _group(totals, plan, places, settings, by_topic), plan.groups))
         if totals.hidden is not None:
@@ -290,8 +290,8 @@ def _group(
 def _hidden(
     totals: AttentionTotals, sums: HiddenSums, plan: Plan, settings: MeasureSettings, pool: ThreadPoolExecutor
 ) -> list[Row]:
-    """Of each group, by layer: similarity of hidden states in different passages, and within passages apart."""
-    # Two words that are in two passages or more always have a pair of places in different ones.
+    """For each group and layer: similarity of hidden states in different passages and, separately, within passages."""
+    # Two words that are each in two passages or more always have a pair of places in different passages.
     common = sums.words[sums.passages >= 2]
     measures = {}
     for first, *_ in plan.groups:
@@ -327,7 +327,7 @@ def _hidden_group(
         by_layer.append(found)
     by_topic = None
     if first in plan.widest:
-        # In the layer that tells topics apart best.
+        # In the layer that distinguishes topics best.
         best = int(np.argmax([np.nan_to_num(each["centred_cosine"]["auc"] or 0.0) for each in by_layer]))
         labelling = plan.labellings[first]
         chosen = np.zeros(len(labelling.kept), dtype=bool)
@@ -363,7 +363,7 @@ def _matched(
 
 
 def _word_draws(plan: Plan, place: int, settings: MeasureSettings) -> TopicDraws:
-    """The same draws for all seeds, variants, layers and thresholds: what differs between them is what is measured."""
+    """The same draws for all seeds, variants, layers and thresholds, which then differ only in what is measured."""
     draw = generator(plan.seed, Purpose.BOOTSTRAP, 0, 0)
     return TopicDraws.draw(plan.labellings[place], settings.replicates, generator=draw)
 
@@ -392,7 +392,7 @@ def top_co_occurring(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[
 
 
 def top_pair_number(labelling: Labelling) -> int:
-    """How many pairs that co-occur most: the paper's, at its thresholds; else as many as the largest topic has."""
+    """How many of the most co-occurring pairs: the paper's number at its thresholds, else the largest topic's."""
     words = int(labelling.membership.sum(axis=0).max())
     return PAPER_TOP_PAIRS.get(labelling.fraction or 0, words * (words - 1) // 2)
 
@@ -400,7 +400,7 @@ def top_pair_number(labelling: Labelling) -> int:
 def _every_word(
     vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant
 ) -> Float[np.ndarray, "word width"]:
-    """All words of the plan for their cosines; centred, if at all, on the mean of those that the labelling keeps."""
+    """Vectors of all words of the plan, for cosines; centred, if asked for, on the mean of the labelling's words."""
     found = vectors[variant.embedding].astype(np.float64)
     return prepared(found - found[labelling.kept].mean(axis=0) if variant.centred else found, "cosine")
 
@@ -410,8 +410,8 @@ def over_largest_threshold(
 ) -> list[Row | None]:
     """How many times as large each labelling's ratios are as those of the largest threshold of the same assignment.
 
-    ``ratios`` has one entry per labelling: by measure, the replicates of its ratio, all under the same draws. None for
-    the largest threshold itself, and for a user's own topics.
+    ``ratios`` has one entry per labelling: by measure, the replicates of its ratio, all under the same draws. The
+    result is None for the largest threshold itself, and for the user's own topics.
     """
     rows: list[Row | None] = []
     for mine, labelling in zip(ratios, labellings, strict=True):
@@ -426,7 +426,7 @@ def over_largest_threshold(
 
 
 def plain(value: Any) -> Any:
-    """The same with None for what is not a finite number, as JSON needs it."""
+    """The same with None for whatever is not a finite number, as JSON needs it."""
     if isinstance(value, dict):
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

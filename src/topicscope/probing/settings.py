@@ -1,4 +1,4 @@
-"""What a study of the probe is made of; each setting checks itself and says what is allowed.
+"""The settings of a study with the probe; each checks itself and says what is allowed.
 
 Messages name a setting by its option on the command line.
 """
@@ -19,10 +19,10 @@ Assignment = Literal["one", "several"]
 Device = Literal["auto", "cpu", "cuda", "mps"]
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 
-# LDA's seeds of one ``seed`` are so many numbers from seed · MOST_FITS on: shared with no other.
+# LDA's seeds for one ``seed`` are the numbers from seed · MOST_FITS on, which no other ``seed`` shares.
 MOST_FITS = 1_000
 
-# Settings that say nothing where topics are fitted already, and further ones where words are given with their topics.
+# Settings without effect where topics are already fitted, and further ones where words are given with their topics.
 OF_LDA = ("topics", "fits", "iterations", "most_tokens", "stop_words")
 OF_LABELS = ("fractions", "assignments")
 
@@ -39,8 +39,8 @@ PAPER_WORDS = {
     "mathematics": ("algebra", "arithmetic", "calculus"),
 }
 
-# Code of this package that the same passages and topics may come to give other numbers with: part of the key of all
-# finished work. Here, since work is named without torch.
+# Code of this package that can change the numbers for the same passages and topics: part of the key of all finished
+# work. It is listed here because work is named without torch.
 SOURCES = ("measure", "probing", "text", "randomness.py")
 
 
@@ -62,7 +62,7 @@ class CorpusSettings:
     """wiki-sample, a file, a folder or a Hugging Face dataset."""
 
     field: str = "text"
-    """Where JSON lines and datasets have the text."""
+    """The field of JSON lines and datasets that holds the text."""
 
     split: str = "train"
     """Which part of a dataset."""
@@ -71,16 +71,16 @@ class CorpusSettings:
     """What a document is in plain text: each line, paragraph or file."""
 
     length: int = 128
-    """Tokens per passage, special ones included; less where a model takes fewer."""
+    """Tokens per passage, special ones included; fewer where a model takes fewer."""
 
     every: int = 1
-    """Keep one passage of so many."""
+    """Keep one passage in so many."""
 
     merge_words: bool = True
-    """Take spellings that differ in case or leading space only, such as "net", "Net" and " net", for one word."""
+    """Treat spellings that differ only in case or leading space, such as "net", "Net" and " net", as one word."""
 
     several_tokens: bool = False
-    """Also measure words of several tokens: mean of their vectors, attention to them summed, by them averaged."""
+    """Also measure words of several tokens: their mean vector, summed attention to them, mean attention by them."""
 
     halves: bool = True
     """Fit topics on one half of the articles and measure on the other; with --no-halves on all, as in the paper."""
@@ -100,11 +100,11 @@ class TopicOptions:
     """Which words belong to which topics."""
 
     topics: int | None = None
-    """Topics of the LDA model; if not given, the paper's 100, or fewer for a small corpus."""
+    """How many topics LDA fits; by default the paper's 100, or fewer for a small corpus."""
 
     fractions: tuple[float, ...] = ()
-    """Ambiguity thresholds: each topic keeps ⌊fraction · words in LDA's vocabulary⌋ + 1 words; if not given, the
-    paper's 0.0005, 0.001 and 0.002, or larger ones for a small vocabulary."""
+    """Ambiguity thresholds: each topic keeps ⌊fraction · words in LDA's vocabulary⌋ + 1 words; by default the paper's
+    0.0005, 0.001 and 0.002, or larger ones for a small vocabulary."""
 
     assignments: tuple[Assignment, ...] = ("one", "several")
     """"one": a word keeps the topic where it is likeliest (Table 1). "several": all that it is kept in (Table 5)."""
@@ -113,7 +113,7 @@ class TopicOptions:
     """LDA seeds."""
 
     iterations: int = 200
-    """Sweeps of LDA's sampler."""
+    """How many sweeps LDA's sampler makes."""
 
     most_tokens: int = 20_000_000
     """LDA is fitted on at most so many tokens, from passages drawn at random: it holds about 17.5 bytes per word."""
@@ -175,7 +175,7 @@ class TopicOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasureSettings:
-    """How sure the numbers are to be."""
+    """How certain the numbers are to be."""
 
     replicates: int = 1_000
     """Bootstrap replicates, of articles for attention, of topics and words for embeddings."""
@@ -194,7 +194,7 @@ class MeasureSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeSettings:
-    """A study, but for the models it is of."""
+    """A study, except for its models."""
 
     text: CorpusSettings = CorpusSettings()
     topics: TopicOptions = TopicOptions()
@@ -206,9 +206,9 @@ class ProbeSettings:
         check_at_least("--seed", self.seed, 0, LARGEST_NUMBER // MOST_FITS)
 
     def table(self, corpus: Corpus | None = None) -> dict[str, Any]:
-        """As plain values, for JSON: what a folder of results is compared by. Files count by their content.
+        """As plain values, for JSON, by which folders of results are compared. Files count by their content.
 
-        corpus: the one that the settings name, if it is open already: its content is then read once.
+        corpus: the one that the settings name, if it is already open; then its content is read only once.
         """
         table = asdict(self)
         table["text"]["corpus"] = f"{self.text.corpus} ({(corpus or self.text.open()).digest})"
@@ -226,16 +226,16 @@ class ProbeSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Where and how the work is done: results do not depend on it, but for rounding."""
+    """Where and how the work is done; results do not depend on it, except for rounding."""
 
     device: Device = "auto"
     """Where models run."""
 
     batch: int | None = None
-    """Tokens per batch, halved when memory runs out; if not given, 1,024 on a CPU, 8,192 on a GPU."""
+    """Tokens per batch, halved when memory runs out; by default 1,024 on a CPU and 8,192 on a GPU."""
 
     workers: int | None = None
-    """Processes; as many as cores if not given, one on a GPU."""
+    """How many processes work at once; by default as many as there are cores, or one on a GPU."""
 
     engine: str = "local"
     """Where the processes are: "local", or "ray" for a cluster."""

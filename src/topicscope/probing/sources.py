@@ -1,6 +1,6 @@
 """Where the files of a model are, and what identifies them: found before anything heavy is loaded.
 
-A model is named by the Hugging Face hub, a folder, or the packaged default; its files are one folder.
+A model is a name on the Hugging Face hub, a folder, or the packaged default; its files are in one folder.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ from topicscope.text import hub
 from topicscope.text.tokenizers import MINILM, UNTRAINED, model_source
 
 INSTALL = 'pip install "topicscope[language]"'
-# What is fetched of a repository: settings, vocabularies, and weights of one kind.
+# What is fetched from a repository: settings, vocabularies, and weights of one kind.
 FILES = ("*.json", "*.txt", "*.model")
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "vocab.*", "*.model")
 SAFE_WEIGHTS, PICKLED_WEIGHTS = "*.safetensors", "*.bin"
@@ -31,35 +31,35 @@ class Source:
     """As the user gave it: ``minilm``, ``random:minilm``, a folder, ``google-bert/bert-base-uncased``."""
 
     revision: str
-    """Checkpoint: branch, tag or commit of the hub, or a folder within a local one; empty for the newest."""
+    """A checkpoint: a branch, tag or commit on the hub, or a folder within a local one; empty for the newest."""
 
     folder: Path
 
     untrained: bool
-    """The same architecture with weights freshly drawn."""
+    """Whether it is the same architecture with freshly drawn weights."""
 
     pickled: bool = False
-    """Weights are read from ``.bin``: there are no safetensors, and the user allowed it."""
+    """Whether weights are read from ``.bin``, because there are no safetensors and the user allowed it."""
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Where its tokenizer is: a checkpoint within a folder may have that of the folder."""
+        """Where its tokenizer is: a checkpoint within a folder may use the folder's."""
         above = self.folder.parent
         return above if self.revision and not has_tokenizer(self.folder) and has_tokenizer(above) else self.folder
 
     @cached_property
     def digest(self) -> str:
-        """Identifies the model's content, as it was when this was first asked for; goes along to other processes."""
+        """Identifies the model's content as it was when first asked for; it is passed on to other processes."""
         return model_digest(self)
 
     @cached_property
     def weights(self) -> str:
-        """Identifies the weights alone: checkpoints of one model may have the same, and settings that differ."""
+        """Identifies the weights alone: checkpoints of one model may have the same weights and different settings."""
         return model_digest(self, (SAFE_WEIGHTS, PICKLED_WEIGHTS))
 
 
 def model_digest(source: Source, patterns: Sequence[str] = ("config.json", SAFE_WEIGHTS, PICKLED_WEIGHTS)) -> str:
-    """Identifies the content that a model's folder has now: settings and, of a trained one, weights."""
+    """Identifies the current content of a model's folder: its settings and, if trained, its weights."""
     found = hashlib.sha256(b"untrained" if source.untrained else b"trained")
     if source.untrained:
         patterns = ("config.json",)
@@ -71,7 +71,7 @@ def model_digest(source: Source, patterns: Sequence[str] = ("config.json", SAFE_
 
 
 def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Source:
-    """The folder of a model, fetched from the hub if it is not there and the network is."""
+    """The folder of a model, fetched from the hub if it is missing and the hub can be reached."""
     untrained = name.startswith(UNTRAINED)
     plain = name.removeprefix(UNTRAINED)
     if not plain:
@@ -132,7 +132,7 @@ def _needs_pickle(name: str, folder: Path, *, allow_bin: bool) -> bool:
     """Whether weights must come from a pickle; refused unless allowed."""
     if any(folder.glob(SAFE_WEIGHTS)):
         return False
-    # Of a name on the hub, pickles are not fetched unless they are allowed: there may be some.
+    # Pickles are fetched from the hub only if they are allowed, so a name there may have some.
     known = allow_bin or expanded(name).is_dir()
     if known and not any(folder.glob(PICKLED_MODEL)):
         raise InputError(f"model {name} has no weights: its folder must hold model.safetensors or pytorch_model.bin.")

@@ -1,8 +1,8 @@
-"""A study: names of models and a corpus in, rows of probe.json out; what is finished is found again.
+"""A study turns names of models and a corpus into rows of probe.json; finished work is found again.
 
-Models whose tokenizers do the same share passages, topics and the plan of what is measured: a :class:`Study`. All of a
+Models with equivalent tokenizers share passages, topics and the plan of what is measured: a :class:`Study`. All of a
 model's work (shards of passages, tasks on its embeddings) goes into one map over work items; as soon as a model's items
-are there, its rows are made, while the others are still at work.
+are finished, its rows are made, while the others are still being worked on.
 """
 
 import hashlib
@@ -63,22 +63,22 @@ from topicscope.text.words import Words, mean_vectors
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-# Part of every key, as ``SOURCES``: what the passages and topics themselves depend on is in their own keys.
+# Part of every key, like ``SOURCES``; what the passages and topics themselves depend on is in their own keys.
 PACKAGES = ("numpy", "scipy", "torch", "transformers")
 # Tokens.
 CPU_BATCH, GPU_BATCH = 1_024, 8_192
-# Passages whose pairs are counted at once.
+# How many passages' pairs are counted at once.
 COUNTED = 4_096
-# Passages whose hidden states are summed, and bytes that the sums of a model may take: about so many words of a passage
-# are new to its shard, each with a vector for every layer and kind.
+# How many passages' hidden states are summed, and how many bytes a model's sums may take: about so many words of a
+# passage are new to its shard, each with a vector for every layer and kind.
 MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000_000, 15
-# Passages over which the mean of hidden states is taken.
+# The mean of hidden states is over this many passages.
 CENTRED = 32
-# Words that a topic is known by, and pairs of words that a head is.
+# How many words describe a topic, and how many pairs of words describe a head.
 TOP_WORDS, SHOWN_PAIRS = 10, 3
-# Topics of the map of words: as many as can be told apart by their colours.
+# How many topics the map of words has: as many as colours can distinguish.
 MAPPED_TOPICS = 8
-# The pairs that co-occur most are looked for among so many words, the most frequent ones, so that their table stays
+# The pairs that co-occur most are searched among this many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
 
@@ -95,10 +95,10 @@ class Finished(NamedTuple):
     """Of words.json."""
 
     arrays: dict[str, np.ndarray]
-    """What it is compared with other models by."""
+    """The arrays by which it is compared with other models."""
 
     def comparable(self) -> bytes:
-        """A file of these arrays, and of what they were measured on."""
+        """A file with these arrays, and with what they were measured on."""
         plan = self.study.plan
         firsts = [plan.labellings[places[0]] for places in plan.groups]
         groups = [(each.fraction, each.assignment) for each in firsts]
@@ -107,16 +107,16 @@ class Finished(NamedTuple):
 
 
 class GivenModel:
-    """A :class:`~topicscope.probing.models.Subject` of the caller's own, with what a study wants to know beside it.
+    """The caller's own :class:`~topicscope.probing.models.Subject`, with what else a study needs to know.
 
     The subject has a ``tokenizer`` (a folder with tokenizer.json, or minilm), and may have a ``name``. It stays in this
-    process. Its results are kept under a digest of its embeddings and of what it gives for one short passage.
+    process. Its results are kept under a digest of its embeddings and of its output for one short passage.
     """
 
     revision = ""
 
     def __init__(self, subject: Any, length: int, tokenizer: Tokenizer) -> None:
-        """``length``: tokens of a passage, special ones included, as far as the tokenizer has any."""
+        """``length`` is the number of tokens per passage, including the tokenizer's special ones, if any."""
         self.subject, self.name = subject, str(getattr(subject, "name", type(subject).__name__))
         self.title, self.length = self.name, length - sum(map(len, tokenizer.special))
         self.layers, self.heads = int(subject.layers), int(subject.heads)
@@ -155,12 +155,12 @@ def measure_models(
     Whatever is wrong with models, corpus and topics is reported in one error, before anything is written; what only
     passages and topics show is reported before the first model is measured.
 
-    models: names, or subjects of the caller's own, which are measured in this process.
+    models: names, or the caller's own subjects, which are measured in this process.
     revisions: checkpoints of the one model given.
-    work, shared: where finished work is kept; passages and topics in ``shared``, if it is given, for other models.
-    corpus: the one that the settings name, if it is open already.
-    show_words: words of the heat map; the paper's nine, as far as the tokenizer keeps them whole, if none are given.
-    judged: whether the coherence of fitted topics is to be known.
+    work, shared: where finished work is kept; passages and topics are in ``shared``, if given, for other models.
+    corpus: the one that the settings name, if it is already open.
+    show_words: words of the heat map; by default those of the paper's nine that the tokenizer keeps whole.
+    judged: whether the coherence of fitted topics is measured.
     detailed: whether hidden states and single topics are measured too.
     """
     maps: dict[AnyModel, Row] = {}
@@ -187,7 +187,7 @@ def measure_models(
                 model.check_tokens(tokenizer)
             else:
                 model = GivenModel(name, settings.text.length, tokenizer)
-            # At once, while the model is loaded.
+            # This is done at once, while the model is loaded.
             maps[model] = word_map(model, tokenizer, show_words)
             together.setdefault((tokenizer.digest, model.length), (tokenizer, []))[1].append(model)
     with collected(problems):
@@ -210,7 +210,7 @@ def _measured(
     maps: Mapping[AnyModel, Row],
     report: scale.Report | None,
 ) -> Iterator[Finished]:
-    """Prepare what all models are measured on, then give each model as soon as all of its work is done."""
+    """Prepare what all models are measured on, then yield each model as soon as all of its work is done."""
     problems: list[InputError] = []
     studies: list[tuple[Study, list[AnyModel]]] = []
     for (_, length), (tokenizer, alike) in together.items():
@@ -253,7 +253,7 @@ def _measured(
 
 
 def same_weights(models: Iterable[AnyModel]) -> dict[AnyModel, str]:
-    """Of each trained model whose weights are those of an earlier one, the earlier one; a warning says so."""
+    """For each trained model that has the weights of an earlier one, the earlier one; a warning says so."""
     first: dict[str, AnyModel] = {}
     found: dict[AnyModel, str] = {}
     for model in models:
@@ -266,7 +266,7 @@ def same_weights(models: Iterable[AnyModel]) -> dict[AnyModel, str]:
 
 
 def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
-    """Refuse topics that the user brings and that do not go with a tokenizer, as far as it shows without the corpus."""
+    """Refuse the user's topics if they do not fit a tokenizer, as far as that is known without the corpus."""
     options, text = settings.topics, settings.text
     if text.several_tokens or not (options.word_topics or options.topics_from):
         return
@@ -280,7 +280,8 @@ def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
 def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
     """Cosines of a few words in the embedding matrix, as in Figure 3.
 
-    Of the paper's nine words those that the tokenizer splits are left out, and named; a word asked for is refused.
+    Those of the paper's nine words that the tokenizer splits are left out and named; if the user asked for the word, it
+    is refused.
     """
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
@@ -295,7 +296,7 @@ def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -
 
 
 def corpus_warnings(passages: Passages, tokenizer: Tokenizer, options: TopicOptions) -> list[str]:
-    """Which language the corpus seems to be in, if stop words go by it; and whether the tokenizer suits it."""
+    """Which language the corpus seems to be in, if stop words depend on it, and whether the tokenizer suits it."""
     found, about = [], passages.description
     if options.stop_words == "auto" and not options.word_topics and not options.topics_from:
         language = about["language"]
@@ -313,7 +314,7 @@ def corpus_warnings(passages: Passages, tokenizer: Tokenizer, options: TopicOpti
 
 
 def fitted_on(fits: Sequence[FittedTopics], passages: Passages, *, halves: bool, folder: Path | None) -> str:
-    """What LDA saw, as rows say it; topics of an earlier probe with which ``halves`` would not hold are refused."""
+    """What LDA saw, in the words of a row; an earlier probe's topics that contradict ``halves`` are refused."""
     about = [each.description for each in fits]
     if any(each.get("corpus") != passages.description["corpus"] for each in about):
         if halves:
@@ -344,7 +345,7 @@ def make_plan(
 ) -> Plan:
     """Count the words of the labellings, and their pairs, in the measured passages.
 
-    every: all words that the pairs that co-occur most are looked for among (Table 2); the labelled ones if not given.
+    every: all words among which the pairs that co-occur most are searched (Table 2); by default the labelled ones.
     """
     beside = None
     if every is not None:
@@ -378,7 +379,7 @@ def most_co_occurring(
 def counted(
     places: Int[np.ndarray, " spelling_plus_one"], passages: Passages, chosen: Int[np.ndarray, " chosen"]
 ) -> tuple[Float[np.ndarray, " word"], PairTable]:
-    """How often each word of a vocabulary, given by its spellings' places in it, and each pair is in these passages."""
+    """How often each word of a vocabulary, given by its spellings' places, and each pair occurs in these passages."""
     size = int(places.max()) + 1
     frequency, pairs = np.zeros(size), PairTable.empty(size)
     for start in range(0, len(chosen), COUNTED):
@@ -408,7 +409,7 @@ class Study:
     ) -> None:
         """Passages, topics and plan for models with one tokenizer and so many content tokens per passage.
 
-        What is in the folder is used: another process that prepares the same there is waited for.
+        What is in the folder is used; if another process is preparing the same there, this one waits for it.
         """
         self.settings, self.machine, self.work = settings, machine, work / "measured"
         self.tokenizer, self.length, self.detailed = tokenizer, length, detailed
@@ -438,7 +439,7 @@ class Study:
                         "other: give more text, or --no-halves."
                     )
             self.notes = corpus_warnings(passages, tokenizer, options)
-            # None if the user brings topics; of those, words that the tokenizer splits are left out.
+            # None if the user brings topics, whose words are left out where the tokenizer splits them.
             self.fits: list[FittedTopics] = []
             self.split_words: list[str] = []
             self.fitted_on: str | None = None
@@ -481,7 +482,7 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Of files about its topics: those of other passage lengths are others."""
+        """The name in files about its topics, which differ between passage lengths."""
         return f"{self.tokenizer.digest}-{self.length}"
 
     def topic_rows(self) -> list[Row]:
@@ -502,7 +503,7 @@ class Study:
         ]
 
     def corpus_row(self) -> Row:
-        """A row of corpus.json: how much was read, what could not be, and how good the topics are."""
+        """A row of corpus.json: how much was read, what could not be read, and how good the topics are."""
         about, absent = self.passages.description, self.plan.tokens[self.plan.frequency == 0]
         return {
             "tokenizer": self.tokenizer.digest,
@@ -538,7 +539,7 @@ class Study:
         vectors: the file of its vectors. states: layers and width of its hidden states.
         """
         plan, measures, machine = self.plan, self.settings.measures, self.machine
-        # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU likes many.
+        # Few enough tokens for a layer's attention to stay in a processor's cache; a GPU is faster with many.
         on_cpu = device_named(machine.device).type == "cpu"
         batch = machine.batch or (CPU_BATCH if on_cpu else GPU_BATCH)
         hidden = set(self._with_hidden_states(*states))
@@ -549,7 +550,7 @@ class Study:
             shard = Shard(model, self.folder, self.plan_file, tuple(chosen), batch, vectors, summed)
             found.append(self.item(model, f"attention {number}", shard, {"chosen": chosen, "hidden": summed}))
         numbers = {"replicates": measures.replicates, "permutations": measures.permutations}
-        # The longest first, so that no worker is left with a long piece at the end.
+        # The longest come first, so that no worker is left with a long piece at the end.
         for group in sorted(plan.groups, key=lambda group: -plan.labellings[group[0]].words):
             task = EmbeddingTask(vectors, self.plan_file, group, measures, self.detailed)
             name = plan.labellings[group[0]].name
@@ -559,7 +560,7 @@ class Study:
     def item(
         self, model: AnyModel, kind: str, argument: T, more: Mapping[str, Any] | None = None, *, suffix: str = ".bin"
     ) -> scale.Item[T]:
-        """A piece of work on a model, and all that its result depends on."""
+        """A piece of work on a model, and everything that its result depends on."""
         key = {
             "code": scale.code_digest(SOURCES),
             "detailed": self.detailed,
@@ -575,7 +576,7 @@ class Study:
     def _with_hidden_states(self, layers: int, width: int) -> list[int]:
         """The passages whose hidden states are summed, evenly spread: as many as the room for their words allows.
 
-        Millions of pairs of places are compared even so; what the numbers depend on is how many words there are.
+        Even so millions of pairs of places are compared; what matters is how many words there are.
         """
         if not layers:
             return []
@@ -585,7 +586,7 @@ class Study:
         return found
 
     def _top_words(self) -> list[list[str]]:
-        """Of each topic, its words that have it, the likeliest first where LDA knows."""
+        """Each topic's words, the likeliest first if LDA fitted them."""
         if not self.fits:
             own = self.plan.labellings[0].membership.T
             return [list(self.words.named(self.plan.tokens[each])[:TOP_WORDS]) for each in own]
@@ -594,7 +595,7 @@ class Study:
     def topic_map(self, model: AnyModel) -> Row:
         """Words of the topics that occur most, in two dimensions of the embedding matrix: part of words.json.
 
-        Of each topic its likeliest words that the largest threshold keeps; the same for all models.
+        Each topic has its likeliest words that the largest threshold keeps; they are the same for all models.
         """
         if not self.detailed:
             return {}
@@ -619,7 +620,7 @@ class Study:
     def rows(
         self, model: AnyModel, items: Sequence[scale.Item[Shard | EmbeddingTask]]
     ) -> tuple[list[Row], dict[str, np.ndarray]]:
-        """Rows of a model whose work is done, and the arrays that it is compared with others by."""
+        """Rows of a model whose work is done, and the arrays by which it is compared with others."""
         measures, plan = self.settings.measures, self.plan
         done = list(zip((item.argument for item in items), scale.result_paths(items, self.work), strict=True))
         shards = [path for work, path in done if isinstance(work, Shard)]
@@ -634,7 +635,7 @@ class Study:
             arrays = _numbered(group.pop(COMPARED) for group in found["groups"])
             return packed(found | {"top_pairs": tops}, arrays)
 
-        # The summary of all shards, and Table 2's comparison for each embedding: kept, as it takes a while.
+        # The summary of all shards, and Table 2's comparison for each embedding, are kept because they take a while.
         about = {"measures": asdict(measures), "chosen": self.chosen.tolist()}
         item = self.item(model, "summary", shards, about)
         scale.map_items(summarise, [item], folder=self.work)
@@ -699,7 +700,7 @@ class Study:
     def _by_topic(
         self, labelling: Labelling, words: Sequence[Sequence[str]], group: Row, found: Row
     ) -> list[Row] | None:
-        """Of each topic that has two words or more, its first words and what is measured of it."""
+        """For each topic with two words or more, its first words and its measures."""
         if not found[BY_TOPIC]:
             return None
         return [
@@ -720,7 +721,7 @@ def _numbered(groups: Iterable[Mapping[str, np.ndarray]]) -> dict[str, np.ndarra
 
 
 def _named_examples(examples: Sequence[Sequence[Any]], words: Sequence[str]) -> list[list[list[str]]]:
-    """Of each layer and head, the pairs of words that it connects most, in words."""
+    """For each layer and head, the pairs of words that it connects most."""
     return [
         [
             [f"{words[int(one)]} {words[int(other)]}" for value, one, other in head[:SHOWN_PAIRS] if value is not None]
@@ -731,7 +732,7 @@ def _named_examples(examples: Sequence[Sequence[Any]], words: Sequence[str]) -> 
 
 
 def _workers(machine: Machine) -> int:
-    """As asked; else as many as cores, but one where a GPU is shared."""
+    """As many workers as asked for; else as many as cores, or one where a GPU is shared."""
     if machine.workers is not None:
         return machine.workers
     return scale.available_cores() if device_named(machine.device).type == "cpu" else 1

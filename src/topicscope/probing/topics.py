@@ -1,7 +1,7 @@
 """Topics: LDA on the words of passages by tomotopy, a user's own words and topics, and how good fitted topics are.
 
-LDA sees passages as bags: the words that the tokenizer keeps whole, without stop words. The likeliest words of its
-topics, or those of a CSV file, make a :class:`Labelling`, which every measure of the probe is taken against.
+LDA sees passages as bags of the words that the tokenizer keeps whole, without stop words. The likeliest words of its
+topics, or those of a CSV file, make a :class:`Labelling`, on which every measure of the probe is based.
 """
 
 import csv
@@ -36,23 +36,23 @@ from topicscope.text.words import Words
 BLOCK = 10_000
 # Letters; LDA does not see shorter words.
 SHORTEST_WORD = 3
-# What the paper takes, and the words and passages that a corpus must have for each topic; words kept of each topic
+# The paper's number of topics, the words and passages that a corpus must have per topic, and the words kept per topic
 # where the vocabulary is small.
 PAPER_TOPICS, WORDS_FOR_A_TOPIC, PASSAGES_FOR_A_TOPIC = 100, 50, 20
 KEPT_WORDS = (5, 10, 20)
-# Less text than this has no topics to speak of.
+# A corpus with less text than this has no meaningful topics.
 FEWEST_ARTICLES, FEWEST_WORDS = 20, 200
-# Words of several tokens that occur less often are left out: there are many, and LDA learns nothing of them.
+# Words of several tokens that occur less often are left out: there are many, and LDA learns nothing from them.
 RARE = 5
-# Words of each topic that are judged, as is common, and by what coherences.
+# How many words of each topic are judged, as is common, and by which coherences.
 TOP = 10
 COHERENCES = ("c_npmi", "c_v")
-# Part of a fit's key: code and packages that the same words may come to give other topics, or coherences, with.
+# Part of a fit's key: code and packages that can change topics, or coherences, for the same words.
 SOURCES = ("probing/topics.py",)
 PACKAGES = ("numpy", "tomotopy", "gensim")
 # Columns of a user's own topics.
 COLUMNS = ("word", "topic")
-# BERTopic's number for documents of no topic.
+# BERTopic's number for documents without a topic.
 OUTLIERS = -1
 
 
@@ -91,7 +91,7 @@ def collect_bags(
     shortest: int,
     generator: np.random.Generator,
 ) -> Bags:
-    """The words of the chosen passages, or of as many of them, drawn at random, as have ``most_tokens`` tokens."""
+    """The words of the chosen passages, or of a random part of them that has ``most_tokens`` tokens."""
     sampled = sample(chosen, passages.lengths[chosen], most_tokens, generator=generator)
     blocks = np.split(sampled, range(BLOCK, len(sampled), BLOCK))
     seen = np.zeros(len(words.word), dtype=np.int64)
@@ -119,7 +119,7 @@ def sample(
     *,
     generator: np.random.Generator,
 ) -> Int64[np.ndarray, " sampled"]:
-    """All of the chosen if they have at most so many tokens together, else a random part of them; in their order."""
+    """All chosen passages if they have at most so many tokens in all, else a random part of them, in order."""
     if lengths.sum() <= most:
         return chosen
     order = generator.permutation(len(chosen))
@@ -130,7 +130,7 @@ def sample(
 def _occurrences(
     passages: Passages, words: Words, block: Int64[np.ndarray, " block"]
 ) -> tuple[Int[np.ndarray, " occurrence"], Int[np.ndarray, " occurrence"]]:
-    """The words of a block's passages, and the passage within the block that each is of."""
+    """The words of a block's passages, and the passage within the block that each belongs to."""
     lengths = passages.lengths[block]
     starts = passages.offsets[block]
     passage = np.repeat(np.arange(len(block)), lengths)
@@ -151,10 +151,10 @@ class FittedTopics:
     """P(word | topic)."""
 
     counts: Int64[np.ndarray, " word"]
-    """How often each word occurs in what was fitted."""
+    """How often each word occurs in the text that was fitted."""
 
     description: dict[str, Any]
-    """Seed, log-likelihood a word, coherence, diversity, the tokenizer's and the text's digests."""
+    """Seed, log-likelihood per word, coherence, diversity, the tokenizer's and the text's digests."""
 
     @property
     def seed(self) -> int:
@@ -178,7 +178,7 @@ def fit_topics(
     workers: int = 1,
     report: Report | None = None,
 ) -> list[FittedTopics]:
-    """One fit for each seed, each in a process of its own and on one thread, so that it repeats exactly.
+    """One fit for each seed, each in a separate process and on one thread, so that it repeats exactly.
 
     halves: fit on one half of the articles, to measure on the other. The paper does not.
     judged: measure c_npmi and c_v of each fit.
@@ -236,7 +236,7 @@ def fit_topics(
 
 
 def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
-    """Refuse a corpus that is too small to choose a number of topics for, naming all that it lacks."""
+    """Refuse a corpus that is too small to choose a number of topics for, naming everything that it lacks."""
     articles = [len(np.unique(passages.articles[part])) for part in (passages.for_topics, passages.for_measures)]
     if not halves:
         articles = [sum(articles)]
@@ -260,14 +260,14 @@ def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
 
 
 def fitting_topics(vocabulary: int, documents: int) -> int:
-    """How many topics a corpus is given if the user does not say: the paper's 100, fewer where there is little text."""
+    """The default number of topics for a corpus: the paper's 100, or fewer if there is little text."""
     return max(2, min(PAPER_TOPICS, vocabulary // WORDS_FOR_A_TOPIC, documents // PASSAGES_FOR_A_TOPIC))
 
 
 def fitting_fractions(vocabulary: int) -> tuple[float, ...]:
-    """Ambiguity thresholds if the user gives none: the paper's, or those that keep about 5, 10 and 20 words per topic.
+    """The default ambiguity thresholds: the paper's, or those that keep about 5, 10 and 20 words per topic.
 
-    The latter where the paper's smallest would keep fewer than 5.
+    The latter are used if the paper's smallest would keep fewer than 5.
     """
     if words_per_topic(PAPER_FRACTIONS[0], vocabulary) >= KEPT_WORDS[0]:
         return PAPER_FRACTIONS
@@ -278,7 +278,7 @@ def fitting_fractions(vocabulary: int) -> tuple[float, ...]:
 
 
 def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[list[Labelling], list[str]]:
-    """The labellings of all fits, thresholds and assignments, the first fit's first; and what should be known of them.
+    """The labellings of all fits, thresholds and assignments, the first fit's first, and notes about them.
 
     A threshold at which no two words share a topic, or all share one, is left out; so is a topic without a word.
     """
@@ -318,13 +318,13 @@ def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[lis
             f"that do not, with LDA's {vocabulary:,} words: give --fractions of {2 / vocabulary:.2g} or more, fewer "
             "--topics, or a larger corpus."
         )
-    # Those of the first LDA seed first.
+    # Labellings of the first LDA seed come first.
     found.sort(key=lambda each: [one.seed for one in fits].index(each.seed or 0))
     return found, notes
 
 
 def _has_pairs(labelling: Labelling) -> bool:
-    """Whether some two words share a topic, and some do not."""
+    """Whether some pair of words shares a topic, and some pair does not."""
     same, every = len(labelling.same_topic_pairs[0]), labelling.words * (labelling.words - 1) // 2
     return 0 < same < every
 
@@ -394,15 +394,15 @@ def _tomotopy() -> Any:
 
 def words_per_topic(fraction: float, vocabulary: int) -> int:
     """⌊f·V⌋ + 1, f the ambiguity threshold and V the number of words of LDA's vocabulary (Table 1's first column)."""
-    # As written, not as stored: 0.29 · 100 is 29, though 0.29 is stored as a little less.
+    # The fraction as written, not as stored: 0.29 · 100 is 29, although 0.29 is stored as a little less.
     return math.floor(Fraction(str(fraction)) * vocabulary) + 1
 
 
 def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -> Labelling:
     """The likeliest words of each topic, ⌊f·V⌋ + 1 of them.
 
-    ``several`` (Table 5): a word has all topics that it is among the likeliest of. ``one`` (Table 1): of these, the one
-    in which it is likeliest; then a topic may have none.
+    With ``several`` (Table 5) a word has every topic that has it among its likeliest words; with ``one`` (Table 1) it
+    has only the one of these in which it is likeliest, and a topic may have no word.
     """
     if not 0 < fraction < 1:
         raise InputError(f"fraction = {fraction:g} is not allowed: give a number between 0 and 1, such as 0.001.")
@@ -426,8 +426,7 @@ def label_words(fitted: FittedTopics, fraction: float, assignment: Assignment) -
 def read_own_topics(path: Path, words: Words) -> tuple[Labelling, list[str], list[str]]:
     """A CSV file with columns ``word`` and ``topic``; a word on several lines has several topics.
 
-    Also the words that are none here, as the tokenizer splits them, and the topics that have no others: both are left
-    out.
+    Also returned are the words that the tokenizer splits, and the topics that have no others: both are left out.
     """
     pairs = read_pairs(path)
     found = {name: words.find(name) for name, _ in pairs}
@@ -489,7 +488,7 @@ def word_topics(
 
     model: one of gensim, tomotopy, BERTopic (its topic −1, of outliers, is left out) or scikit-learn (anything with
     ``components_``, or a pipeline that ends with it).
-    words: how many of each topic.
+    words: how many words of each topic.
     names: the words of a scikit-learn model's columns, or the vectorizer that knows them; not for others.
     out: a CSV file to write, with the columns word and topic, as the probe reads it.
     """
@@ -539,7 +538,7 @@ def _likeliest_words(model: Any, words: int, names: Any) -> Iterator[tuple[Any, 
 
 
 def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
-    """``topics.safetensors`` and ``topics.json``: for other models with the same tokenizer, and for people."""
+    """Write ``topics.safetensors`` and ``topics.json``, for other models with the same tokenizer and for people."""
     arrays = {f"seed{one.seed}/{name}": getattr(one, name) for one in fits for name in FITTED}
     about = {"fits": [one.description for one in fits], "quality": quality(fits)}
     write_atomically(folder / "topics.safetensors", save(arrays))
@@ -547,9 +546,9 @@ def save_topics(fits: Sequence[FittedTopics], folder: Path) -> None:
 
 
 def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[FittedTopics]:
-    """What ``save_topics`` wrote; refused if its words had other numbers.
+    """Read what ``save_topics`` wrote; refused if its words had other numbers.
 
-    passages: what is measured on, if it is known already.
+    passages: those to be measured, if they are already known.
     """
     try:
         descriptions, arrays = read_fitted_topics(folder)
@@ -585,7 +584,7 @@ def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[F
 
 
 def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
-    """Coherence and diversity, each the mean over seeds, and stability over them; None for what was not measured."""
+    """Coherence and diversity, as means over seeds, and stability over seeds; None for what was not measured."""
     kinds = ("c_npmi", "c_v", "diversity", "log_likelihood_per_word")
     found = {kind: [one.description[kind] for one in fits if kind in one.description] for kind in kinds}
     means: dict[str, float | None] = {
@@ -595,7 +594,7 @@ def quality(fits: Sequence[FittedTopics]) -> dict[str, float | None]:
 
 
 def top_words(topic_word: Float[np.ndarray, "topic word"], count: int = TOP) -> Int[np.ndarray, "topic top"]:
-    """Each topic's likeliest words; of equally likely ones those that come first."""
+    """Each topic's likeliest words; among equally likely ones, those that come first."""
     return np.argsort(-topic_word, axis=1, kind="stable")[:, :count]
 
 
@@ -605,7 +604,7 @@ def diversity(top: Int[np.ndarray, "topic top"]) -> float:
 
 
 def overlap(one: Int[np.ndarray, "topic top"], other: Int[np.ndarray, "topic top"]) -> Float[np.ndarray, "topic topic"]:
-    """Jaccard index of the top words of each topic of one fit with each of another: shared words by all words."""
+    """The Jaccard index of the top words of each topic of one fit and each of another: shared words over all words."""
     vocabulary = int(max(one.max(), other.max())) + 1
     indicator = [np.zeros((len(top), vocabulary), dtype=np.float32) for top in (one, other)]
     for table, top in zip(indicator, (one, other), strict=True):
@@ -617,8 +616,8 @@ def overlap(one: Int[np.ndarray, "topic top"], other: Int[np.ndarray, "topic top
 def stability(fits: Sequence[Int[np.ndarray, "topic top"]]) -> float | None:
     """How alike fits of several seeds are: 1 if all find the same topics; None for a single fit.
 
-    Topics of two fits are matched one to one so that their overlaps add up to the most (Greene et al., 2014); the mean
-    overlap of matched topics, over all pairs of fits.
+    Topics of two fits are matched one to one so that the sum of their overlaps is largest (Greene et al., 2014); this
+    is the mean overlap of matched topics over all pairs of fits.
     """
     if len(fits) < 2:
         return None
@@ -631,7 +630,7 @@ def coherence(
 ) -> dict[str, float]:
     """The measures c_npmi and c_v of the topics' top words over these documents, by gensim; the mean over topics.
 
-    Without the measures that no topic has.
+    Measures that no topic has are left out.
     """
     models = import_for_language("gensim.models", "Coherence is measured by gensim")
     corpora = import_for_language("gensim.corpora", "Coherence is measured by gensim")

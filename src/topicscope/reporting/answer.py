@@ -10,7 +10,7 @@ from topicscope.reporting.rounding import comparison_text, with_interval
 
 Verdict = Literal["yes", "no", "unclear"]
 
-# Below this AUC, a same-topic pair is hardly more often the larger of two than by chance.
+# Below this AUC a same-topic pair has the larger number hardly more often than by chance.
 NEXT_TO_NOTHING = 0.55
 
 RULE = (
@@ -35,24 +35,24 @@ def verdict(comparison: Mapping[str, Any], p: str = "p") -> Verdict:
 
 
 def model_label(row: Row) -> str:
-    """The model as it is to be called, and its revision where there is one."""
+    """The model's label, and its revision if there is one."""
     return f"{row.get('label') or row['model']} {row.get('revision') or ''}".strip()
 
 
 def labels_of(rows: Sequence[Row]) -> dict[str, str]:
-    """What models are to be called, by their titles in comparisons.json."""
+    """Labels of models by their titles in comparisons.json."""
     return {f"{row['model']} {row.get('revision') or ''}".strip(): model_label(row) for row in rows}
 
 
 def answers(rows: Sequence[Row]) -> list[str]:
-    """A paragraph per model, then the rule; nothing of models whose rows lack what it takes."""
+    """A paragraph per model, then the rule; models whose rows lack the numbers are left out."""
     chosen = answering(rows)
     found = [f"{model_label(row)}. {' '.join(_sentences(row))}" for row in chosen]
     return [*found, RULE.format(assignment=ASSIGNMENTS.get(chosen[0]["assignment"], ""))] if found else []
 
 
 def answering(rows: Sequence[Row]) -> list[Row]:
-    """Of each model the row that the answer is taken from: largest threshold, first assignment, embedding matrix."""
+    """For each model the row behind the answer: largest threshold, first assignment, embedding matrix."""
     usable = [
         row
         for row in rows
@@ -85,7 +85,7 @@ def _times(comparison: Mapping[str, Any]) -> str:
 
 
 def strongest_layers(layers: Sequence[Mapping[str, Any]]) -> str:
-    """The layers around the one with the largest ratio that have at least half of what it has above 1."""
+    """The layers around the one with the largest ratio whose excess over 1 is at least half of its own."""
     ratios = [each.get("ratio") or 0.0 for each in layers]
     if not ratios or max(ratios) <= 1:
         return ""
@@ -141,7 +141,7 @@ def _of_topics(row: Row) -> list[str]:
 
 
 def sink_text(row: Row) -> str:
-    """How much of later tokens' attention a decoder's first token takes, over all heads, and from least to most."""
+    """The share of later tokens' attention that a decoder's first token takes: over all heads, least and most."""
     shares = [share for layer in row.get("sink") or () for share in layer]
     return f"{sum(shares) / len(shares):.0%} ({min(shares):.0%} to {max(shares):.0%} by head)" if shares else ""
 
@@ -154,18 +154,18 @@ def _of_sink(row: Row) -> list[str]:
 # Two models compared.
 
 PAIRED_RULE = (
-    f"more, less: p < {SIGNIFICANT} by a paired permutation test, corrected for nothing, and the whole 95 % interval "
+    f"more, less: p < {SIGNIFICANT} by a paired permutation test, not corrected, and the whole 95 % interval "
     "of the difference (of same − different topic) is on one side of 0; not told apart: neither. Both models have the "
     "same passages and topics."
 )
-# By which measures of comparisons.json two models are compared in a sentence, and what each is called there.
+# The measures of comparisons.json by which a sentence compares two models, and what each is called there.
 PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centred_cosine": "Hidden states"}
 
 
 def paired(comparisons: Sequence[Row]) -> list[Row]:
-    """The rows of comparisons.json that the answer is taken from: largest threshold, first assignment, three measures.
+    """The rows of comparisons.json behind the answer: largest threshold, first assignment, three measures.
 
-    Of each pair of models by itself.
+    They are chosen for each pair of models by itself.
     """
     found = []
     for _, each in groupby(comparisons, key=_names_of):
@@ -191,7 +191,7 @@ def paired_verdict(row: Row) -> Literal["more", "less", "not told apart"]:
 def paired_answers(comparisons: Sequence[Row], labels: Mapping[str, str] | None = None) -> list[str]:
     """A paragraph per pair of models, then the rule; nothing where there is no pair.
 
-    labels: what models are to be called.
+    labels: labels of models by their titles.
     """
     found, names = [], labels or {}
     for (model, against), each in groupby(paired(comparisons), key=_names_of):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from topicscope.reporting.rounding import claim_number, claim_text
+from topicscope.reporting.rounding import claim_number, claim_text, readable
 
 HEIGHT = 900
 
@@ -48,7 +48,9 @@ def claims_html(rows: Sequence[Mapping[str, Any]], folder: str) -> str:
     """Verdicts of all claims."""
     counts = Counter(row["verdict"] for row in rows)
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
-    cells = [(row["verdict"], row["id"], row["statement"], row["expected"], claim_text(row)) for row in rows]
+    cells = [
+        (row["verdict"], row["id"], row["statement"], claim_number(row["expected"]), claim_text(row)) for row in rows
+    ]
     columns = ("verdict", "claim", "statement", "expected", "measured [95 % interval]")
     return table_html(columns, cells, f"{len(rows)} claims in {folder}: {said or 'none'}")
 
@@ -72,7 +74,10 @@ def run_html(folder: str, rows: Sequence[Mapping[str, Any]], total: int) -> str:
         ("step", f"{last['step']:,} of {total:,}"),
         ("loss", last["loss"]),
         ("held-out loss", last["validation_loss"]),
-        *((f"norm of {name}", ", ".join(f"{value:.5g}" for value in values)) for name, values in last["norm"].items()),
+        *(
+            (f"norm of {name}", ", ".join(readable(each, 5) for each in values))
+            for name, values in last["norm"].items()
+        ),
     ]
     losses = [float(row["loss"]) for row in rows]
     return table_html(("quantity", "value"), cells, f"run {folder}") + curve_svg(losses, "loss over steps")
@@ -94,7 +99,7 @@ def live_html(rows: Sequence[Mapping[str, Any]], done: int, total: int) -> str:
         lines[f"‖{symbol}‖"] = [math.hypot(*row["norm"][name]) for row in rows]
     cells = "".join(
         f"<tr><th scope='row'>{html.escape(name)}</th><td>{curve_svg(values, name)}</td>"
-        f"<td>{values[0]:.4g} → {values[-1]:.4g}</td></tr>"
+        f"<td>{readable(values[0])} → {readable(values[-1])}</td></tr>"
         for name, values in lines.items()
     )
     return f"{said}<table>{cells}</table>"
@@ -108,7 +113,7 @@ def curve_svg(values: Sequence[float], label: str) -> str:
         f"{CURVE_WIDTH * place / last:.1f},{2 + (CURVE_HEIGHT - 4) * (high - value) / span:.1f}"
         for place, value in enumerate(values)
     )
-    said = html.escape(f"{label}: from {values[0]:.5g} to {values[-1]:.5g}")
+    said = html.escape(f"{label}: from {readable(values[0], 5)} to {readable(values[-1], 5)}")
     return (
         f'<svg role="img" aria-label="{said}" width="{CURVE_WIDTH}" height="{CURVE_HEIGHT}">'
         f'<polyline points="{points}" fill="none" stroke="#0072b2" stroke-width="2"/></svg>'

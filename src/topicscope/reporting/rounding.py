@@ -1,6 +1,7 @@
-"""Numbers as text: one with its interval, a comparison of the probe, a number of a claim."""
+"""Numbers as people read them: powers of ten, intervals, comparisons of the probe, numbers of claims."""
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +10,28 @@ from topicscope.records import SIGNIFICANT
 # Decimals, at most: a narrower interval is shown as one of width 0.
 MOST = 6
 
-# Words for what is not a number.
+# Stands for what is not a number.
 NOTHING = "–"
+
+# A number such as 3e-05, squared or not, and the digits of its power.
+POWER = re.compile(r"(?<![\w.])(?<![\w.]-)(\d+(?:\.\d+)?)e([+-]?)0*(\d+)(²|\b)")
+HIGH = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def readable(value: float, digits: int = 4) -> str:
+    """So many significant digits, and powers of ten as people write them: ``0.0123``, ``3.2·10⁻⁵``."""
+    return powers(f"{value:.{digits}g}")
+
+
+def powers(text: str) -> str:
+    """``3e-05`` as ``3·10⁻⁵``, and ``1e-05`` as ``10⁻⁵``."""
+
+    def power(found: re.Match[str]) -> str:
+        factor, sign, digits, square = found.groups()
+        written = ("" if factor == "1" else f"{factor}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
+        return f"({written})²" if square else written
+
+    return POWER.sub(power, text)
 
 
 def with_interval(value: float, low: float | None, high: float | None, *, mark: str = "") -> str:
@@ -19,9 +40,9 @@ def with_interval(value: float, low: float | None, high: float | None, *, mark: 
     A number without an interval, or with one that has no upper end, has four digits, and says so.
     """
     if low is not None and high is None:
-        return f"{value:.4g}{mark} [{low:.4g}, no upper end]"
+        return f"{readable(value)}{mark} [{readable(low)}, no upper end]"
     if low is None or high is None:
-        return f"{value:.4g}{mark} (no interval)"
+        return f"{readable(value)}{mark} (no interval)"
     digits = decimals(high - low)
     return f"{_plain(value, digits)}{mark} [{_plain(low, digits)}, {_plain(high, digits)}]"
 
@@ -32,14 +53,14 @@ def decimals(width: float) -> int:
 
 
 def _plain(value: float, digits: int) -> str:
-    """No sign before what is rounded to 0."""
+    """A number with so many decimals, and without a sign if it is rounded to 0."""
     return f"{round(value, digits) + 0.0:.{digits}f}"
 
 
 def comparison_text(comparison: Mapping[str, Any], *, no_ratio: str = "Δ", mark: str = "") -> str:
     """Same- over different-topic average with its interval; their difference where there is no ratio.
 
-    comparison: of a row of probe.json. no_ratio: what stands before a difference.
+    comparison: one in a row of probe.json. no_ratio: the text before a difference.
     """
     for name, ends, before in (
         ("ratio", ("low", "high"), ""),
@@ -51,15 +72,15 @@ def comparison_text(comparison: Mapping[str, Any], *, no_ratio: str = "Δ", mark
 
 
 def is_significant(comparison: Mapping[str, Any]) -> bool:
-    """Whether its difference is told from chance."""
+    """Whether its difference is distinguished from chance."""
     return comparison.get("p") is not None and bool(comparison["p"] < SIGNIFICANT)
 
 
 def claim_number(value: float | int | str | None) -> str:
-    """A number of a claim, with five digits; text as it is."""
+    """A number of a claim, with five digits, or text."""
     if value is None:
         return NOTHING
-    return value if isinstance(value, str) else f"{value:.5g}"
+    return powers(value) if isinstance(value, str) else readable(value, 5)
 
 
 def claim_interval(row: Mapping[str, Any]) -> str:

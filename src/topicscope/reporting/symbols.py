@@ -10,6 +10,8 @@ from functools import lru_cache
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
+from topicscope.reporting.rounding import powers
+
 GREEK = {
     "α": r"\alpha", "β": r"\beta", "γ": r"\gamma", "δ": r"\delta", "ε": r"\varepsilon", "η": r"\eta",
     "λ": r"\lambda", "μ": r"\mu", "σ": r"\sigma", "τ": r"\tau",
@@ -22,11 +24,7 @@ ATOMS = re.compile(ATOM)
 SYMBOLS = re.compile(rf"(?:{ATOM})(?: ?(?:{ATOM}))*")
 FORMULA = re.compile(r"\$([^$]+)\$")
 
-# A number such as 3e-05, and the digits of its power.
-POWER = re.compile(r"(?<![\w.-])(\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b")
-HIGH = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-# What must not be parted from a formula before it by the end of a line.
+# Characters that a line break must not separate from a formula before them.
 CLOSING = re.compile(r"[,.;:)!?’'”]+")
 
 
@@ -42,7 +40,7 @@ def typeset(text: object) -> Markup:
 
 
 def prose(text: str) -> Markup:
-    """Text of our own for HTML: what stands between dollar signs is LaTeX, all else as in ``typeset``."""
+    """Text of our own for HTML: between dollar signs is LaTeX, and everything else is as in ``typeset``."""
     pieces = FORMULA.split(text)
     return _joined([mathml(piece) if place % 2 else typeset(piece) for place, piece in enumerate(pieces)])
 
@@ -54,16 +52,6 @@ def _joined(pieces: list[Markup]) -> Markup:
             pieces[place] = Markup('<span class="whole">{}{}</span>').format(formula, closing[0])
             pieces[place + 1] = after[closing.end() :]
     return Markup("").join(pieces)
-
-
-def powers(text: str) -> str:
-    """``3e-05`` as ``3·10⁻⁵``, and ``1e-05`` as ``10⁻⁵``."""
-
-    def power(found: re.Match[str]) -> str:
-        number, sign, digits = found.groups()
-        return ("" if number == "1" else f"{number}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
-
-    return POWER.sub(power, text)
 
 
 def mathtext(text: str) -> str:

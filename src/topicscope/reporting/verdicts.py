@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from topicscope.files import Row
-from topicscope.reporting.rounding import claim_number
+from topicscope.reporting.rounding import NOTHING, claim_number, powers, readable
 
 # Whose a claim is, and why one does not hold, in words.
 KINDS = {
@@ -31,7 +31,7 @@ VERDICTS = {
     "undecided": ("is undecided", "are undecided"),
     "not run": ("is not run", "are not run"),
 }
-# Sources that are spoken of together, in the paper's order; what an unknown source begins with is a line of its own.
+# Sources that are reported together, in the paper's order; an unknown source has its own line.
 GROUPS = {
     "Lemma 1, Theorems 1 to 3, remarks, §3.1, §5.3, §6.1, D.4": (
         "Lemma 1", "Theorem 1", "Theorem 2", "Theorem 3", "Remark 1", "Remark 2", "Remark 3", "Remark 4", "Remark 5",
@@ -63,14 +63,14 @@ LATEX_SYMBOLS = {
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence that some claims carry: used if they have these verdicts; otherwise the other sentence is."""
+    """A sentence that rests on some claims: it is used if they have these verdicts."""
 
     title: str
     claims: Mapping[str, str]
     """Claims and the verdicts that the sentence needs."""
 
     said: str
-    """With ``{id}`` for what a claim measured, ``{id|name}`` for one of its details, and ``%`` behind a share."""
+    """The sentence, with ``{id}`` for what a claim measured, ``{id|name}`` for a detail, and ``%`` after a share."""
 
 
 FINDINGS = (
@@ -90,7 +90,7 @@ FINDINGS = (
         "Jointly trained, the squared loss leaves the block for a diagonal.",
         {"figure10/joint/squared-adam/uniform": "fails", "figure10/joint/cross-entropy-adam/uniform": "holds"},
         "Two words of a topic have {figure10/joint/squared-adam/uniform}% of what a word has with itself, "
-        "{figure10/joint/cross-entropy-adam/uniform}% with cross-entropy: attention looks a kept word up.",
+        "{figure10/joint/cross-entropy-adam/uniform}% with cross-entropy: attention looks up a kept word.",
     ),
     Finding(
         "Language models attend to topics.",
@@ -130,7 +130,7 @@ def source_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def headline(rows: Sequence[Row]) -> list[str]:
-    """What all claims come to, and what that depends on, in a few sentences."""
+    """The result of all claims, and what it depends on, in a few sentences."""
     said = by_kind(rows)
     lines = [said[0].upper() + said[1:]]
     broken = [row["id"] for row in _of_kind(rows, "check") if row["verdict"] != "holds"]
@@ -143,20 +143,20 @@ def headline(rows: Sequence[Row]) -> list[str]:
     chosen = [row for row in counted if row["sensitivity"]]
     if chosen:
         lines.append(
-            f"{len(chosen)} verdicts rest on a threshold that was chosen here; a third or three times of it turns "
-            f"{len(turning(rows))} of them."
+            f"{len(chosen)} verdicts rest on a threshold that was chosen here; with a third of it or three times it "
+            f"{len(turning(rows))} of them change."
         )
     return lines
 
 
 def turning(rows: Sequence[Row]) -> list[Row]:
-    """Claims whose verdict turns if a threshold is a third or three times as far out."""
+    """Claims whose verdict changes if a threshold is a third or three times as far out."""
     counted = [row for row in rows if row["kind"] != "check" and row["sensitivity"]]
     return [row for row in counted if set(row["sensitivity"].values()) != {row["verdict"]}]
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
-    """What is most interesting, in a sentence each with its numbers; one that these rows do not bear out says so."""
+    """The most interesting findings, each a sentence with its numbers, or a note that these rows do not confirm it."""
     known = {row["id"]: row for row in rows if row["verdict"] != "not run"}
     found = []
     for finding in FINDINGS:
@@ -173,7 +173,7 @@ def _filled(said: str, rows: Mapping[str, Row]) -> str:
     def number(match: re.Match[str]) -> str:
         name, _, detail = match["name"].partition("|")
         value = rows[name]["details"][detail] if detail else rows[name]["measured"]
-        return f"{claim_number(float(f'{100 * value:.2g}'))} %" if match["share"] else f"{value:.3g}"
+        return f"{claim_number(float(f'{100 * value:.2g}'))} %" if match["share"] else readable(value, 3)
 
     return re.sub(r"\{(?P<name>[^}]+)\}(?P<share>%?)", number, said)
 
@@ -195,7 +195,7 @@ def why(row: Row) -> str:
 
 
 def sensitivity_table(rows: Sequence[Row]) -> str:
-    """The verdicts that turn with their thresholds, as tables in Markdown: those of rules, and that of take-off."""
+    """The verdicts that change with thresholds, as tables in Markdown: thresholds of rules, and that of take-off."""
     tables = []
     for words, third, triple in (
         ("threshold of the rule", "third", "triple"),
@@ -208,10 +208,9 @@ def sensitivity_table(rows: Sequence[Row]) -> str:
         for row in turning(rows):
             moved = [row["sensitivity"].get(name) for name in (third, triple)]
             if set(moved) - {row["verdict"], None}:
-                measured = claim_number(row["measured"] and float(f"{row['measured']:.3g}"))
-                lines.append(
-                    f"| `{row['id']}` | {measured} | {row['rule']} | {moved[0]} | {row['verdict']} | {moved[1]} |"
-                )
+                measured = NOTHING if row["measured"] is None else readable(row["measured"], 3)
+                cells = (f"`{row['id']}`", measured, powers(row["rule"]), moved[0], row["verdict"], moved[1])
+                lines.append(f"| {' | '.join(map(str, cells))} |")
         tables.append("\n".join(lines))
     return "\n\n".join(tables)
 
@@ -252,7 +251,7 @@ def latex(rows: Sequence[Row]) -> str:
 
 def _latex_number(value: float) -> str:
     r"""Five digits, a power of ten as such: ``\ensuremath{1.2\cdot 10^{-7}}``."""
-    mantissa, _, exponent = claim_number(value).partition("e")
+    mantissa, _, exponent = f"{value:.5g}".partition("e")
     power = rf"\cdot 10^{{{int(exponent)}}}" if exponent else ""
     return rf"\ensuremath{{{mantissa}{power}}}"
 

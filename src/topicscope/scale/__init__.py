@@ -1,7 +1,7 @@
 """Map a function over work items: in this process, in several, or on Ray; each result written once and found again.
 
-An item is fixed by its key, never by who computes it or when. Its result is a file named by the key's digest, written
-atomically beside a checksum; what is there and whole is not computed again, whichever engine wrote it. So an
+An item is determined by its key, never by who computes it or when. Its result is a file named by the key's digest,
+written atomically beside a checksum; an undamaged result is not computed again, whichever engine wrote it. So an
 interrupted map goes on where it was, a truncated file is never used, and items finished before Ctrl-C are kept.
 """
 

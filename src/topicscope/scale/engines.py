@@ -1,11 +1,11 @@
-"""A function mapped over items: what is there is taken, what is missing goes to an engine, results come as they are.
+"""Map a function over items: existing results are used, missing ones go to an engine and are yielded once finished.
 
-Engine ``local``: processes on this machine, each with one task at a time and a pipe to this process. One that ends
-while it has a task (killed, out of memory, out of time) is replaced, and its task tried again. When this process ends,
-however it does, the pipes close and the workers exit.
+Engine ``local`` runs processes on this machine, each with one task at a time and a pipe to this process. One that ends
+while it has a task (killed, out of memory, out of time) is replaced, and its task is tried again. When this process
+ends, in whatever way, the pipes close and the workers exit.
 
-Engine ``ray``: tasks on a Ray of our own on this machine, or on a cluster that is there. Ray only runs them. What is
-finished is known from the files, so nothing depends on Ray's own state.
+Engine ``ray`` runs tasks on a Ray of our own on this machine, or on an existing cluster. Ray only runs them. The files
+tell what is finished, so nothing depends on Ray's own state.
 """
 
 import contextlib
@@ -33,31 +33,31 @@ from topicscope.files import remove_leftovers
 from topicscope.scale.items import Item, Task, available_cores, read_result, remove_stale, result_paths, versions
 
 T = TypeVar("T")
-# Called with how many pieces of work are done, how many there are, and the name or state of the last.
+# Called with the number of pieces of work done, the number in all, and the name or state of the last.
 Report = Callable[[int, int, str], None]
 
 ENGINES = ("local", "ray")
-# Seconds that writing a result surely takes less than; workers of another process may be at it.
+# Writing a result surely takes fewer seconds than this; workers of another process may be writing.
 LONGEST_WRITE = 3600.0
 # How often an item is tried if its worker is lost.
 ATTEMPTS = 3
 
-# With it a worker ends that imports a script which, while it is imported, asks for work itself.
+# The exit code of a worker that imports a script which asks for work while it is being imported.
 UNGUARDED = 78
 
-# What linear algebra libraries read when they are loaded: as many workers as cores would fight over them.
+# What linear algebra libraries read when they are loaded: without this, as many workers as cores would compete.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-# Have glibc keep up to 512 MB for the next arrays: giving it back and getting it cleared again took a tenth of a
-# probe's time.
+# glibc keeps up to 512 MB for the next arrays: returning memory and getting it cleared again took a tenth of a probe's
+# time.
 KEPT_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**26), "MALLOC_TRIM_THRESHOLD_": str(2**29)}
 
 # Results go to disk, so Ray's object store carries arguments only; this is close to the least that Ray accepts.
 OBJECT_STORE_BYTES = 100 * 2**20
-# Tasks that wait at Ray for each worker of ours, so that none is idle while the caller is busy.
+# Tasks queued at Ray per worker, so that none is idle while the caller is busy.
 AHEAD = 4
 # How long a cluster may take to answer at all.
 KNOCK_SECONDS = 10.0
-# How often it is looked whether a cluster's head is there while nothing is finished, and how long it may be away.
+# How often to look whether a cluster's head is there while nothing finishes, and how long it may be away.
 LOOK_SECONDS, GONE_SECONDS = 1.0, 2.0
 
 
@@ -72,7 +72,7 @@ def map_items(
     timeout: float | None = None,
     report: Report | None = None,
 ) -> list[bytes]:
-    """The results of all items, in their order; options as of ``completed``."""
+    """The results of all items, in their order; the options are those of ``completed``."""
     found: dict[int, bytes] = {}
     work = completed(function, items, folder=folder, workers=workers, engine=engine, address=address, timeout=timeout)
     for place, content in work:
@@ -92,13 +92,13 @@ def completed(
     address: str | None = None,
     timeout: float | None = None,
 ) -> Iterator[tuple[int, bytes]]:
-    """(Place, result) pairs: first of the items already there, then of each as it is finished.
+    """Yield (place, result) pairs: first for the items already there, then for each as it is finished.
 
     Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
-    ``ray`` on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on a disk
-    that all its machines share. ``workers``: how many items at once, None for as many as there are cores. ``timeout``:
-    seconds that an item may take. An item whose worker is lost (killed, out of memory, out of time) is tried again,
-    three times in all.
+    ``ray`` computes on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on
+    a disk that all its machines share. ``workers`` is the number of items at once, by default as many as there are
+    cores, and ``timeout`` the seconds that an item may take. An item whose worker is lost (killed, out of memory, out
+    of time) is tried again, three times in all.
 
     Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
     iterator stops what is under way and keeps what is finished.
@@ -140,7 +140,7 @@ def completed(
 def check_engine(
     engine: str, *, address: str | None = None, workers: int | None = None, timeout: float | None = None
 ) -> None:
-    """Refuse options that do not go together; within a worker that is only importing the script, end it."""
+    """Refuse options that do not go together; end a worker that is only importing the script."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         os._exit(UNGUARDED)
     if engine not in ENGINES:
@@ -162,7 +162,7 @@ def check_engine(
 
 
 def run_local(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
-    """The tasks, each when it is finished; tasks are handed out by a thread, also while the caller is busy."""
+    """Yield each task when it is finished; a thread hands out tasks, also while the caller is busy."""
     crew = _Crew(tasks, workers)
     thread = threading.Thread(target=crew.work, daemon=True)
     thread.start()
@@ -178,7 +178,7 @@ def run_local(tasks: Sequence[Task], workers: int) -> Iterator[Task]:
 
 @contextlib.contextmanager
 def worker_environment() -> Iterator[None]:
-    """Have processes started meanwhile compute on one thread and keep their memory."""
+    """Make processes started meanwhile compute on one thread and keep their memory."""
     wanted = ONE_THREAD | KEPT_MEMORY
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
@@ -214,7 +214,7 @@ class _Worker:
         self.process.join()
         self.connection.close()
         if self.task:
-            # What it was writing just then would be left to fill the disk.
+            # What it was just writing would be left to fill the disk.
             for part in self.task.path.parent.glob(f".{self.task.path.name}.*.tmp"):
                 part.unlink(missing_ok=True)
 
@@ -235,7 +235,7 @@ class _Crew:
         self._tell.close()
 
     def work(self) -> None:
-        """Hand out tasks until all are done or one fails, then say so with None or the error."""
+        """Hand out tasks until all are done or one fails, then report None or the error."""
         if hasattr(signal, "pthread_sigmask"):
             # Ctrl-C reaches the whole process group; workers have it blocked from their first moment, as this thread
             # has. The process that multiprocessing starts before the first of them would unblock it.
@@ -273,7 +273,7 @@ class _Crew:
             error = worker.connection.recv()
         except (EOFError, OSError):
             ended = True
-        # Outside of the handler, whose error says nothing to the user.
+        # Raised outside the handler, whose error means nothing to the user.
         if ended:
             self._replace(worker, task)
             return
@@ -307,7 +307,7 @@ def lost(task: Task) -> LostWorkError:
 
 
 def _serve(connection: Connection) -> None:
-    """A worker's life: compute what arrives, answer, until the pipe closes."""
+    """A worker's loop: compute what arrives and answer, until the pipe closes."""
     # The parent decides what Ctrl-C means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
@@ -317,7 +317,7 @@ def _serve(connection: Connection) -> None:
 
 
 def _receive(connection: Connection, inbox: "queue.SimpleQueue[bytes]") -> None:
-    """Beside the computation, so that a worker ends with its parent even in the middle of a task."""
+    """Receive beside the computation, so that a worker ends with its parent even in the middle of a task."""
     with contextlib.suppress(EOFError, OSError):
         while True:
             inbox.put(connection.recv_bytes())
@@ -341,11 +341,11 @@ def _outcome(message: bytes) -> BaseException | None:
 
 
 def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) -> Iterator[Task]:
-    """The tasks, each when it is finished; on a cluster at most ``workers`` at once, if that is given."""
+    """Yield each task when it is finished; on a cluster at most ``workers`` run at once, if that is given."""
     ray = _ray()
     waiting, running = deque(tasks), dict[Any, Task]()
-    # A Ray of our own is told of cores enough for all workers, and each task takes its share, whatever there is: so as
-    # many run at once as were asked for, and none waits for ever for more cores than there are.
+    # A Ray of our own is told that it has cores enough for all workers, and each task takes its share: so as many run
+    # at once as were asked for, and none waits for ever for more cores than the machine has.
     share = max(task.threads for task in tasks)
     own = address is None and not ray.is_initialized()
     with _connected(ray, address, share * min(len(tasks), workers or available_cores())):
@@ -396,7 +396,7 @@ def run_on_ray(tasks: Sequence[Task], workers: int | None, address: str | None) 
 
 
 def compute_alike(task: Task, asked: dict[str, str]) -> None:
-    """A worker's part: a result's name says by which code it was made, so it must be that of who asks."""
+    """A worker's part: a result's name says which code made it, so worker and caller must have the same code."""
     here = versions()
     if different := [f"{name} {here[name]} there, {asked[name]} here" for name in asked if here[name] != asked[name]]:
         raise InputError(
@@ -408,14 +408,14 @@ def compute_alike(task: Task, asked: dict[str, str]) -> None:
 
 @contextlib.contextmanager
 def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
-    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process has already."""
+    """A Ray of our own that ends with this block, a connection to a cluster, or the one this process already has."""
     if ray.is_initialized():
         yield
         return
     quietly = {"log_to_driver": False, "logging_level": logging.ERROR}
     logging.getLogger("ray").setLevel(logging.ERROR)
     if address is None:
-        # Ray's own wishes: no report home, and no word about accelerators that nobody asked for.
+        # Options of Ray: send no usage reports, and print no warning about accelerators that nobody asked for.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         with worker_environment():
@@ -444,7 +444,7 @@ def _connected(ray: Any, address: str | None, workers: int) -> Iterator[None]:
 
 
 def _knock(address: str) -> None:
-    """Find out within seconds that nobody is there, or that we are not let in: Ray itself takes minutes."""
+    """Find out within seconds that nobody answers or that access is denied: Ray itself takes minutes."""
     from ray._private.services import get_ray_address_from_environment
 
     found = get_ray_address_from_environment("auto", None) if address == "auto" else address
@@ -456,7 +456,7 @@ def _knock(address: str) -> None:
 
 
 def _is_there(address: str) -> bool:
-    """Whether anybody answers at an address, within some seconds: Ray ends a program that lost its head after more."""
+    """Whether anybody answers at an address within some seconds: Ray itself ends a program that lost its head later."""
     end = time.monotonic() + GONE_SECONDS
     while True:
         try:
@@ -475,7 +475,7 @@ def _connect(address: str) -> None:
 
 
 def _show_token(address: str) -> None:
-    """Have Ray use the token that this machine has, and refuse a cluster that does not accept it.
+    """Make Ray use the token that this machine has, and refuse a cluster that does not accept it.
 
     ``ray start`` asks for a token if it finds one. Ray looks for it by itself when it connects to "auto", but not when
     it connects to HOST:PORT. RAY_AUTH_MODE, if it is set, decides.
@@ -485,7 +485,7 @@ def _show_token(address: str) -> None:
         from ray._raylet import GcsClient  # type: ignore[attr-defined]
         from ray.exceptions import AuthenticationError
     except ImportError:
-        return  # A Ray that knows no tokens.
+        return  # This version of Ray knows no tokens.
     maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
     try:
         GcsClient(address=address)

@@ -22,15 +22,15 @@ from threadpoolctl import threadpool_limits
 from topicscope.files import alone_in, write_atomically
 
 T = TypeVar("T")
-# Ends the names of folders with what is half done.
+# Names of folders with unfinished work end like this.
 PARTIAL = ".partial"
-# Whose versions can change a number.
+# Packages whose version can change a number.
 PACKAGES = ("numpy", "scipy", "torch", "transformers", "tokenizers", "tomotopy", "gensim")
 ROOT = Path(__file__).parents[1]
 
 
 def content_digest(content: Any) -> str:
-    """A name for plain values: equal for equal ones, whatever the order of a mapping."""
+    """A name for plain values: equal values have equal names, whatever the order of a mapping."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
@@ -40,23 +40,23 @@ class Item(Generic[T]):
     """One piece of work."""
 
     name: str
-    """For people: it begins the file's name. The same work of older code is known by it."""
+    """A name for people, with which the file's name begins. It identifies the same work of older code."""
 
     key: Mapping[str, Any]
-    """All that determines the result, as plain values: settings, version of the code, digests of inputs."""
+    """Everything that determines the result, as plain values: settings, version of the code, digests of inputs."""
 
     argument: T
-    """What the function is called with; must be picklable."""
+    """What the function is called with; it must be picklable."""
 
     suffix: str = ".bin"
-    """Ending of the file's name."""
+    """The ending of the file's name."""
 
     threads: int = 1
     """Threads of linear algebra. Sums depend on them in the last bit, so they belong to the item, not to the worker."""
 
     @property
     def digest(self) -> str:
-        """The key's name: equal for equal keys, whatever their order."""
+        """The key's digest: equal for equal keys, whatever their order."""
         return content_digest([self.key, self.threads])
 
     def path(self, folder: Path) -> Path:
@@ -64,7 +64,7 @@ class Item(Generic[T]):
         return result_paths([self], folder)[0]
 
 
-# Of the item that is being computed.
+# The folder for unfinished work of the item that is being computed.
 _HALF_DONE: ContextVar[Path | None] = ContextVar("half_done", default=None)
 
 
@@ -80,7 +80,7 @@ class Task:
     timeout: float | None
 
     def compute(self) -> None:
-        """Written where it is computed, so that it is kept whatever happens to the process that asked for it."""
+        """Write the result where it is computed, so that it is kept whatever happens to the process that asked."""
         with threadpool_limits(self.threads), _ending_after(self.timeout):
             half_done = _half_done(self.path)
             token = _HALF_DONE.set(half_done)
@@ -94,10 +94,11 @@ class Task:
 
 @contextlib.contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A folder for what is half done.
+    """A folder for unfinished work.
 
-    While an item is computed it is the item's own: it stays if the work is stopped, is there again when the work is
-    taken up, and goes when the result is written. One process has it at a time. Else it is a temporary one.
+    While an item is computed the folder is the item's own: it stays if the work is stopped, is there again when the
+    work goes on, and is removed when the result is written. One process has it at a time. Outside of an item it is a
+    temporary folder.
     """
     if half_done := _HALF_DONE.get():
         otherwise = f"{half_done} is being worked in by another process: wait for it, or choose another folder."
@@ -110,9 +111,9 @@ def scratch_folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def shared_folder() -> Iterator[Path]:
-    """A folder for what several items use, beside their results: name by content what you put there.
+    """A folder beside the results for what several items use: name what you put there by its content.
 
-    Outside of an item it is a temporary one.
+    Outside of an item it is a temporary folder.
     """
     if half_done := _HALF_DONE.get():
         folder = half_done.parent / "shared"
@@ -124,7 +125,7 @@ def shared_folder() -> Iterator[Path]:
 
 
 def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]) -> None:
-    """Remove what is half done of these results and will not be taken up again, as it is of none that is unfinished.
+    """Remove unfinished work under these results' names, unless it belongs to a result that is still to be computed.
 
     Older code began it, under the same name and another key; or its process was killed when the result was written.
     """
@@ -137,7 +138,7 @@ def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]
 def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
     """Where the items' results are kept.
 
-    The digest decides: equal work under another name, there or in this list, is not done again.
+    The digest decides: equal work under another name, on disk or in this list, is not done again.
     """
     names = sorted((path.name for path in folder.iterdir()), reverse=True) if folder.is_dir() else []
     there = {name.rpartition("-")[2]: name for name in names}
@@ -149,7 +150,7 @@ def result_paths(items: Sequence[Item[Any]], folder: Path) -> list[Path]:
 
 
 def read_result(path: Path) -> bytes | None:
-    """A result that is there and whole; None if it is missing, truncated or otherwise not what was written."""
+    """A stored result; None if it is missing, truncated or otherwise not what was written."""
     try:
         content, checksum = path.read_bytes(), _checksum_path(path).read_text(encoding="utf-8").split()[0]
     except (OSError, UnicodeDecodeError, IndexError):
@@ -158,7 +159,7 @@ def read_result(path: Path) -> bytes | None:
 
 
 def write_result(path: Path, content: bytes) -> None:
-    """Write a result, then the checksum (as ``sha256sum`` prints it) that makes it whole; the folder is made."""
+    """Write a result, making its folder if needed, then the checksum (as ``sha256sum`` prints it) that completes it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     write_atomically(_checksum_path(path), f"{hashlib.sha256(content).hexdigest()}  {path.name}\n")
@@ -166,7 +167,7 @@ def write_result(path: Path, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _ending_after(seconds: float | None) -> Iterator[None]:
-    """Have the system end this process if it is still here after so long, whatever it is stuck in."""
+    """Have the system end this process if it still runs after so many seconds, whatever it is stuck in."""
     if seconds is None:
         yield
         return
@@ -195,7 +196,7 @@ def _checksum_path(path: Path) -> Path:
 
 
 def available_cores() -> int:
-    """The cores that this process may use; macOS does not say, and gives all."""
+    """The number of cores that this process may use; on macOS, which does not say, all."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -203,7 +204,7 @@ def available_cores() -> int:
 
 @cache
 def code_digest(sources: tuple[str, ...]) -> str:
-    """A digest of the package's source under these paths: results of other code are never taken for this one's."""
+    """A digest of the package's source under these paths: results of other code are never taken for this code's."""
     digest = hashlib.sha256()
     for source in sources:
         path = ROOT / source
@@ -213,7 +214,7 @@ def code_digest(sources: tuple[str, ...]) -> str:
 
 
 def package_versions(names: tuple[str, ...] = ()) -> dict[str, str]:
-    """Of packages that a result depends on; of all that compute if none are named."""
+    """Versions of the packages that a result depends on; of all that compute if none are named."""
     return {name: _version(name) for name in names or PACKAGES}
 
 
@@ -224,7 +225,7 @@ def made_with(sources: tuple[str, ...], packages: tuple[str, ...] = ()) -> dict[
 
 @cache
 def versions() -> dict[str, str]:
-    """Of Python, of the packages that compute, and of all our own code by its content."""
+    """Versions of Python and of the packages that compute, and a digest of all our own code."""
     return {"python": platform.python_version(), "topicscope": code_digest((".",)), **package_versions()}
 
 

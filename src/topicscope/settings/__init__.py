@@ -28,7 +28,7 @@ RAREST_USABLE_MASK = 1e-3
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """All that determines a training run."""
+    """Everything that determines a training run."""
 
     seed: int = 0
     """Seed of documents, masks, their order and the initial weights."""

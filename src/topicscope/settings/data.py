@@ -9,13 +9,13 @@ from topicscope.settings.values import settle
 Sampler = Literal["dirichlet", "topics"]
 # Lengths are counted in 32 bits.
 LONGEST = 2**31 - 1
-# Sums of probabilities that differ from 1 by less than this are 1: 0.7 + 0.3 and the like are rounded.
+# Sums of probabilities that differ from 1 by less than this count as 1, since 0.7 + 0.3 and the like are rounded.
 ROUNDING = 1e-12
-# Far below it the gamma function's values and products of two parameters are not numbers any more.
+# Far below it the gamma function's values and products of two parameters overflow or vanish.
 SMALLEST_DIRICHLET = 1e-100
-# A position that is masked more rarely is never seen; its reciprocals are not numbers any more.
+# Positions that are masked more rarely are never seen, and reciprocals of the probability overflow.
 SMALLEST_MASK = 1e-12
-# Far above it the sum A swallows a word in A + 1, and at last overflows.
+# Far above it the sum A + 1 rounds to A, and in the end A overflows.
 LARGEST_DIRICHLET_SUM = 1e15
 
 
@@ -31,10 +31,10 @@ class Data:
     """T, the number of topics."""
 
     words: int = 10
-    """v, the number of words of a topic; word i belongs to topic ⌈i/v⌉."""
+    """v, the number of words per topic; word i belongs to topic ⌈i/v⌉."""
 
     per_document: int = 2
-    """τ, the number of topics of a document, for the "topics" sampler."""
+    """τ, the number of topics per document, for the "topics" sampler."""
 
     dirichlet: tuple[float, ...] = (0.1,)
     """The Dirichlet's parameter: one number for all topics, or one per topic."""

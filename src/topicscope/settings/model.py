@@ -15,7 +15,7 @@ BIASES = ("key_bias", "query_bias", "value_bias", "prediction_bias")
 PARTS = WEIGHTS + BIASES
 # What attention is made of; the rest is what it mixes.
 ATTENTION_PARTS = frozenset({"key", "query", "key_bias", "query_bias"})
-# Parts that exist only when a switch is on; always trained, but for W^pred, of which the settings say it.
+# Parts that exist only when a switch is on; they are always trained, except W^pred, for which the settings decide.
 EXTRAS = ("positions", "token_types", "embedding_norm", "output", "feed_forward", "layer_norm", "head", "prediction")
 
 
@@ -27,7 +27,7 @@ class Part:
     """"normal": drawn from N(0, scale²); "uniform": from U(−1/√d, 1/√d), PyTorch's default for linear maps; "positive":
     scale times a draw from U(0, 1); "zero"; "identity" (one-hot for the embedding); "theorem": Theorem 2's value
     matrix, Theorem 1's embedding or bias; "finite": the finite-document optimum; "block", "diagonal": those members of
-    Lemma 1's family; "file": the array in `file`. Which of these a part can have, its error message says."""
+    Lemma 1's family; "file": the array in `file`. A part's error message lists the starts that it can have."""
 
     scale: float = 0.02
     """Standard deviation of "normal", and the upper end of "positive"."""
@@ -75,7 +75,7 @@ class Model:
     """d_a, the width of a head's keys and queries; 0 means d / heads."""
 
     heads: int = 1
-    """Attention heads a layer; they must divide d."""
+    """Attention heads per layer; they must divide d."""
 
     layers: int = 1
     """Attention layers."""
@@ -90,7 +90,7 @@ class Model:
     """Add one trained vector, drawn from N(0, 1), to the embedding of every token, as BERT's token types do."""
 
     embedding_norm: bool = False
-    """LayerNorm on what the embedding layer gives, with BERT's ε of 1e-12."""
+    """LayerNorm on the embedding layer's output, with BERT's ε of 1e-12."""
 
     residual: bool = False
     """Add each block's input to its output."""
@@ -191,7 +191,7 @@ class Model:
 
     @property
     def uniform(self) -> bool:
-        """Whether attention is 1/N for certain: no key differs from another, or no query asks."""
+        """Whether attention is certainly 1/N, because all keys are the same or all queries are zero."""
         still = [
             name
             for name in ("key", "query", "query_bias")

@@ -1,4 +1,4 @@
-"""A sweep: settings over lists or ranges, all combinations or random ones, with several seeds each; and its TOML."""
+"""A sweep: settings over lists or ranges, in all combinations or random ones, with several seeds each; and its TOML."""
 
 import dataclasses
 import itertools
@@ -26,7 +26,7 @@ from topicscope.settings.toml import (
 )
 from topicscope.settings.values import convert
 
-# Each is a folder, and is looked at before the first is trained.
+# Each run is a folder, which is checked before the first run is trained.
 MOST_RUNS = 100_000
 
 Method = Literal["grid", "random"]
@@ -41,7 +41,7 @@ class Range:
     high: int | float
 
     count: int = 0
-    """How many values of it a grid has; a random sweep needs none."""
+    """How many values a grid takes from it; a random sweep needs none."""
 
     spacing: Spacing = "linear"
     """"linear", or "log": equal ratios between neighbours."""
@@ -189,7 +189,7 @@ class Sweep:
             )
 
     def _most_combinations(self) -> int:
-        """How many there are, those counted that turn out to be the same."""
+        """How many combinations there are, with repetitions."""
         if self.method == "random":
             return self.samples
         return math.prod(axis.count if isinstance(axis, Range) else len(axis) for axis in self.vary.values())
@@ -209,12 +209,12 @@ class Sweep:
 
 
 def brief(value: Any) -> str:
-    """A setting's value to look at, with four digits; a table has them all."""
+    """A setting's value for people, with four digits; a table has them all."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def labels(values: Sequence[Any]) -> dict[Any, str]:
-    """What stands for each value: numbers with four digits, files by as much of their paths as tells them apart."""
+    """Each value's label: numbers with four digits, files by the parts of their paths that distinguish them."""
     if not any(isinstance(value, str) and "/" in value for value in values):
         return {value: brief(value) for value in values}
     for parts in range(1, 1 + max(len(Path(str(value)).parts) for value in values)):
@@ -235,7 +235,7 @@ KEYS = ("base", *(field.name for field in dataclasses.fields(Sweep)))
 def load_sweep(path: Path | str) -> Sweep:
     """Read a sweep; files that it names are found from its own folder.
 
-    ``base`` is a file of settings that those of the sweep go over; ``seeds`` is a list, or a number K for 0 to K − 1.
+    ``base`` is a file of settings that those of the sweep override; ``seeds`` is a list, or a number K for 0 to K − 1.
     """
     path = path_of(path, "path")
     folder, table = path.parent.resolve(), {"settings": {}, "vary": {}} | read_table(path)
@@ -253,14 +253,14 @@ def load_sweep(path: Path | str) -> Sweep:
     if (base := table.pop("base", None)) is not None:
         if not isinstance(base, str):
             raise refuse("base", base, "give the path of a TOML file with settings")
-        # A base may be complete; what varies lies over it, as do the sweep's own settings.
+        # A base may be complete; what varies overrides it, as do the sweep's own settings.
         below = with_files_relative_to((folder / base).parent, read_table(folder / base))
         table["settings"] = overlay(_without(["seed", *table["vary"]], below), table["settings"])
     return Sweep(**table)
 
 
 def dump_sweep(sweep: Sweep) -> str:
-    """The whole sweep as TOML, such that reading it from anywhere gives it again."""
+    """The whole sweep as TOML; reading it from any folder returns the same sweep."""
     numbers = {key: getattr(sweep, key) for key in ("method", "samples", "seed", "together")}
     head = tomli_w.dumps(numbers | {"seeds": list(sweep.seeds), "settings": dict(sweep.settings)})
     # A writer of TOML puts lists before tables, but the order of what varies is that of the combinations.

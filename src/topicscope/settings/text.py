@@ -35,9 +35,9 @@ Layout = Literal["auto", "lines", "paragraphs", "files"]
 
 
 def found_from(folder: Path, data: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the settings in ``data``, those that name what is there, seen from this folder: with absolute paths.
+    """The settings in ``data`` that name an existing path, seen from this folder, with absolute paths.
 
-    Others are left out: a name may be one on the Hugging Face Hub.
+    Others are left out: a name may belong to the Hugging Face Hub.
     """
     found: dict[str, Any] = {}
     for setting, packaged in PACKAGED.items():
@@ -59,7 +59,7 @@ class TextData:
     Face dataset as NAME or NAME:CONFIG."""
 
     field: str = "text"
-    """Where JSON lines and datasets have the text."""
+    """The field of JSON lines and datasets that holds the text."""
 
     split: str = "train"
     """Which part of a dataset."""
@@ -68,19 +68,19 @@ class TextData:
     """What a document is in plain text: each line, paragraph or file."""
 
     tokenizer: str = ""
-    """A folder or name of an existing tokenizer; empty: WordPiece, trained on the corpus."""
+    """The folder or name of an existing tokenizer; if empty, WordPiece is trained on the corpus."""
 
     vocabulary: int = 8_000
     """Size of the vocabulary that is trained, special tokens included; not for an existing tokenizer."""
 
     lowercase: bool = True
-    """Whether the tokenizer that is trained makes letters small and drops accents, as BERT's uncased one."""
+    """Whether the tokenizer that is trained lowercases letters and drops accents, as BERT's uncased one does."""
 
     length: int = 126
-    """Tokens of a passage, without [CLS] and [SEP]; the last one of an article is shorter."""
+    """Tokens per passage, without [CLS] and [SEP]; the last passage of an article is shorter."""
 
     every: int = 1
-    """Keep every so many passages of each article."""
+    """Keep one passage in so many of each article."""
 
     held_out: float = 0.05
     """The share of articles that is not trained on; the loss on it is the validation loss."""
@@ -104,10 +104,10 @@ class Encoder:
     """A transformer encoder: with everything on it is BERT exactly, and each part can be switched off."""
 
     layers: int = 4
-    """Layers; Figure 5 has 4."""
+    """How many layers; Figure 5 has 4."""
 
     heads: int = 4
-    """Attention heads a layer; they must divide the width. Figure 5 has 4."""
+    """Attention heads per layer; they must divide the width. Figure 5 has 4."""
 
     width: int = 256
     """d, the width of embeddings and states."""
@@ -146,7 +146,7 @@ class Encoder:
     """Standard deviation of W^K, W^Q and W^V at the start; near zero in Figure 5."""
 
     norm_epsilon: float = 1e-12
-    """What LayerNorm adds to the variance; BERT's."""
+    """The ε that LayerNorm adds to the variance; by default BERT's."""
 
     def __post_init__(self) -> None:
         settle(self, "model.")
@@ -166,7 +166,7 @@ class Encoder:
         )
 
     def as_model(self) -> Model:
-        """As the model for documents of a topic model, with the same parts but the embedding layer's additions."""
+        """Settings of the model for topic-model documents that has the same parts, without additions to embeddings."""
         attention = Part(scale=self.attention_scale)
         same = {name: getattr(self, name) for name in SHARED}
         embedding = Part(scale=self.scale)
@@ -188,7 +188,7 @@ class TextTraining(AnyTraining):
     """Parts that a step's passages are computed in, one after another: memory falls, the gradient stays the same."""
 
     validation_passages: int = 256
-    """How many held-out passages at most the validation loss is taken on."""
+    """The validation loss is computed on at most so many held-out passages."""
 
     measures: int = 16
     """At how many steps, dense early and sparser later, topic structure is measured; 0 for never."""
@@ -206,22 +206,22 @@ class TextTraining(AnyTraining):
 
 @dataclass(frozen=True, kw_only=True)
 class TextTopics:
-    """The topics that the structure of embeddings and attention is measured by, while training goes on."""
+    """The topics by which the structure of embeddings and attention is measured during training."""
 
     count: int = 20
-    """Topics that LDA fits, on one half of the articles; attention is measured on the other half."""
+    """How many topics LDA fits, on one half of the articles; attention is measured on the other half."""
 
     words: int = 20
-    """Words that each topic keeps at most; a word keeps the topic in which it is likeliest."""
+    """How many words each topic keeps at most; a word keeps the topic in which it is likeliest."""
 
     iterations: int = 100
-    """Sweeps of LDA's sampler."""
+    """How many sweeps LDA's sampler makes."""
 
     passages: int = 200
-    """Passages, of the other half of the articles, that attention is measured on."""
+    """How many passages, of the other half of the articles, attention is measured on."""
 
     replicates: int = 200
-    """Bootstrap replicates of each interval."""
+    """How many bootstrap replicates each interval has."""
 
     def __post_init__(self) -> None:
         settle(self, "topics.")
@@ -231,7 +231,7 @@ class TextTopics:
 
 @dataclass(frozen=True, kw_only=True)
 class TextSettings:
-    """All that determines a training run on text."""
+    """Everything that determines a training run on text."""
 
     seed: int = 0
     """Seed of the initial weights, the order of passages and their masks."""
@@ -250,10 +250,10 @@ class TextSettings:
 
     @property
     def positions(self) -> int:
-        """Positions of the longest passage, special tokens included."""
+        """How many positions the longest passage has, special tokens included."""
         return self.data.length + SPECIAL_POSITIONS
 
 
 def with_absolute_paths(settings: TextSettings) -> TextSettings:
-    """The same settings, good from any folder."""
+    """The same settings, valid from any folder."""
     return replace(settings, data=replace(settings.data, **found_from(Path(), vars(settings.data))))

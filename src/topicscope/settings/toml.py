@@ -29,7 +29,7 @@ def load_settings(path: Path | str) -> Settings:
 def load_any_settings(path: Path) -> Settings | TextSettings:
     """Read a TOML file of a run on documents of a topic model, or, if it names a corpus, of one on text.
 
-    A corpus or tokenizer beside the file is found from there; else from where the program runs.
+    A corpus or tokenizer is looked for beside the file, then in the current folder.
     """
     table = read_table(path)
     if "vary" in table:
@@ -41,7 +41,7 @@ def load_any_settings(path: Path) -> Settings | TextSettings:
 
 
 def _of_file(path: Path, make: Callable[[dict[str, Any]], T], table: dict[str, Any]) -> T:
-    """What is made of a file's table; the file is named in what is wrong with it."""
+    """Convert a file's table; errors about it name the file."""
     try:
         return make(table)
     except InputError as error:
@@ -54,7 +54,7 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def with_files_relative_to(folder: Path, table: dict[str, Any]) -> dict[str, Any]:
-    """The same settings, with the files that they name found from this folder."""
+    """The same settings, with the files that they name looked up in this folder."""
     table = copy.deepcopy(table)
     for *sections, last in FILE_SETTINGS:
         section: Any = table

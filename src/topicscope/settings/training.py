@@ -19,7 +19,7 @@ Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
 Engine = Literal["auto", "bag", "reference"]
 
-# More than anybody can wait for, or keep, or has.
+# Nobody can wait for more steps, keep more snapshots, or has more threads.
 MOST_STEPS, MOST_SNAPSHOTS, MOST_THREADS = 10**12, 10**5, 10**4
 
 
@@ -32,7 +32,7 @@ class AnyTraining:
 
     average: Average = "document"
     """"document": each document's (or passage's) mean over its own masked positions, then over documents (eq. 1);
-    "batch": one mean over all masked positions of a step, which weighs a document by how many it has."""
+    "batch": one mean over all masked positions of a step, which weights a document by how many it has."""
 
     optimizer: Optimizer = "adam"
     """Plain SGD, SGD with momentum, Adam or AdamW."""
@@ -53,7 +53,7 @@ class AnyTraining:
     """For "adamw"."""
 
     decay: Decay = "constant"
-    """The learning rate over steps: constant, multiplied every so often, or down to zero along a cosine."""
+    """The learning rate over steps: constant, multiplied at regular steps, or falling to zero along a cosine."""
 
     decay_every: int = 500
     """For "step": steps between multiplications."""
@@ -68,8 +68,8 @@ class AnyTraining:
     """Training steps."""
 
     threads: int = 0
-    """Threads of one run; results repeat to the bit for the same number only. 0: one, or all cores if a step is large,
-    as it is on text; the run folder records the number chosen."""
+    """Threads of one run; results repeat to the bit for the same number only. 0 means one, or all cores if a step is
+    large, as it is on text; the run folder records the number chosen."""
 
     log_every: int = 10
     """Steps between rows of metrics.jsonl."""
@@ -104,7 +104,7 @@ class Training(AnyTraining):
     """λ of eq. 2: adds λ‖θ‖² to the loss."""
 
     l2_parts: tuple[str, ...] = PARTS
-    """The parts θ that L2 is taken of; of these only the trained ones count."""
+    """The parts θ that L2 applies to; only trained ones among them count."""
 
     squared: Squared = "sum"
     """The squared loss of a masked position: "sum" over the vocabulary (eq. 3), or "mean" over its V entries, as the
@@ -130,7 +130,7 @@ class Training(AnyTraining):
     """How many documents are held out."""
 
     snapshots: int = 40
-    """At how many steps, early ones close to each other, matrices are kept for looking at; 0 for none."""
+    """At how many steps, dense early and sparser later, matrices are kept to be looked at; 0 for none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

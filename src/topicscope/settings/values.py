@@ -1,4 +1,4 @@
-"""Values of settings as the types that they have, or one sentence on what is expected: from a file and from Python."""
+"""Convert values of settings, from a file or from Python, to their types, or say in one sentence what is expected."""
 
 import dataclasses
 import operator
@@ -14,9 +14,10 @@ T = typing.TypeVar("T")
 
 
 def settle(settings: Any, prefix: str) -> None:
-    """Give every field of a frozen dataclass the type that it declares, if its value can be had as one.
+    """Convert every field of a frozen dataclass to the type that it declares, if possible.
 
-    Lists become tuples, one value a list of one, a dictionary the settings of its section. Else it is one sentence.
+    Lists become tuples, one value becomes a list of one, and a dictionary the settings of its section. Anything else
+    is an error of one sentence.
     """
     kind: Any = type(settings)
     for name in _hints(kind):
@@ -27,7 +28,7 @@ def settle(settings: Any, prefix: str) -> None:
 
 
 def section(kind: type[T], values: Mapping[str, Any], default: Any, prefix: str = "") -> T:
-    """Settings from a dictionary; what it leaves out keeps the default of its place, not of its type."""
+    """Settings from a dictionary; what it leaves out keeps the default of its section, not of its type."""
     given = {name: _field(kind, name, value, prefix) for name, value in values.items()}
     return kind(**given) if default is None else dataclasses.replace(default, **given)
 
@@ -58,7 +59,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
     if origin is tuple:
         several = arguments[-1] is Ellipsis
         if several and not isinstance(value, list | tuple):
-            # A list may be one item.
+            # A list may be given as one item.
             value = (value,)
         kinds = [arguments[0]] * len(value) if several else list(arguments)
         if isinstance(value, list | tuple) and len(kinds) == len(value):
@@ -76,7 +77,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
 
 
 def _scalar(kind: Any, value: Any) -> Any:
-    """The value as a whole number, a number, a text, or true or false; NumPy's too. None if it is none of these."""
+    """The value as a whole number, a number, a text, or true or false, also from NumPy; None if it is none of these."""
     if type(value) is kind:
         return value
     if kind is str:

@@ -1,4 +1,4 @@
-"""Topic models, their documents, and the masking of these, with exact probabilities (§3.1, §3.2, §6.1)."""
+"""Topic models, their documents and how these are masked, with exact probabilities (§3.1, §3.2, §6.1)."""
 
 from topicscope.synthetic.documents import Bags, Documents, MaskedDocuments, read_documents, write_documents
 from topicscope.synthetic.masking import expected_frequencies, mask_documents

@@ -100,7 +100,7 @@ class MaskedDocuments(_Ragged):
 
 
 def write_documents(documents: Documents | MaskedDocuments, path: Path) -> None:
-    """Write one document a line: word numbers between spaces, [MASK] by its name."""
+    """Write one document per line: word numbers separated by spaces, [MASK] by its name."""
     names = np.array([MASK_TEXT, *map(str, range(1, int(documents.tokens.max(initial=0)) + 1))])
     texts = np.split(names[documents.tokens], documents.offsets[1:-1])
     write_atomically(path, "".join(" ".join(text) + "\n" for text in texts))

@@ -21,11 +21,11 @@ def mask_documents(
 ) -> MaskedDocuments:
     """Choose positions M with probability p_m; there keep the word (p_c), draw any word (p_r), or put [MASK].
 
-    [MASK] is 0 and the words are 1 … ``vocabulary`` − 1, unless a tokenizer says otherwise: ``mask_token``, ``words``.
-    Only ``maskable`` positions are chosen, of which each document needs one; all, if not given.
+    [MASK] is 0 and the words are 1 … ``vocabulary`` − 1, unless ``mask_token`` and ``words`` of a tokenizer are given.
+    Only ``maskable`` positions are chosen, by default all; each document needs at least one.
 
-    A document with nothing masked is not used: its mask is drawn again. With ``needs_visible_key`` (masked
-    positions hidden as keys) a document that is masked altogether is drawn again too.
+    If nothing in a document is masked, its mask is drawn again. With ``needs_visible_key`` (masked positions are hidden
+    as keys) this also happens if everything is masked.
     """
     masked = _draw_masks(documents, masking.mask, needs_visible_key, maskable, generator)
     tokens = documents.tokens.copy()

@@ -1,7 +1,8 @@
 """Topic models and their documents (§3.1, §6.1).
 
 Token 0 is [MASK]; words are tokens 1 … V−1, the last two of which are START and END where documents have these.
-Topics are numbered 1 … T, and 0 means "of no topic", which [MASK], START and END are. In the paper's model word i belongs to topic ⌈i/v⌉ and is as likely as its topic's others.
+Topics are numbered 1 … T, and 0 means "of no topic", which is true of [MASK], START and END. In the paper's model word
+i belongs to topic ⌈i/v⌉ and is as likely as the topic's other words.
 """
 
 import math
@@ -18,7 +19,7 @@ from topicscope.randomness import chances, choices
 from topicscope.settings.data import Data, Sampler
 from topicscope.synthetic.documents import Documents
 
-# How far a row of a topic-word matrix may be from summing to one: text files carry rounded numbers.
+# How far the sum of a topic-word matrix's row may be from one: text files hold rounded numbers.
 ROW_SUM_TOLERANCE = 1e-6
 
 
@@ -91,7 +92,7 @@ class TopicModel:
 
     @cached_property
     def _topic_outcomes(self) -> "Outcomes":
-        """A new topic of Pólya's urn."""
+        """The distribution of a new topic in Pólya's urn."""
         return Outcomes(self.dirichlet[None] / self.dirichlet.sum())
 
 
@@ -152,8 +153,8 @@ def sample_documents(
 ) -> Documents:
     """Draw documents: lengths, then how many words of each topic a document has, then the words.
 
-    Words of a document are exchangeable, so their order is drawn apart from them. Whoever does not look at the order
-    may have the documents not ``shuffled``: the words of a topic then stand together.
+    Words of a document are exchangeable, so their order is drawn separately. If the order does not matter, leave the
+    documents not ``shuffled``: the words of a topic then stand together.
     """
     shortest, longest = model.length
     lengths = generator.integers(shortest, longest, size=count, endpoint=True, dtype=np.int32)
@@ -187,7 +188,7 @@ def _topic_counts(
     if (model.dirichlet == model.dirichlet[0]).all():
         topics = choices(model.topics, len(sizes), generator=generator).astype(np.int32)
     else:
-        # Every draw is from the same distribution, the only one.
+        # There is only one distribution, and every draw is from it.
         topics = model._topic_outcomes.draw(np.zeros(len(sizes), dtype=np.int32), generator=generator)
     return topics, sizes
 
@@ -206,9 +207,9 @@ def groups_of_equal_topic(
     r"""Sizes of the groups into which documents of these lengths fall, document after document, end to end.
 
     Words whose topics are drawn from θ ~ Dirichlet(α) are those of Pólya's urn (Blackwell and MacQueen, 1973): word i
-    has a new topic, drawn with probabilities α_t / A, with probability A / (A + i − 1), A = Σ α_t, and else that of a
-    word before it, all equally likely. So topics belong to groups, independent of their sizes, and the sizes are those
-    of Ewens' formula. By Feller's coupling (Arratia, Barbour and Tavaré, 1992) they need no urn: they are the distances
+    has a new topic, drawn with probabilities α_t / A, with probability A / (A + i − 1), A = Σ α_t, and otherwise that
+    of an earlier word, all equally likely. So each group has a topic, independent of its size, and the sizes follow
+    Ewens' formula. By Feller's coupling (Arratia, Barbour and Tavaré, 1992) they need no urn: they are the distances
     between ones in
 
     .. math::
@@ -218,7 +219,7 @@ def groups_of_equal_topic(
     """
     width = int(lengths.max()) + 1
     begins = chances(concentration / (concentration + np.arange(width)), len(lengths), generator=generator)
-    # The one that closes a document; what lies beyond is not of it.
+    # The one that closes a document; what lies beyond does not belong to it.
     begins[np.arange(len(lengths)), lengths] = True
     ones = np.flatnonzero(begins)
     document = ones[:-1] // width
@@ -235,8 +236,9 @@ def _shuffled(documents: Documents, generator: np.random.Generator) -> Documents
 class Outcomes:
     """Several distributions over the same outcomes, to draw from: a guide answers most draws, a search the others.
 
-    The unit interval is cut into equal cells, one is drawn, and where no boundary between outcomes falls into it the
-    cell alone tells the outcome. Else a place in it is drawn, and the cumulative probabilities are searched: exact.
+    The unit interval is cut into equal cells and one is drawn. Where no boundary between outcomes falls into it, the
+    cell determines the outcome; else a place in it is drawn and the cumulative probabilities are searched. Both are
+    exact.
     """
 
     def __init__(self, probabilities: Float[np.ndarray, "row outcome"]) -> None:

@@ -30,7 +30,7 @@ SAMPLE_FILE = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.
 
 @dataclass(frozen=True)
 class Document:
-    """A document: passages are cut from it, and it is what statistics take as independent."""
+    """A document: passages are cut from it, and statistics treat documents as independent."""
 
     index: int
     title: str
@@ -41,12 +41,12 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
     """The corpus that a user names.
 
     source: ``wiki-sample``; a file (text, JSON lines, CSV, TSV, Parquet or a Wikipedia dump, each plain or compressed
-    by gzip, bz2, xz or zstd); a zip archive or folder of such; else the name of a Hugging Face dataset, as NAME or
-    NAME:CONFIG.
-    field: where JSON lines, tables and datasets have the text.
-    split: of a dataset.
-    layout: what a document is in plain text. ``auto``: in a folder or an archive each file, in a file each paragraph
-    if blank lines set any apart, else each line.
+    by gzip, bz2, xz or zstd); a zip archive or folder of such files; else the name of a Hugging Face dataset, as NAME
+    or NAME:CONFIG.
+    field: the field of JSON lines, tables and datasets that holds the text.
+    split: the part of a dataset.
+    layout: what a document is in plain text. With ``auto`` it is each file of a folder or an archive; in a single file
+    it is each paragraph if blank lines separate any, else each line.
     """
     check_one_of("layout", layout, get_args(Layout))
     check_exists(source)
@@ -62,7 +62,7 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
 
 
 def check_exists(source: str) -> None:
-    """Refuse what can only be a path, and is none; and no name at all, which as a path would be the current folder."""
+    """Refuse what can only be a path but does not exist, and an empty name, which as a path is the current folder."""
     if not source.strip():
         raise InputError('corpus = "" names nothing: give a file, a folder, wiki-sample or a dataset\'s name.')
     path = expanded(source)
@@ -75,7 +75,7 @@ def check_exists(source: str) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Documents that can be read again and again, always the same and in the same order."""
+    """Documents that can be read repeatedly, always the same and in the same order."""
 
     source: str
     """What the user gave."""
@@ -91,7 +91,7 @@ class Corpus:
 
     @property
     def size(self) -> int | None:
-        """Bytes on disk, which progress adds up to; None if it is not known."""
+        """Bytes on disk, which progress adds up to; None if unknown."""
         return sum(path.stat().st_size for path in self.files) if self.files else None
 
     @cached_property
@@ -99,14 +99,14 @@ class Corpus:
         """Identifies the content and how it is read."""
         found = hashlib.sha256(repr((self.text_field, self.layout, self.dataset and self.dataset.identity)).encode())
         for path in self.files:
-            # Whether a file is a table, its name says.
+            # A file's name says whether it is a table.
             found.update(b"table" if formats.is_table(path.name) else b"")
             with path.open("rb") as file:
                 found.update(hashlib.file_digest(file, "sha256").digest())
         return found.hexdigest()[:20]
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """All documents; ``progress`` is told of every piece read, in bytes (rows, of a dataset)."""
+        """All documents; ``progress`` is called with the size of every piece read, in bytes (in rows for a dataset)."""
         self.problems.clear()
         found = 0
         for title, text in self._texts(progress):
@@ -126,13 +126,13 @@ class Corpus:
             yield from self._readable(path, progress, alone=len(self.files) == 1)
 
     def _readable(self, path: AnyPath, progress: Progress | None, *, alone: bool) -> Iterator[tuple[str, str]]:
-        """The texts of a file; one that is not text is refused if it is alone, else counted."""
+        """The texts of a file; a file that is not text is refused if it is the only one, else counted."""
         try:
             texts = self._file_texts(path, progress, alone=alone)
         except NotTextError:
             if alone:
                 raise
-            # Among others, as pictures are in many folders, it ends no study.
+            # Among other files, like pictures in many folders, it does not end a study.
             self.problems.not_text.append(path.name)
             if progress:
                 progress(size_on_disk(path))
@@ -173,7 +173,7 @@ class Corpus:
 
 
 def bytes_read(corpus: Corpus, report: scale.Report | None, *, why: str = "") -> Progress:
-    """Reports how much of a corpus is read, told how many bytes were read since it was last called."""
+    """Reports how much of a corpus is read; it is called with the bytes read since its last call."""
     read = 0
 
     def more(number: int) -> None:

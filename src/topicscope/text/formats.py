@@ -1,9 +1,9 @@
 """Files as documents: bytes compressed or not, zip archives, plain text, JSON lines, tables, Wikipedia dumps.
 
-All is read in constant memory and as far as it can be. Text from the world is never clean and one bad line ends no
+Everything is read in constant memory and as far as possible. Real text is never clean, and one bad line must not end a
 study, so what goes wrong is counted (``Problems``). Pages of a dump are walked here and not by gensim's
 ``extract_pages``: that one stops at pages without an ``<ns>`` element (dumps before 2008), keeps an element of every
-page in memory, and gives nothing at all of a dump that breaks off.
+page in memory, and returns nothing at all from a dump that breaks off.
 """
 
 import bz2
@@ -23,20 +23,20 @@ from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 from topicscope.errors import InputError, import_for_language
 from topicscope.text.parquet import largest_page
 
-# Of an archive that gave nothing.
+# Said of an archive from which nothing could be read.
 FROM_THE_BEGINNING = "from its beginning"
-# Fields that are named of a line, and files of a kind.
+# How many fields of a line, and how many files of a kind, a sentence names.
 MOST_FIELDS, MOST_FILES = 8, 8
-# By which a user says where the text is.
+# The options that say where the text is.
 FIELD_OPTION = "--field (`topicscope probe`) or --data.field (`topicscope train`)"
 
 CHUNK = 1 << 16
 # The first bytes of a compressed file say how it is compressed; names of files often lie.
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-# Files that only a document of an office program has: these are zip archives too.
+# Files that only documents of office programs have, which are zip archives too.
 OFFICE = {"[Content_Types].xml", "mimetype"}
-# Files of other kinds that people bring, by their first bytes, and what to do with them.
+# Other kinds of files that people try, by their first bytes, and what to do with them.
 OTHER_KINDS = {
     b"%PDF": "a PDF: save its text (pdftotext) and give that",
     b"7z\xbc\xaf": "a 7z archive: unpack it and give the folder",
@@ -44,11 +44,11 @@ OTHER_KINDS = {
 }
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-# Longer documents are cut, so that a file without line breaks is read in constant memory too; pages end the reading.
+# Longer documents are cut, so that a file without line breaks is read in constant memory too; longer pages end reading.
 LONGEST, LONGEST_PAGE = 1 << 22, 1 << 23
-# An archive is unpacked in parts of so many bytes, of which zstandard is given so few; xz may have so large a window.
+# Archives are unpacked in parts of so many bytes; zstandard gets so few at a time; xz may have so large a window.
 MOST_UNPACKED, LITTLE, MOST_MEMORY = 1 << 20, 1 << 8, 1 << 28
-# How the first line of a table sets its columns apart: what it has most of.
+# A table's columns are separated by whichever of these its first line has most of.
 DELIMITERS = (",", ";", "\t", "|")
 # Rows of a Parquet file that are read at once, and the column of titles.
 PARQUET, ROWS, TITLE = b"PAR1", 256, "title"
@@ -64,7 +64,7 @@ SIGNS = re.compile(r"={2,}|'{2,}")
 # Shorter articles are stubs; gensim's reader has the same limit.
 SHORTEST = 50
 
-# Told how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
+# Called with how many more bytes were read from disk: compressed ones, so that they add up to the file's size.
 Progress = Callable[[int], None]
 
 
@@ -76,16 +76,16 @@ class Problems:
     """Documents with bytes that are not UTF-8; each such byte became U+FFFD."""
 
     broken_lines: int = 0
-    """Lines that are no JSON object, or in which the text's field holds no text, and such rows; left out."""
+    """Lines that are not a JSON object, and lines or rows whose text field holds no text; left out."""
 
     lines_without_field: int = 0
-    """JSON lines that have other fields than the text's; left out."""
+    """JSON lines that lack the text's field; left out."""
 
     first_without_field: str = ""
     """What the first of them lacks, and what it has instead, in words."""
 
     long_documents: int = 0
-    """Documents cut into several since they exceed what is held in memory."""
+    """Documents cut into several because they exceed what is held in memory."""
 
     broken_markup: list[str] = field(default_factory=list)
     """Where a Wikipedia dump stops being XML."""
@@ -103,7 +103,7 @@ class Problems:
     """Pages of a dump with too few words; left out, as they should be."""
 
     def add_line_without(self, field: str, there: Iterable[str]) -> None:
-        """Count a line that lacks ``field``; of the first, note some of the fields that it has."""
+        """Count a line that lacks ``field``; for the first, note some of the fields that it has."""
         self.lines_without_field += 1
         if not self.first_without_field:
             names = ", ".join(islice(there, MOST_FIELDS))
@@ -114,7 +114,7 @@ class Problems:
         vars(self).update(vars(Problems()))
 
     def sentences(self) -> list[str]:
-        """One for each kind that occurred, for people. Redirects and stubs are no problem and have none."""
+        """One sentence for each kind of problem that occurred. Redirects and stubs are no problem and have none."""
         counted = {
             "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
             "broken lines were left out": self.broken_lines,
@@ -131,7 +131,7 @@ class Problems:
 
 
 def corpus_notes(description: Mapping[str, Any]) -> list[str]:
-    """Sentences on what could not be read of a corpus, from the description that is kept with its passages."""
+    """Sentences on the parts of a corpus that could not be read, from the description kept with its passages."""
     return [f"{description['source']}: {sentence}." for sentence in Problems(**description["problems"]).sentences()]
 
 
@@ -155,7 +155,7 @@ AnyPath = Path | zipfile.Path
 
 
 def is_zip(path: Path) -> bool:
-    """Whether a file is a zip archive; what has no size is none, and might be waited for without end."""
+    """Whether a file is a zip archive; a file without a size is none, and reading it might never end."""
     if not path.stat().st_size:
         return False
     with path.open("rb") as file:
@@ -191,7 +191,7 @@ def read_chunks(path: AnyPath, problems: Problems, progress: Progress | None = N
         return
     if path.exists() and not path.is_file():
         raise NotTextError(f"{path} is not a regular file: give a file of text.")
-    # What has no size has no text, or is the system's: its log would be waited for without end.
+    # A file without a size has no text, or is a system file: reading its log would never end.
     if not path.stat().st_size:
         return
     with path.open("rb") as file:
@@ -250,7 +250,7 @@ def _counted(chunks: Iterator[bytes], progress: Progress | None) -> Iterator[byt
 
 
 def _decompressed(chunks: Iterator[bytes], method: str, name: str, size: int, problems: Problems) -> Iterator[bytes]:
-    """Members of an archive one after the other (dumps of Wikipedia have thousands)."""
+    """The members of an archive in turn (dumps of Wikipedia have thousands)."""
     engine, read, given = _decompressor(method), 0, 0
     bad = (_zstandard().ZstdError,) if method == "zstd" else (OSError, EOFError, zlib.error, lzma.LZMAError)
     try:
@@ -271,10 +271,10 @@ def _decompressed(chunks: Iterator[bytes], method: str, name: str, size: int, pr
 
 
 def _bounded(engine: Any, method: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """What a member of an archive unpacks to, a few megabytes at a time, with what is left of its content each time.
+    """What a member of an archive unpacks to, a few megabytes at a time, with the rest of its content each time.
 
-    A kilobyte may unpack to gigabytes. Two of the libraries can be asked for no more than so much, and then for the
-    rest; zlib says what it has not looked at yet; zstandard, whose blocks are of at most 128 kB, is given little.
+    A kilobyte may unpack to gigabytes. Two of the libraries can be asked for at most so much, and then for the rest;
+    zlib reports what it has not looked at yet; zstandard, whose blocks have at most 128 kB, is given little at a time.
     """
     left = content
     while True:
@@ -324,12 +324,12 @@ def lines(chunks: Iterable[bytes], problems: Problems) -> Iterator[bytes]:
 
 
 def line_texts(chunks: Iterable[bytes], problems: Problems) -> Iterator[str]:
-    """One document per line; empty lines are none."""
+    """One document per line; empty lines are skipped."""
     return (decoded(line, problems) for line in lines(chunks, problems) if line.strip())
 
 
 def paragraph_texts(chunks: Iterable[bytes], problems: Problems, *, at_blank_lines: bool = True) -> Iterator[str]:
-    """One document per paragraph, set apart by blank lines; the whole file as one without ``at_blank_lines``."""
+    """One document per paragraph, separated by blank lines; without ``at_blank_lines`` the whole file is one."""
     parts: list[bytes] = []
     size = 0
     for line in lines(chunks, problems):
@@ -376,7 +376,7 @@ def parts(text: str, problems: Problems) -> Iterator[str]:
 
 
 def decoded(content: bytes, problems: Problems) -> str:
-    """UTF-8; what is not becomes U+FFFD and is counted."""
+    """Decode UTF-8; bytes that are not UTF-8 become U+FFFD and are counted."""
     try:
         return content.decode()
     except UnicodeDecodeError:
@@ -385,14 +385,14 @@ def decoded(content: bytes, problems: Problems) -> str:
 
 
 def _encodable(text: str, problems: Problems) -> str:
-    r"""JSON may escape half of a surrogate pair (``\ud800``), no character: it becomes U+FFFD and is counted."""
+    r"""JSON may escape half of a surrogate pair (``\ud800``), not a character: it becomes U+FFFD and is counted."""
     replaced = LONE_SURROGATE.sub("\ufffd", text)
     problems.bad_encodings += replaced != text
     return replaced
 
 
 def has_paragraphs(start: bytes) -> bool:
-    """Whether blank lines set parts of this text apart."""
+    """Whether blank lines separate parts of this text."""
     return BLANK_LINE.search(start) is not None
 
 
@@ -454,16 +454,16 @@ def _long_row(rows: Iterator[list[str]]) -> list[str]:
 def parquet_texts(
     path: AnyPath, problems: Problems, field: str, progress: Progress | None
 ) -> Iterator[tuple[str, str]]:
-    """The same of a Parquet file; ``progress`` is told of a share of its bytes after every few rows.
+    """The same for a Parquet file; ``progress`` is called with a share of its bytes after every few rows.
 
-    A page is unpacked as a whole, so that the size in its header is looked at before. No value is larger than a page.
+    A page is unpacked as a whole, so the size in its header is checked first. No value is larger than a page.
     """
     parquet = import_for_language("pyarrow.parquet", "Reading Parquet files needs pyarrow")
     arrow = import_for_language("pyarrow", "Reading Parquet files needs pyarrow")
     with path.open("rb") as file, path.open("rb") as headers:
         size, told = size_on_disk(path), 0
         try:
-            # A chunk of a column is read piece by piece, not as a whole beforehand.
+            # A chunk of a column is read piece by piece, not as a whole.
             table = parquet.ParquetFile(file, pre_buffer=False, buffer_size=CHUNK)
             columns = table.schema_arrow.names
             _column(columns, field, path.name)
@@ -541,7 +541,7 @@ def articles(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator
 
 
 def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Page]:
-    """Pages one at a time; where the XML breaks or ends too early, what came before has been given."""
+    """Pages one at a time; where the XML breaks or ends too early, all pages before have been yielded."""
     root: Element | None = None
     archives = len(problems.archives)
     try:
@@ -562,7 +562,7 @@ def pages(chunks: Iterable[bytes], problems: Problems, name: str) -> Iterator[Pa
 
 
 class _LongPageError(Exception):
-    """A page has no end within bearable memory."""
+    """A page does not end within reasonable memory."""
 
 
 def _is_page(element: Element) -> bool:
@@ -570,7 +570,7 @@ def _is_page(element: Element) -> bool:
 
 
 def _events(chunks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
-    """Beginnings and ends of elements."""
+    """The beginnings and ends of elements."""
     parser: XMLPullParser[Any] = XMLPullParser(("start", "end"))
     since = 0
     for chunk in chunks:
@@ -587,12 +587,12 @@ def _events(chunks: Iterable[bytes]) -> Iterator[tuple[str, Element]]:
         # Raises where the root has no end.
         parser.close()
     finally:
-        # What the parser had put off, waiting for more.
+        # What the parser had held back, waiting for more.
         yield from cast("Iterator[tuple[str, Element]]", parser.read_events())
 
 
 def _page(element: Element) -> Page:
-    """In whatever XML namespace, which changes with every version of the dumps' format."""
+    """A page from its element, in any XML namespace, since this changes with every version of the dumps' format."""
     revisions = element.findall("{*}revision")
     return Page(
         title=element.findtext("{*}title") or "",
@@ -605,6 +605,6 @@ def _page(element: Element) -> Page:
 def _is_article(page: Page, other_namespaces: Iterable[str]) -> bool:
     if page.namespace is not None:
         return page.namespace.strip() == "0"
-    # Before <ns>, the title's prefix alone tells talk, templates and users apart from articles.
+    # Dumps from before <ns> distinguish talk, templates and users from articles by the title's prefix alone.
     prefix, colon, _ = page.title.partition(":")
     return not colon or (prefix not in other_namespaces and not prefix.lower().endswith("talk"))

@@ -1,6 +1,6 @@
 """The Hugging Face Hub: whether it can be reached, and datasets by name, streamed from it or from the local cache.
 
-Whether it can be reached is asked once, so that nobody offline waits for a minute of retries.
+It is asked only once whether the Hub can be reached, so that nobody offline waits for a minute of retries.
 """
 
 import contextlib
@@ -36,21 +36,21 @@ def reachable() -> bool:
 
 @dataclass(frozen=True)
 class HubDataset:
-    """``NAME`` or ``NAME:CONFIG`` of the hub, one split of it."""
+    """One split of the dataset ``NAME`` or ``NAME:CONFIG`` of the hub."""
 
     name: str
     split: str
     rows: Any
-    """What the library ``datasets`` loaded: rows one after the other."""
+    """The rows that the library ``datasets`` loaded, in order."""
 
     @property
     def identity(self) -> str:
-        """Name, split and what the library knows of the version."""
+        """The name, the split and what the library knows about the version."""
         info = self.rows.info
         return repr((self.name, self.split, str(info.version), info.dataset_size, sorted(info.features or ())))
 
     def texts(self, field: str, problems: Problems, progress: Progress | None = None) -> Iterator[tuple[str, str]]:
-        """(Title, text) of each row; ``progress`` is told of bytes of text, for what was downloaded is not known."""
+        """(Title, text) of each row; ``progress`` is called with bytes of text, since those downloaded are unknown."""
         columns = self.rows.column_names
         if columns is not None and field not in columns:
             raise InputError(
@@ -66,7 +66,7 @@ class HubDataset:
 
 
 def load(name: str, split: str) -> HubDataset:
-    """The dataset of this name; a sentence if there is none, or no way to it."""
+    """The dataset of this name; an error of one sentence if there is none or it cannot be reached."""
     path, _, config = name.partition(":")
     datasets = import_for_language("datasets", "Hugging Face datasets need datasets")
     online = reachable()
@@ -92,7 +92,7 @@ def load(name: str, split: str) -> HubDataset:
 
 @contextlib.contextmanager
 def quiet(*names: str) -> Iterator[None]:
-    """Without the log of these libraries: what they say, the error says."""
+    """Silence the log of these libraries: the error says what they say."""
     with contextlib.ExitStack() as stack:
         for name in names:
             logger = logging.getLogger(name)
@@ -103,9 +103,9 @@ def quiet(*names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_bars(datasets: Any, *, offline: bool) -> Iterator[None]:
-    """No progress bars; ``offline`` has both libraries look in the cache alone.
+    """Show no progress bars; ``offline`` makes both libraries look in the cache only.
 
-    They read the environment only when they are imported, so it is their own settings that are changed, and put back.
+    They read the environment only when they are imported, so their own settings are changed, and restored afterwards.
     """
     from huggingface_hub import constants
 

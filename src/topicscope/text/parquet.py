@@ -1,19 +1,19 @@
 """How much memory a Parquet file asks for: the sizes that the headers of its pages name.
 
-A page is the least that can be unpacked, pyarrow allocates what its header says, and no index that must be there has
-its size. Headers are in Thrift's compact protocol.
+A page is the smallest unit that can be unpacked, pyarrow allocates what its header says, and no mandatory index has its
+size. Headers are in Thrift's compact protocol.
 """
 
 import io
 from collections.abc import Sequence
 from typing import Any
 
-# Bytes that hold any header of a page, and structures within structures.
+# No page header has more bytes than this, nor more structures inside each other.
 LONGEST_HEADER, DEEPEST = 1 << 16, 8
 
 
 def largest_page(file: Any, group: Any, columns: Sequence[str]) -> int:
-    """Bytes that the largest page of these columns unpacks to, from the headers of all pages."""
+    """How many bytes the largest page of these columns unpacks to, from the headers of all pages."""
     largest = 0
     for number in range(group.num_columns):
         chunk = group.column(number)
@@ -35,7 +35,7 @@ def largest_page(file: Any, group: Any, columns: Sequence[str]) -> int:
 
 
 def _thrift(content: io.BytesIO, level: int = 0) -> dict[int, int]:
-    """Whole numbers of a structure by their ids, in Thrift's compact protocol; all else is passed over."""
+    """The whole numbers of a structure by their ids, in Thrift's compact protocol; everything else is skipped."""
     found, name = {}, 0
     while (head := _byte(content)) and level < DEEPEST:
         name = name + (head >> 4) if head >> 4 else _zigzag(content)

@@ -12,18 +12,19 @@ from pathlib import Path
 from topicscope.errors import InputError, import_for_language
 
 ENGLISH = "en"
-# Running words that a language is guessed from; the least share of them that must be its stop words, and how many
-# different ones.
+# A language is guessed from this many running words; at least this share of them must be its stop words, and at least
+# so many different ones.
 LOOKED_AT, FEWEST, DISTINCT = 50_000, 0.1, 5
 WORD = re.compile(r"[^\W\d_]+")
-# A topic is led by stop words if so many of its ten likeliest words are those of one language.
+# A topic is led by stop words if at least so many of its ten likeliest words are those of one language.
 LED = 5
 
 
 def stop_word_list(name: str, language: str | None = None) -> frozenset[str]:
-    """``auto``: those of the language; ``gensim``: its English list; ``none``; a language's code; else a file.
+    """The stop words that ``name`` stands for.
 
-    A file has one word per line.
+    ``auto`` means those of the corpus's language, ``gensim`` its English list; else it is ``none``, a language's code,
+    or a file with one word per line.
     """
     if name == "none":
         return frozenset()
@@ -52,21 +53,21 @@ def stop_words_by_language() -> Mapping[str, frozenset[str]]:
 
 
 class LanguageGuess:
-    """Sees the beginning of a corpus and guesses its language; None if no language's stop words are frequent in it."""
+    """Guesses a corpus's language from its beginning; None if no language's stop words are frequent in it."""
 
     def __init__(self) -> None:
         self._words: Counter[str] = Counter()
         self._seen = 0
 
     def see(self, text: str) -> None:
-        """Look at a text, until enough was seen."""
+        """Look at a text, unless enough has been seen."""
         if self._seen < LOOKED_AT:
             words = WORD.findall(text[: 20 * LOOKED_AT].lower())
             self._words.update(words)
             self._seen += len(words)
 
     def language(self) -> str | None:
-        """The language whose stop words are the largest share of the words; one that many share counts less."""
+        """The language whose stop words are the largest share of the words; a word of many languages counts less."""
         lists = stop_words_by_language()
         shared = Counter(word for words in lists.values() for word in words)
         scores = {
@@ -85,7 +86,7 @@ def led_by_stop_words(topics: Sequence[Iterable[str]]) -> tuple[str, int] | None
     A topic is led by them if they are five or more of its ten likeliest words.
     """
     found: Counter[str] = Counter()
-    # The list that naming a language leaves out: to be told to leave out what is left out already helps nobody.
+    # English has the list that naming it leaves out: advice to leave out what is already left out helps nobody.
     lists = {**stop_words_by_language(), ENGLISH: stop_word_list(ENGLISH)}
     for words in topics:
         likeliest = {word.lower() for word in words}

@@ -1,8 +1,8 @@
 """Tokenizers: text to numbers of tokens, and which of these are whole words; loaded with a model, or trained here.
 
-Which characters make words is a table over all of Unicode, so that whole texts are looked up at once. A WordPiece
-tokenizer trained here has BERT's normalisation and words, and the same vocabulary every time: the library's trainer
-numbers the letters that go on a word in no fixed order, and breaks ties between merges by these numbers, so two
+A table over all of Unicode says which characters make words, so that whole texts are looked up at once. A WordPiece
+tokenizer trained here has BERT's normalisation and words, and the same vocabulary every time. The library's trainer
+numbers the letters that continue a word in no fixed order, and breaks ties between merges by these numbers, so two
 trainings on the same text differ; here all letters are given to it beforehand, in order.
 """
 
@@ -25,16 +25,16 @@ from topicscope.files import expanded
 from topicscope.text import hub
 
 MINILM = "minilm"
-# Before a model's name: the same architecture with weights freshly drawn.
+# Before a model's name, this means the same architecture with freshly drawn weights.
 UNTRAINED = "random:"
-# Models of any length say so with numbers like 10³⁰.
+# Models without a longest length say so with numbers like 10³⁰.
 NO_LIMIT = 1_000_000
 
 PADDING, UNKNOWN, BEFORE, AFTER, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 CONTINUES = "##"
 # Letters beyond the most frequent ones are unknown, as in BERT's own vocabulary.
 MOST_LETTERS = 1_000
-# Blocks of ideographs, each of which BERT takes for a word.
+# Blocks of ideographs; BERT treats each character as a word.
 IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
 UNICODE = 0x110000
 
@@ -44,7 +44,7 @@ class Encoded(NamedTuple):
 
     tokens: Int[np.ndarray, " token"]
     word_tokens: Int[np.ndarray, " token"]
-    """How many tokens the word has that begins at this token; 0 if none begins here, or none that is known."""
+    """How many tokens the word that begins at this token has; 0 if no word, or no known word, begins here."""
 
     starts: Bool[np.ndarray, " token"]
     """Which tokens begin a word (or are no part of one): where a passage may begin."""
@@ -53,21 +53,21 @@ class Encoded(NamedTuple):
     """Which characters of the text each token stands for."""
 
     unknown: int = 0
-    """Words in which there is a token that stands for anything unknown."""
+    """Words that contain a token for the unknown."""
 
     @property
     def whole(self) -> Bool[np.ndarray, " token"]:
-        """Which tokens are a word and all of it."""
+        """Which tokens are a whole word."""
         return self.word_tokens == 1
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenizer:
-    """A fast tokenizer, by what the library ``tokenizers`` itself offers."""
+    """A fast tokenizer, on top of the library ``tokenizers``."""
 
     name: str
     engine: Any
-    """A ``tokenizers.Tokenizer`` that neither cuts nor pads, and reads "[MASK]" in a text as the text that it is."""
+    """A ``tokenizers.Tokenizer`` that neither cuts nor pads, and reads "[MASK]" in a text as ordinary text."""
 
     longest: int | None = None
     """The most tokens that its model takes, special ones included; None if it does not say."""
@@ -86,12 +86,12 @@ class Tokenizer:
 
     @cached_property
     def size(self) -> int:
-        """How many numbers tokens have: some vocabularies have gaps."""
+        """One more than the largest number of a token: some vocabularies have gaps."""
         return max(self.engine.get_vocab().values()) + 1
 
     @cached_property
     def largest(self) -> int:
-        """The largest number of a token that is no special one: which the text of a corpus may have."""
+        """The largest number of a token that is not special, and so can occur in the text of a corpus."""
         return max(self.engine.get_vocab(with_added_tokens=False).values())
 
     def encode(self, texts: Sequence[str]) -> list[Encoded]:
@@ -100,7 +100,7 @@ class Tokenizer:
         return [_encoded(text, encoding, self._unknown) for text, encoding in zip(texts, found, strict=True)]
 
     def words(self, tokens: Int[np.ndarray, " word"]) -> list[str]:
-        """Tokens as people write them: without the sign for a space or for the rest of a word."""
+        """Tokens as people write them, without the sign for a space or for the rest of a word."""
         found = self.engine.decode_batch([[token] for token in tokens.tolist()], skip_special_tokens=False)
         return [word.strip() for word in found]
 
@@ -114,10 +114,10 @@ class Tokenizer:
 
     @cached_property
     def _unknown(self) -> int | None:
-        """The token of what is not in the vocabulary; None if there is none, as where bytes are tokens."""
+        """The token for what is not in the vocabulary; None if there is none, as where bytes are tokens."""
         model = json.loads(self.engine.to_str())["model"]
         name = model.get("unk_token")
-        # Unigram models give its number in place of its name.
+        # Unigram models have its number in place of its name.
         return model.get("unk_id") if name is None else self.engine.token_to_id(name)
 
 
@@ -147,7 +147,7 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 
 def from_engine(engine: Any, *, name: str, longest: int | None = None) -> Tokenizer:
-    """A tokenizer of the library ``tokenizers``, such as one trained here; a copy that reads a text and all of it."""
+    """A tokenizer of the library ``tokenizers``, such as one trained here, as a copy that reads all of a text."""
     copy = type(engine).from_str(engine.to_str())
     copy.no_truncation()
     copy.no_padding()
@@ -157,7 +157,7 @@ def from_engine(engine: Any, *, name: str, longest: int | None = None) -> Tokeni
 
 
 def model_source(name: str) -> str:
-    """Where a model is: the packaged one's folder for ``minilm``, the untrained one's original for ``random:NAME``."""
+    """Where a model is: the packaged folder for ``minilm``, the original of ``random:NAME``."""
     name = name.removeprefix(UNTRAINED)
     if name != MINILM:
         return str(expanded(name)) if expanded(name).is_dir() else name
@@ -166,7 +166,7 @@ def model_source(name: str) -> str:
 
 
 def hub_is_needed(source: str) -> bool:
-    """Whether a model has to be asked for on the hub, and can be."""
+    """Whether a model must be looked up on the hub, and the hub can be reached."""
     return not Path(source).is_dir() and hub.reachable()
 
 
@@ -188,11 +188,11 @@ def _encoded(text: str, encoding: Any, unknown: int | None) -> Encoded:
 def word_sizes(text: str, spans: Int[np.ndarray, "token two"]) -> Int[np.ndarray, " token"]:
     """How many tokens, given by their spans, each word of the text has: at its first token, and 0 at all others.
 
-    A word is letters only, with no letter or digit next to it. Spans count characters. Spaces at their beginning, which
-    some tokenizers make part of a token, are looked over.
+    A word consists of letters only, with no letter or digit next to it. Spans count characters. Spaces at their
+    beginning, which some tokenizers make part of a token, are ignored.
     """
     characters = np.frombuffer(text.encode("utf-32-le", errors="surrogatepass"), dtype="<u4")
-    # A space at both ends: so that every span has a character before and after it.
+    # With a space at both ends every span has a character before and after it.
     kinds = np.concatenate([[0], _kinds()[characters], [0]]).astype(np.int8)
     spaces = np.concatenate([[True], _spaces()[characters], [True]])
     start, end = spans[:, 0] + 1, spans[:, 1] + 1
@@ -213,7 +213,7 @@ def word_sizes(text: str, spans: Int[np.ndarray, "token two"]) -> Int[np.ndarray
 
 @cache
 def _kinds() -> np.ndarray:
-    """2 for letters and the marks on them, 1 for digits, 0 for all else."""
+    """2 for letters and the marks on them, 1 for digits, 0 for everything else."""
     first = {"L": 2, "M": 2, "N": 1}
     return np.array([first.get(unicodedata.category(chr(point))[0], 0) for point in range(UNICODE)], dtype=np.int8)
 
@@ -224,7 +224,7 @@ def _spaces() -> np.ndarray:
 
 
 def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase: bool = True) -> Any:
-    """A ``tokenizers.Tokenizer`` of exactly ``size`` tokens; ``texts`` is called twice, and must give the same."""
+    """A ``tokenizers.Tokenizer`` of exactly ``size`` tokens; ``texts`` is called twice, and must yield the same."""
     tokenizers = import_for_language("tokenizers", "training a tokenizer needs tokenizers")
     normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase)
     letters = _letters(texts(), normalizer)

@@ -22,31 +22,31 @@ from topicscope.text.tokenizers import Encoded, Tokenizer
 
 # A passage of one token has no pair of tokens.
 SHORTEST = 2
-# Documents encoded at once: at most so many, and of so many characters (but for one document that is longer).
+# How many documents are encoded at once at most, and how many characters (a longer document is encoded alone).
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
 FILES = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4"}
 DESCRIPTION, SEVERAL = "passages.json", "several-token-words.json"
-# The code that passages depend on, beside the corpus and the tokenizer: cut by other code, they are written anew. What
-# is measured on them is then too, and takes longer.
+# The code that passages depend on, beside the corpus and the tokenizer: passages cut by other code are written anew,
+# and then everything is measured on them again, which takes longer.
 SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim", "stopwordsiso")
 
 
 @dataclass(frozen=True, eq=False)
 class Passages:
-    """Passages one after the other. The arrays are files on disk: their size is not memory's."""
+    """Passages, end to end. The arrays are files on disk and take no memory."""
 
     tokens: Int32[np.ndarray, " token_position"]
     """All tokens, without special ones."""
 
     spellings: Int32[np.ndarray, " token_position"]
-    """The word that begins at this place, as it is spelled: the token that is all of it ("frog" in "frog", not in "frog
-    ##let"), or the place among ``several``, counted from the tokenizer's size on; −1 if none begins here."""
+    """The word that begins at this place, as it is spelled: the token that is the whole word ("frog" in "frog", not in
+    "frog ##let"), or the place among ``several``, counted from the tokenizer's size on; −1 if none begins here."""
 
     offsets: Int64[np.ndarray, " passage_plus_one"]
     """Where each passage begins; the last number is where the last one ends."""
 
     articles: Int32[np.ndarray, " passage"]
-    """The document that each passage is of."""
+    """The document that each passage comes from."""
 
     digest: str
     """Identifies the content."""
@@ -55,7 +55,7 @@ class Passages:
     """Source, tokenizer, length, counts, and what went wrong while reading."""
 
     several: Sequence[tuple[str, Sequence[int]]] = ()
-    """Words of several tokens, if they were asked for: as each first stood in the text, and its tokens."""
+    """Words of several tokens, if they were asked for: as each was first written in the text, and its tokens."""
 
     @property
     def whole_share(self) -> float:
@@ -77,7 +77,7 @@ class Passages:
 
     @property
     def lengths(self) -> Int64[np.ndarray, " passage"]:
-        """Tokens of each passage."""
+        """How many tokens each passage has."""
         return np.diff(self.offsets)
 
     @property
@@ -92,9 +92,9 @@ class Passages:
 
 
 def half(articles: Int[np.ndarray, " passage"]) -> Bool[np.ndarray, " passage"]:
-    """Which articles topics are fitted on: one of each two neighbours, a hash of their place says which.
+    """Which articles topics are fitted on: one of every two neighbours, chosen by a hash of their place.
 
-    So the halves are equal, whatever the corpus, and an article's half does not depend on those after it.
+    So the halves are equal for every corpus, and an article's half does not depend on later articles.
     """
     pair = articles.astype(np.uint64) >> np.uint64(1)
     # The finaliser of SplitMix64: each bit of the result depends on all of the number.
@@ -114,11 +114,11 @@ def write_passages(
     several: bool = False,
     progress: Progress | None = None,
 ) -> Passages:
-    """Cut all documents into passages of at most ``length`` tokens, at the beginning of words where that can be.
+    """Cut all documents into passages of at most ``length`` tokens, at the beginning of words where possible.
 
-    every: keep one passage of so many.
-    several: words of several tokens are words too.
-    The folder is written anew unless it holds just these passages, undamaged.
+    every: keep one passage in so many.
+    several: words of several tokens count as words too.
+    The folder is written anew unless it holds exactly these passages, undamaged.
     """
     check_at_least("length", length, SHORTEST)
     check_at_least("every", every, 1)
@@ -134,7 +134,7 @@ def write_passages(
     with contextlib.suppress(InputError):
         there = open_passages(folder)
         same = all(there.description.get(name) == value for name, value in asked.items())
-        # Of the files as they are now: a disk or a copy may have changed what was written.
+        # The digest of the files as they are now: a disk or a copy may have changed what was written.
         now = {name: getattr(there, name) for name in FILES} | {SEVERAL: (folder / SEVERAL).read_bytes()}
         found = {name: hashlib.sha256(content).hexdigest() for name, content in now.items()}
         if same and there.description.get("checksums") == found:
@@ -175,7 +175,7 @@ def write_passages(
             for first, last in kept.tolist():
                 tokens += last - first
                 passages += 1
-                # A word longer than a passage is cut, and then is none.
+                # A word longer than a passage is cut, and then no longer counts as a word.
                 inside = np.where(ends[first:last] <= last, spelled[first:last], -1)
                 used += int((inside >= 0).sum())
                 write("tokens", encoded.tokens[first:last])
@@ -236,7 +236,7 @@ def open_passages(folder: Path) -> Passages:
 
 
 def cut(starts: Bool[np.ndarray, " token"], length: int) -> Int64[np.ndarray, "passage two"]:
-    """First and behind-last place of each passage; a word is cut only if it is longer than a passage."""
+    """The first place of each passage and the one after its last; only a word longer than a passage is cut."""
     allowed = np.append(np.flatnonzero(starts), len(starts))
     cuts, first = [], 0
     while first < len(starts):

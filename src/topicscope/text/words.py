@@ -1,8 +1,8 @@
 """Words: what "net", "Net" and " net" have in common, and words that a tokenizer writes with several tokens.
 
-A *spelling* is what stands in a passage: one token, whose number it has, or several in a row, with numbers from the
-tokenizer's size on. A *word* is one spelling, or all that differ in case and leading space only; its number is the
-smallest of its spellings'. Everything that is counted or compared is a word; only a model sees tokens.
+A *spelling* is what a passage contains: one token, whose number it has, or several in a row, with numbers from the
+tokenizer's size on. A *word* is one spelling, or all spellings that differ in case and leading space only; its number
+is the smallest of its spellings'. Everything that is counted or compared is a word; only a model sees tokens.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from scipy import sparse
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
 
-# Tokens whose spellings are counted at once: memory does not grow with the corpus.
+# Spellings of this many tokens are counted at once, so memory does not grow with the corpus.
 BLOCK = 1 << 22
 
 
@@ -32,21 +32,21 @@ class Words:
     """How many tokens each spelling has."""
 
     word: Int32[np.ndarray, " spelling"]
-    """The number of the word that each spelling is of."""
+    """The number of the word that each spelling belongs to."""
 
     counts: Int64[np.ndarray, " spelling"]
     """How often each spelling is in the passages."""
 
     names: Sequence[str]
-    """Each spelling for people, without case if words are merged."""
+    """Each spelling as people read it, without case if words are merged."""
 
     merged: bool
 
     @classmethod
     def of(cls, passages: Passages | None, tokenizer: Tokenizer, *, merged: bool = True) -> "Words":
-        """The words of these passages, or all that are one token if there are none.
+        """The words of these passages, or, without passages, all words of one token.
 
-        merged: spellings that differ in case and leading space only are one word.
+        merged: spellings that differ only in case and leading space are one word.
         """
         found = passages.several if passages else ()
         names = [*tokenizer.words(np.arange(tokenizer.size)), *(name for name, _ in found)]
@@ -67,11 +67,11 @@ class Words:
         )
 
     def named(self, words: Int[np.ndarray, " word"]) -> list[str]:
-        """Words for people."""
+        """Words as people read them."""
         return [self.names[word] for word in words.tolist()]
 
     def find(self, name: str) -> int | None:
-        """The number of a word that people name; None if it is not one here, as when the tokenizer splits it."""
+        """The number of a word; None if it is not one here, as when the tokenizer splits it."""
         token = self.tokenizer.token(name)
         if token is not None:
             return int(self.word[token])
@@ -83,16 +83,16 @@ class Words:
         return {self.names[place]: int(self.word[place]) for place in np.flatnonzero(self.counts).tolist()}
 
     def places(self, words: Int[np.ndarray, " word"]) -> Int32[np.ndarray, " spelling_plus_one"]:
-        """Where each spelling's word is among these, −1 if it is not; the last entry, of no spelling, is −1."""
+        """Where each spelling's word is among these, −1 if it is not; the last entry, for no spelling, is −1."""
         place = np.full(len(self.word), -1, dtype=np.int32)
         place[words] = np.arange(len(words), dtype=np.int32)
         return np.append(place[self.word], np.int32(-1))
 
     def token_means(self, words: Int[np.ndarray, " word"]) -> tuple[Int[np.ndarray, " token"], sparse.csr_array]:
-        """The tokens that words are written with, and the matrix that makes words' vectors of theirs.
+        """The tokens that words are written with, and the matrix that turns the tokens' vectors into the words'.
 
-        A spelling's vector is the mean over its tokens, and a word's the mean over its spellings, each as often as it
-        occurs; of a word that does not occur, all spellings count alike.
+        A spelling's vector is the mean over its tokens, and a word's is the mean over its spellings, weighted by how
+        often they occur; all spellings of a word that does not occur count alike.
         """
         place = self.places(words)[:-1]
         occurring = np.bincount(place[place >= 0], self.counts[place >= 0], len(words))
@@ -101,12 +101,12 @@ class Words:
         used = token_weight > 0
         tokens, column = np.unique(self.tokens[used], return_inverse=True)
         matrix = sparse.csr_array((token_weight[used], (token_word[used], column)), shape=(len(words), len(tokens)))
-        # A row of one entry gives that token's vector exactly.
+        # A row with one entry yields that token's vector exactly.
         return tokens, sparse.csr_array(matrix.multiply(1 / matrix.sum(axis=1)[:, None]))
 
 
 def mean_vectors(mean: sparse.csr_array, vectors: Float[np.ndarray, "token width"]) -> Float[np.ndarray, "word width"]:
-    """Words' vectors, of those of the tokens that ``token_means`` gave."""
+    """Words' vectors from those of the tokens that ``token_means`` returned."""
     return (mean @ vectors.astype(np.float64)).astype(vectors.dtype)
 
 
@@ -123,9 +123,9 @@ def attention_between_words(
 ) -> Float[np.ndarray, "head query key"]:
     """Attention with each word at its first token: summed over the tokens of a key, averaged over those of a query.
 
-    lengths: how many tokens the word has that begins at each position, 1 where none does. What is left at a word's
-    other tokens means nothing. Of a causal model, a query at position q sees q + 1 tokens and its attention is later
-    multiplied by as many as its word's first token sees; so each query is weighted by what it sees itself.
+    lengths: how many tokens the word that begins at each position has, 1 where none begins. What is left at a word's
+    other tokens means nothing. In a causal model a query at position q sees q + 1 tokens, and its attention is later
+    multiplied by the number that its word's first token sees; so each query is weighted by the number it sees itself.
     """
     if (lengths <= 1).all():
         return attention

@@ -1,17 +1,17 @@
 r"""The floor below any model: the loss of the Bayes-optimal predictor of a masked word.
 
-The predictor sees the whole masked document and knows that its own position is masked; which other positions hold a
-kept or a random word it does not know. Losses are under eq. 1: the mean over documents of the mean over their masked
-positions, |M| ≥ 1. Three floors: all masked positions, [MASK] queries alone, and the best predictor that sees the
-document as a bag of tokens but not which of them is its own (all that uniform attention can use).
+The predictor sees the whole masked document and knows that its own position is masked; it does not know which other
+positions hold a kept or a random word. Losses follow eq. 1: the mean over documents of the mean over their masked
+positions, |M| ≥ 1. There are three floors: for all masked positions, for [MASK] queries alone, and for the best
+predictor that sees the document as a bag of tokens but not which of them is its own (all that uniform attention uses).
 
-Each document's posterior is exact: for disjoint topics of equally likely words as below; of other topics all sets of τ
-are listed. Monte-Carlo is over documents only, and each document contributes its expected loss given what is seen, not
-that of one drawn word or mask.
+Each document's posterior is exact: for disjoint topics of equally likely words it is computed as below, for other
+topics by listing all sets of τ topics. Only the mean over documents is a Monte-Carlo estimate, and each document
+contributes its expected loss given what is seen, not that of one drawn word or mask.
 
 Given θ, a token of a word of topic t has probability (A θ_t + B/T)/v with A = 1 − p_m + z p_m p_c, B = z p_m p_r,
-where z marks masked positions. Which positions are masked is seen at [MASK] and at the query only, and eq. 1 weighs a
-query by 1/|M|; the weight is put in by
+where z marks masked positions. Only at [MASK] and at the query is it known that a position is masked, and eq. 1 weights
+a query by 1/|M|; the weight enters through
 
 .. math:: \frac{1}{|M|} = \int_0^1 z^{|M| - 1} dz.
 
@@ -43,14 +43,14 @@ from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 
-# An interval over fewer documents than this means little; of [MASK] queries there may be few.
+# An interval over fewer documents than this means little; few documents may have a [MASK] query.
 FEWEST_DOCUMENTS = 30
 # Numbers held at a time, which sets how many documents are worked on together.
 CHUNK_NUMBERS = 4_000_000
-# Above this many sets of topics a list is no longer a plain thing to do.
+# More sets of topics than this are not listed one by one.
 MOST_SETS = 5_000
 
-# What ``marked_sums`` gives; a row is a document, or a document at a node of z.
+# What ``marked_sums`` returns; a row is a document, or a document at a node of z.
 Sums = tuple[
     Float[np.ndarray, "row rank"],
     Float[np.ndarray, " row"],
@@ -91,11 +91,11 @@ class DocumentLosses:
     """
 
     masked: Float[np.ndarray, "document loss"]
-    """Mean over the masked positions, over all that M may be: each token's loss by how likely the query holds it."""
+    """Mean over masked positions and all possible M: each token's loss times the chance that the query holds it."""
     mask_queries: Float[np.ndarray, "document loss"]
     """At a [MASK] query; 0 where a document has none."""
     query_blind: Float[np.ndarray, "document loss"]
-    """At any masked position, for the one prediction that does not know which token it is for."""
+    """At any masked position, for the one prediction that does not know which token its position holds."""
     mask_share: Float[np.ndarray, " document"]
     """How likely the query holds [MASK]."""
     size: Float[np.ndarray, " document"]
@@ -117,9 +117,9 @@ def bayes_floors(
     average: Average = "document",
     report: Report | None = None,
 ) -> BayesFloors:
-    """The floors of documents of this model, from ``samples`` documents.
+    """The floors for this model, estimated from ``samples`` documents.
 
-    ``report`` is called with how many documents are done, how many there are, and a few words on the state.
+    ``report`` is called with the number of documents done, the number in all, and a few words on the state.
     """
     check_at_least("samples", samples, 2)
     model.require_no_ends()
@@ -174,7 +174,7 @@ def document_losses(
 def _solver(
     model: TopicModel,
 ) -> tuple[Callable[[TopicModel, Masking, MaskedDocuments, Average], DocumentLosses], str]:
-    """How this model's posterior is computed, and in words."""
+    """The function that computes this model's posterior, and its description in words."""
     if model.equal_words is not None:
         by = "a sum over genuine words" if model.sampler == "dirichlet" else "a sum over topic sets"
         return disjoint_losses, f"exact posterior of each document by {by}; Monte-Carlo over documents"
@@ -190,7 +190,7 @@ def _solver(
 def expected_losses(
     prediction: Float[np.ndarray, "*rest outcome"], number: Float[np.ndarray, "..."] | float = 1.0
 ) -> Float[np.ndarray, "*rest loss"]:
-    """Cross-entropy and squared loss that a distribution expects of itself: −Σ p log p and 1 − Σ p².
+    """The cross-entropy and squared loss of a distribution under itself: −Σ p log p and 1 − Σ p².
 
     ``number`` says how many words share each entry.
     """
@@ -202,7 +202,7 @@ def expected_losses(
 class TopicMasses:
     """Masses E[θ_s · likelihood of all other tokens], in units that all queries of a document share.
 
-    A query's prediction needs only their ratios; the best query-blind prediction weighs queries by their sums.
+    A query's prediction needs only their ratios; the best query-blind prediction weights queries by their sums.
     """
 
     mask: Float[np.ndarray, "document topic"]
@@ -229,7 +229,7 @@ def topic_masses(
     sorted_counts = np.take_along_axis(counts, ranked, axis=1)
     solve = _dirichlet_masses if model.sampler == "dirichlet" else _topic_set_masses
     first, unseen_first, pair, unseen_pair = solve(model, masking, ranked, sorted_counts, masks, average)
-    # A topic of no word in the document has the same mass as any other such topic, times its prior's parameter.
+    # All topics without a word in the document have the same mass, times each one's prior parameter.
     prior = model.dirichlet if model.sampler == "dirichlet" else np.ones(model.topics)
     mask, word = unseen_first[:, None] * prior, unseen_pair[:, :, None] * prior
     np.put_along_axis(mask, ranked, first, axis=1)
@@ -379,7 +379,7 @@ class Factors:
         return int(self.base.shape[1])
 
     def width(self, rank: int) -> int:
-        """Coefficients of a rank beyond this one are zero in every row."""
+        """Beyond this rank all coefficients are zero in every row."""
         return int(np.flatnonzero(self.base[:, rank].any(axis=0))[-1]) + 1
 
 
@@ -395,7 +395,7 @@ def marked_sums(
     1. ``mask_end`` of the product with rank s marked by ``moment``; 2. ``unseen_mask_end`` of the plain product;
     3. ``word_end`` with rank t marked by ``removed`` and rank s by ``moment`` (by ``both`` if s = t);
     4. ``unseen_word_end`` with rank t marked by ``removed``. The "unseen" ends are those for a moment of a topic
-    that has no polynomial because none of its words occurs.
+    that has no polynomial because none of its words occur.
     """
     rows, ranks, totals = *factors.base.shape[:2], mask_end.shape[1]
     first, pair = np.zeros((rows, ranks)), np.zeros((rows, ranks, ranks))
@@ -424,7 +424,7 @@ def marked_sums(
 
 
 def _backward(factors: Factors, end: Float[np.ndarray, "row total"]) -> list[Float[np.ndarray, "row total"]]:
-    """For each rank the functional that multiplies by all later ranks' polynomials and then applies ``end``."""
+    """For each rank, the functional that multiplies by all later ranks' polynomials and then applies ``end``."""
     after = [end]
     for rank in range(factors.ranks - 1, 0, -1):
         after.append(_adjoint(factors.base[:, rank, : factors.width(rank)], after[-1]))
@@ -461,7 +461,7 @@ def _pairing(
 def disjoint_losses(
     model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
 ) -> DocumentLosses:
-    """Losses of every document of a model of disjoint topics of equally likely words."""
+    """Each document's losses, for a model of disjoint topics of equally likely words."""
     counts, masks = _token_counts(model, masked)
     topics = counts.sum(axis=2)
     masses = topic_masses(model, masking, topics, masks, average)
@@ -523,11 +523,11 @@ def _query_blind_predictions(
     counts: Int[np.ndarray, "document topic within"],
     masks: Int[np.ndarray, " document"],
 ) -> Float[np.ndarray, "document word"]:
-    """The best prediction from a document's bag of tokens: each token's, weighted by how likely it is the query."""
+    """The best prediction from a document's bag of tokens: the mean of its tokens', by how likely each is the query."""
     documents, topics, v = counts.shape
     ranked_counts = np.take_along_axis(counts.sum(axis=2), masses.ranked, axis=1)
     random = masking.mask * masking.random / topics
-    # A word of topic s, whatever the query; then what kept words of its own kind add.
+    # First a word of topic s for any query; then what is added where the query is that word, kept.
     base = masks[:, None] * masses.mask + random * np.einsum("dr,drs->ds", ranked_counts, masses.word)
     own = np.zeros((documents, topics))
     np.put_along_axis(own, masses.ranked, _own_topic(masses), axis=1)
@@ -537,7 +537,7 @@ def _query_blind_predictions(
 
 
 def _own_topic(masses: TopicMasses) -> Float[np.ndarray, "document rank"]:
-    """The mass that the word under a word query is of the query's own topic."""
+    """The mass of the case that the word under a word query is of the query's own topic."""
     return np.take_along_axis(masses.word, masses.ranked[:, :, None], axis=2)[:, :, 0]
 
 
@@ -554,10 +554,11 @@ def _token_counts(
 def listed_losses(
     model: TopicModel, masking: Masking, masked: MaskedDocuments, average: Average = "document"
 ) -> DocumentLosses:
-    """Losses of every document for any topics, shared words included, by listing every set of τ topics.
+    """Each document's losses for any topics, also those that share words, by listing every set of τ topics.
 
-    The prior is a sum over C(T, τ) sets, each with its own word distribution, and the likelihood a product over
-    tokens; z stands for 1/|M| as above. Exact, for few sets; Dirichlet proportions have no such list.
+    The prior is a sum over C(T, τ) sets, each with its own word distribution, and the likelihood is a product over
+    tokens; z stands for 1/|M| as above. This is exact, and feasible for few sets; Dirichlet proportions have no such
+    list.
     """
     vocabulary, count = model.vocabulary, len(masked)
     flat = masked.document * vocabulary + masked.tokens
@@ -593,7 +594,7 @@ def _joint_masses(
     seen: np.ndarray,
     average: Average,
 ) -> Float[np.ndarray, "pair word"]:
-    """P(other tokens, this token at a masked position, its word), up to a factor a document has in common."""
+    """P(other tokens, this token at a masked position, its word), up to a factor that depends on the document alone."""
     vocabulary, count = model.vocabulary, len(masked)
     document, token = pair // vocabulary, pair % vocabulary
     sets = np.array(list(combinations(range(model.topics), model.per_document)))
@@ -606,7 +607,7 @@ def _joint_masses(
     other[:, :, 1:] = words[:, None] * genuine[:, None] + (noise / (vocabulary - 1))[:, None]
     table = np.zeros((count, vocabulary))
     table[document, token] = seen
-    # Of the document without one token of this kind; xlogy so that what never occurs may be impossible.
+    # For the document without one token of this kind; with xlogy a token that never occurs may be impossible.
     impossible = other == 0
     log_other = np.where(impossible, 0.0, np.log(np.where(impossible, 1.0, other)))
     log_all = np.einsum("dt,szt->dsz", table, log_other) + log_share

@@ -39,7 +39,7 @@ class FamilyResiduals:
     """u₀ … u_Tv of the nearest member."""
 
     clauses: dict[str, Deviation]
-    """Each clause's two sides compared at the fitted u; for 1b, 3a and 3b these are sums over a topic's words."""
+    """How far each clause's two sides differ at the fitted u; in 1b, 3a and 3b they are sums over a topic's words."""
 
     distance: float
     """Frobenius distance to the nearest member."""
@@ -69,7 +69,7 @@ class OptimumResiduals:
     excess_loss: float
 
     share_of_gain: float | None
-    """What the matrix gains over predicting nothing (W = 0) as a share of what the optimum gains; None for no gain."""
+    """The matrix's gain over predicting nothing (W = 0) as a share of the optimum's; None if the optimum has none."""
 
     classes: dict[str, ClassAverage | None]
     """The optimum's own averages."""
@@ -112,8 +112,8 @@ def residuals(
 ) -> Residuals:
     """A matrix W (of eq. A.8, or eq. 7 with uniform attention) beside Lemma 1 and Theorem 2.
 
-    Losses are over infinite documents of τ = ``per_document`` topics, τ < T, without bias. Of a model with a bias
-    give W + b1⊤: frequencies sum to one, so it predicts the same.
+    Losses are over infinite documents of τ = ``per_document`` topics, τ < T, without bias. For a model with a bias
+    pass W + b1⊤: frequencies sum to one, so it predicts the same.
     """
     require_topic_sets(topics, per_document)
     check_size(matrix.shape, topics, words)
@@ -129,7 +129,7 @@ def residuals(
 def embedding_residuals(
     gram: Float[np.ndarray, "row column"], topics: int, words: int, masking: Masking = Masking(), per_document: int = 2
 ) -> FamilyResiduals:
-    """E = W^E⊤W^E beside Theorem 1: W^V = I and Theorem 1's bias, whatever the model's own are."""
+    """E = W^E⊤W^E beside Theorem 1, with W^V = I and Theorem 1's bias whatever the model's own are."""
     require_topic_sets(topics, per_document)
     check_size(gram.shape, topics, words)
     population = infinite_topic_moments(topics, words, per_document, masking)
@@ -143,7 +143,7 @@ def family_residuals(
     population: Moments,
     bias: Float[np.ndarray, " token"] | None = None,
 ) -> FamilyResiduals:
-    """Clause by clause, at the u of the nearest member; ``bias`` is the one that the family is optimal with."""
+    """Clause by clause, at the u of the nearest member; the family is optimal with this ``bias``."""
     u = family.fit(matrix)
     difference = matrix - family.project(matrix)
     sums = family.words * family.topic_means(difference[:, 1:])
@@ -191,7 +191,7 @@ def optimum_residuals(
 
 
 def deviation(values: Float[np.ndarray, "..."]) -> Deviation:
-    """Worst and root-mean-square of residuals; zeros for none."""
+    """The worst residual and the root mean square of all; zeros if there are none."""
     if not values.size:
         return Deviation(0.0, 0.0)
     return Deviation(float(abs(values).max()), float(np.sqrt(np.mean(values**2))))
@@ -209,7 +209,7 @@ def check_size(shape: tuple[int, ...], topics: int, words: int, name: str = "The
 
 
 def fitting(words_in_all: int, topics: int, words: int) -> str:
-    """Which T and v have Tv equal to the given number, nearest to those asked for first."""
+    """The T and v whose product Tv is the given number, those nearest to the ones asked for first."""
     if words_in_all < 1:
         return "no setting has fewer than two tokens; give a larger matrix"
     pairs = [(t, words_in_all // t) for t in range(1, words_in_all + 1) if words_in_all % t == 0]

@@ -1,8 +1,8 @@
 r"""Matrices over tokens that have one number per class of entries, and the spaces that they leave invariant.
 
-Documents do not change when topics, or words within a topic, are renamed. So every expectation over them that has a row
-and a column of tokens has six different entries at most, in this order: [MASK] with [MASK], [MASK] with a word, a word
-with [MASK], a word with itself, with another word of its topic, with a word of another topic.
+The distribution of documents does not change when topics, or words within a topic, are renamed. So every expected
+matrix over tokens has at most six different entries, in this order: [MASK] with [MASK], [MASK] with a word, a word with
+[MASK], a word with itself, with another word of its topic, with a word of another topic.
 
 Such matrices act as one number on the contrasts within topics (weights on the words of one topic that sum to zero), as
 one number on the contrasts between topics, and as a 2 × 2 matrix on the plane of [MASK] and the mean word, both of
@@ -71,7 +71,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, data: Data) -> "Vocabulary":
-        """That of equal topics, all as likely; others are refused."""
+        """The classes of a model with equal, equally likely topics; other models are refused."""
         for name, unequal in (("topic_words", bool(data.topic_words)), ("dirichlet", len(set(data.dirichlet)) > 1)):
             if unequal:
                 raise refuse(f"data.{name}", getattr(data, name), "classes need equal topics; leave it out")
@@ -98,7 +98,7 @@ class Vocabulary:
         return full
 
     def means(self, matrix: Float[np.ndarray, "token token"]) -> Six:
-        """The average of each class's entries: the nearest class matrix. 0 for a class without entries."""
+        """The average of each class's entries, which gives the nearest class matrix; 0 for a class without entries."""
         inner = matrix[1:, 1:]
         blocks = inner.reshape(self.topics, self.words, self.topics, self.words)
         own, same = float(np.trace(inner)), float(np.einsum("tatb->", blocks))
@@ -153,5 +153,5 @@ class ClassMatrix:
 
 
 def six(matrix: ClassMatrix) -> Six:
-    """The six numbers of a matrix with a 0-th row of zeros, or of ``CrossEntropyOptimum``, which has one."""
+    """The six numbers of a matrix with a 0-th row of zeros, or of ``CrossEntropyOptimum``, which has such a row too."""
     return np.array([getattr(matrix, name, 0.0) for name in CLASSES])

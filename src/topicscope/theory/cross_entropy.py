@@ -36,9 +36,9 @@ class CrossEntropyOptimum(ClassMatrix):
 
 
 def infinite_bag(topics: int, words: int, per_document: int, masking: Masking) -> Bags:
-    """One of Assumption 1's infinite documents, that of the first τ topics.
+    """One of Assumption 1's infinite documents, the one with the first τ topics.
 
-    It stands for all: a W^V of six entries, as the optimum is, has the same loss on each.
+    It stands for all of them: a W^V with one number per class, such as the optimum, has the same loss on each.
     """
     vocabulary = topics * words + 1
     check_at_least("per_document", per_document, 1)
@@ -82,7 +82,7 @@ def cross_entropy_optimum(bags: Bags, topics: int, words: int, ridge: float) -> 
 
 
 def _features(bags: Bags, topics: int, words: int) -> Float[np.ndarray, "document token 6"]:
-    """By how much each of the six entries adds to each token's score: W x̃ is linear in them."""
+    """How much each of the six entries adds to each token's score: W x̃ is linear in them."""
     x = bags.frequencies
     mask, own = x[:, :1], x[:, 1:]
     topic = np.repeat(own.reshape(len(x), topics, words).sum(axis=2), words, axis=1)

@@ -34,7 +34,7 @@ from topicscope.theory.finite_documents import topic_moments
 # Newton's method stops when a step promises less than this, and takes at most so many.
 LEAST_GAIN = 1e-14
 MOST_STEPS = 200
-# The least second derivative along W^V itself of a minimum that is one.
+# A true minimum has at least this second derivative along W^V itself.
 LEAST_BEND = 1e-9
 # Draws of θ that the limit of LDA documents is taken over.
 DRAWS = 20_000
@@ -64,20 +64,20 @@ class Contrasts:
 
 
 def contrasts(bags: Bags, topics: int, words: int) -> tuple[Contrasts, float]:
-    """The two numbers that minimise cross-entropy on these documents, with no ridge, and the loss, by Newton's method.
+    """The two numbers that minimise cross-entropy on these documents, without ridge, and the loss, by Newton's method.
 
-    Refused where there is no minimum: every target is among its document's likeliest words at some W^V.
+    Documents without a minimum are refused: there, at some W^V, every target is among its document's likeliest words.
     """
     features = _features(bags.frequencies, topics, words)
     targets = bags.targets[:, 1:]
     point = np.zeros(2)
     value, gradient, hessian = _terms(point, features, targets)
     for _ in range(MOST_STEPS):
-        # A topic of one word has κ₁ + κ₂ alone: of all steps that do the same, the shortest.
+        # With one word per topic only κ₁ + κ₂ matters: of all steps that do the same, take the shortest.
         step = -np.linalg.pinv(hessian, rcond=1e-12, hermitian=True) @ gradient
         promised, size = float(-gradient @ step), 1.0
         if promised < LEAST_GAIN:
-            # Far out, where nothing bends any more, the loss only falls towards infinity.
+            # Far out, where the loss has no curvature left, it only falls towards infinity.
             if np.linalg.norm(point) > 1 and point @ hessian @ point < LEAST_BEND:
                 break
             return Contrasts(float(point[0]), float(point[1]), words), value
@@ -112,9 +112,9 @@ def _terms(
 
 
 def limit_contrasts(data: Data, masking: Masking, *, draws: int = DRAWS, seed: int = 0) -> Contrasts:
-    """Where they tend to as documents get longer: LDA documents, or those of τ ≥ 2 topics at their mean length N.
+    """What the two tend to as documents get longer: for LDA documents, or those of τ ≥ 2 topics of mean length N.
 
-    For LDA the expectation over θ is that of so many draws; for τ topics the two are the leading order at N.
+    For LDA the expectation over θ is a mean over ``draws`` draws; for τ topics the two are the leading order at N.
     """
     visible = 1 - (1 - masking.keep) * masking.mask
     noise = masking.mask * masking.random / data.topics
@@ -128,7 +128,7 @@ def limit_contrasts(data: Data, masking: Masking, *, draws: int = DRAWS, seed: i
 
 
 def _limit_of_lda(data: Data, visible: float, draws: int, seed: int) -> float:
-    """K of E[Σθ softmax(KAθ)] = E[Σθ²], which grows with K from 1/T to E[max θ]."""
+    """The K that solves E[Σθ softmax(KAθ)] = E[Σθ²]; the left side grows with K from 1/T to E[max θ]."""
     theta = np.random.default_rng(seed).dirichlet(np.full(data.topics, data.dirichlet[0]), size=draws)
     wanted = float((theta**2).sum(axis=1).mean())
 

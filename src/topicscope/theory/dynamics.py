@@ -13,9 +13,10 @@ topics, same word, and [MASK] against the words, whose plane has rank one becaus
 Theorem 2's W^V and for infinite documents the topic mode has the closed form ``stage2_topic_rate``, along the whole of
 stage 1 ``topic_slope``. docs/theory-dynamics.md has the proofs.
 
-**The start.** §8.1 argues with the sizes of the first gradients. All entries of W^V, W^K, W^Q are independent N(0, s²);
-one-hot embeddings, no biases, masked keys visible. To leading order in s attention is uniform and the prediction zero,
-so with r = y (squared loss, gradients twice as large) or r = y − 1/V (cross-entropy) and q the query's one-hot token,
+**The start.** §8.1 argues with the sizes of the first gradients. All entries of W^V, W^K, W^Q are independent N(0, s²),
+embeddings are one-hot, there are no biases, and masked keys are visible. To leading order in s attention is uniform and
+the prediction zero, so with r = y (squared loss, gradients twice as large) or r = y − 1/V (cross-entropy) and q the
+query's one-hot token,
 
 .. math::
     \nabla_{W^V} = -E[r \tilde x^\top], \qquad
@@ -29,8 +30,8 @@ weights, with ⊗ the tensor product and diag(x̃) − x̃x̃⊤ the softmax's d
     E\|\nabla_{W^K}\|^2 = E\|\nabla_{W^Q}\|^2 = s^4 \kappa^2, \qquad
     \kappa = \big\|E[(\mathrm{diag}(\tilde x) - \tilde x \tilde x^\top) \otimes r \otimes q]\big\|_F,
 
-so the ratio is ‖E[r x̃⊤]‖ / (κ s²): it grows as 1/s², and d_a does not matter. It says how the two begin, and not how
-long they take: the times above contain s through a logarithm only.
+so the ratio is ‖E[r x̃⊤]‖ / (κ s²): it grows as 1/s², and d_a does not matter. It tells how the two begin, not how long
+they take: the times above depend on s through a logarithm only.
 """
 
 from collections.abc import Iterator
@@ -50,7 +51,7 @@ from topicscope.theory.classes import Six, Vocabulary
 from topicscope.theory.finite_documents import class_moments
 from topicscope.theory.lemma1 import require_topic_sets, topic_gain
 
-# Entries of a gradient below this share of the terms that they are the sum of are rounding.
+# An entry of a gradient that is below this share of the terms it sums is rounding.
 ROUNDING = 1e-13
 # A token of a pattern: [MASK], or a word as (topic, number within it).
 Token = tuple[int, int] | None
@@ -91,7 +92,7 @@ class Stage2Rates:
     """Singular values of the gradient by the logits, by mode; W^K and W^Q grow at these over √d_a."""
 
     topic: float
-    """Its sign is that of what grows: above 0, attention to the query's own topic."""
+    """The sign tells what grows: above 0, attention to the query's own topic."""
     same_word: float
     """Above 0, attention to the query's own word."""
     mask: float
@@ -99,7 +100,7 @@ class Stage2Rates:
 
 
 def stage1_rates(data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False) -> Stage1Rates:
-    """Exact, for finite or infinite documents."""
+    """Stage 1's exact rates, for finite or infinite documents."""
     found = class_moments(data, masking, average, infinite=infinite)
     low, high = np.linalg.eigvalsh(found.second.plane)
     # For infinite documents the plane has rank one, and its other eigenvalue is rounding.
@@ -110,7 +111,7 @@ def stage1_rates(data: Data, masking: Masking, average: Average = "document", *,
 def stage2_rates(
     value: Six, data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
 ) -> Stage2Rates:
-    """Exact, at any W^V that is a class matrix, for the squared loss and uniform attention."""
+    """Stage 2's exact rates at any W^V that is a class matrix, for the squared loss and uniform attention."""
     found = logit_gradient(data, masking, average, infinite=infinite)
     # What is left of terms that cancel is rounding, and no mode.
     terms = abs(found.of_value) @ abs(value) + abs(found.of_gram) @ abs(found.vocabulary.gram(value))
@@ -123,7 +124,7 @@ def stage2_rates(
 
 
 def stage1_topic_rate(topics: int, words: int, per_document: int, masking: Masking = Masking()) -> float:
-    r"""2 A²(T−τ)/(τ v T(T−1)): how fast W^V's topic mode relaxes, infinite documents of τ topics, squared loss."""
+    r"""2 A²(T−τ)/(τ v T(T−1)): how fast W^V's topic mode relaxes for infinite documents of τ topics, squared loss."""
     require_topic_sets(topics, per_document)
     visible = _visible(masking)
     return 2 * visible**2 * (topics - per_document) / (per_document * words * topics * (topics - 1))
@@ -136,8 +137,9 @@ def stage2_topic_rate(topics: int, words: int, per_document: int, masking: Maski
         \frac{2 p_c (\tau - 1)}{\tau^2 v^2 (T - 1)} \Big(1 + \frac{B}{A} \frac{\tau}{T}\Big),
         \qquad A = 1 - (1 - p_c) p_m, \quad B = p_m p_r
 
-    Infinite documents of τ < T topics, squared loss, uniform attention. 0 for p_c = 0, where a word query says nothing
-    about its target, and for τ = 1, where all words of a document are of one topic. The initial scale is not in it.
+    This is for infinite documents of τ < T topics, the squared loss and uniform attention. It is 0 for p_c = 0, where a
+    word query says nothing about its target, and for τ = 1, where all words of a document are of one topic. It does not
+    depend on the initial scale.
     """
     require_topic_sets(topics, per_document)
     visible, noise = _visible(masking), masking.mask * masking.random
@@ -152,7 +154,7 @@ def time_ratio(
 
     .. math:: \frac{A^2 (1 - \tau/T)\, \tau v \sqrt{d_a}}{(\tau - 1)\, p_c\, (1 + (B/A)(\tau/T))}
 
-    ``width`` is d_a, V if not given. Refused where attention's topic mode never grows (p_c = 0, τ = 1).
+    ``width`` is d_a, by default V. Settings whose topic mode never grows (p_c = 0, τ = 1) are refused.
     """
     slow = stage2_topic_rate(topics, words, per_document, masking)
     if slow == 0:
@@ -259,14 +261,14 @@ def _residuals(bags: Bags, loss: Loss) -> Float[np.ndarray, "document token"]:
 
 @dataclass(frozen=True, eq=False)
 class LogitGradient:
-    """∂L/∂M at uniform attention, by classes, as a linear function of W's six entries and of W⊤W's."""
+    """∂L/∂M at uniform attention, by classes, as a linear function of the six entries of W and of W⊤W."""
 
     vocabulary: Vocabulary
     of_value: Float[np.ndarray, "6 6"]
     of_gram: Float[np.ndarray, "6 6"]
 
     def __call__(self, value: Six) -> Six:
-        """The six entries of the gradient at this W^V; row the key, column the query."""
+        """The six entries of the gradient at this W^V; rows are keys, columns queries."""
         return self.of_value @ value + self.of_gram @ self.vocabulary.gram(value)
 
 
@@ -274,25 +276,25 @@ class LogitGradient:
 def logit_gradient(
     data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
 ) -> LogitGradient:
-    r"""For T equal topics of v equally likely words and one Dirichlet parameter, or τ of T topics; squared loss.
+    r"""The squared loss's, for T equal topics of v equally likely words and one Dirichlet parameter, or τ of T topics.
 
-    With logits M (row the key, column the query), uniform attention (M = 0) and eq. 7's f = W^V x̃,
+    With logits M (rows are keys, columns queries), uniform attention (M = 0) and eq. 7's f = W^V x̃,
 
     .. math::
         \frac{\partial L}{\partial M_{ab}} = E\big[1\{q = b\}\, \tilde x_a (h_a - \tilde x^\top h)\big],
         \qquad h = 2 W^\top (W \tilde x - y),
 
-    q the token that the query holds and y the word to predict. It is linear in W and in P = W⊤W, with coefficients that
-    are moments of up to three token frequencies, the query and the target:
+    where q is the token that the query holds and y the word to predict. It is linear in W and in P = W⊤W, with
+    coefficients that are moments of up to three token frequencies, the query and the target:
 
     .. math::
         2 \sum_d P_{ad} E_b[\tilde x_a \tilde x_d] - 2 \sum_{cd} P_{cd} E_b[\tilde x_a \tilde x_c \tilde x_d]
         - 2 \sum_y W_{ya} E_{by}[\tilde x_a] + 2 \sum_{yc} W_{yc} E_{by}[\tilde x_a \tilde x_c].
 
-    For documents in which topics, and words within a topic, are all alike only the pattern of a moment's tokens
-    matters: which are [MASK], which the same word, which of one topic. There are some hundreds of patterns, whatever T
-    and v, and each moment is a sum over the ways in which its tokens fall on positions, of a polynomial in the word
-    probabilities, whose expectation is known (docs/theory-dynamics.md).
+    Where topics, and words within a topic, are all alike, only the pattern of a moment's tokens matters: which are
+    [MASK], which are the same word, which are of one topic. There are some hundreds of patterns for any T and v. Each
+    moment sums, over the ways in which its tokens fall on positions, a polynomial in the word probabilities, whose
+    expectation is known (docs/theory-dynamics.md).
     """
     moment, size = _Moment(data, masking, average, infinite), Vocabulary.of(data)
     of_value, of_gram = np.zeros((2, 6, 6))
@@ -320,7 +322,7 @@ def _class(row: Token, column: Token) -> int:
 
 
 def _others(known: list[Token], size: Vocabulary) -> Iterator[tuple[Token, int]]:
-    """Every kind of token beside those known, with how many there are: themselves, and one new of each kind."""
+    """Every kind of token beside those known, and how many there are: the known ones, and one new one of each kind."""
     words = {token for token in known if token is not None}
     yield MASK, 1
     for word in words:
@@ -357,7 +359,7 @@ class _Moment:
             tokens = [keys[block[0]] for block in blocks]
             if any(keys[each] != keys[block[0]] for block in blocks for each in block):
                 continue
-            # No block is at the query's own position, or one that has the query's token.
+            # Either no block is at the query's own position, or one that has the query's token.
             for own in (None, *(place for place, token in enumerate(tokens) if token == query)):
                 elsewhere = [token for place, token in enumerate(tokens) if place != own]
                 for factor, words in starts:

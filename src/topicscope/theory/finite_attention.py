@@ -1,4 +1,4 @@
-r"""Optima for finite documents: attention's for a given W^V, and that of W^V and attention together.
+r"""Optima for finite documents: of attention for a given W^V, and of W^V and attention together.
 
 By symmetry the best attention has one weight per class. A word query gives 1 to words of other topics, α to other words
 of its topic, β to its own word and μ to [MASK]; a [MASK] query gives 1 to words and ν to [MASK]. Theorem 3's family has
@@ -45,7 +45,7 @@ DOCUMENTS = 10_000
 FARTHEST = 12.0
 # A slope by the logarithm of a weight that is smaller is rounding.
 ROUNDING = 1e-14
-# A 95 % interval of a normal estimate, in standard errors.
+# Half the 95 % interval of a normal estimate, in standard errors.
 INTERVAL = 1.96
 # Where the search begins, as (α, β): attention to topics, and to the same word.
 STARTS = ((6.0, 6.0), (0.5, 30.0))
@@ -58,9 +58,9 @@ class Weights(NamedTuple):
     """Attention's weights by class."""
 
     alpha: float = 1.0
-    """Of a word query on other words of its topic."""
+    """α: of a word query on other words of its topic."""
     beta: float = 1.0
-    """Of a word query on its own word."""
+    """β: of a word query on its own word."""
     word_on_mask: float = 1.0
     """μ: of a word query on [MASK]."""
     mask_on_mask: float = 1.0
@@ -84,13 +84,13 @@ class _Shares(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """One row per document and distinct token that queries in it: sums over classes of words, and the targets'."""
+    """One row per document and distinct query token in it: sums over classes of words, and over the targets."""
 
     vocabulary: Vocabulary
     document: Int[np.ndarray, " row"]
     """Which document the row is of; rows are ordered by it."""
     weight: PerRow
-    """How often a masked position has this document and query; they sum to one."""
+    """The share of masked positions that have this document and query; all sum to one."""
     by_mask: Float[np.ndarray, " row"]
     """1 where [MASK] queries, else 0."""
     mask: PerRow
@@ -106,9 +106,9 @@ class ClassCounts:
     other_squares: PerRow
     """Σ x² over their words."""
     target_query: PerRow
-    """How often q is the target; like ``weight``, as are the next four."""
+    """How often q is the target, on the scale of ``weight``, as are the next four."""
     target_topic: PerRow
-    """How often a word of q's topic is."""
+    """How often a word of q's topic is the target."""
     target_topic_own: PerRow
     """Σ p_y x_y over the topic's other words."""
     target_other_own: PerRow
@@ -124,7 +124,7 @@ class ClassCounts:
         average: Average = "document",
         chances: Float[np.ndarray, " document"] | None = None,
     ) -> "ClassCounts":
-        """Of these documents; ``chances`` are their probabilities, equal if not given."""
+        """The counts of these documents; ``chances`` are their probabilities, by default equal."""
         tokens, count = vocabulary.count + 1, len(documents)
         frequencies = np.zeros((count, tokens))
         np.add.at(frequencies, (documents.document, documents.tokens), 1.0)
@@ -228,7 +228,7 @@ class ClassCounts:
         )
 
     def _losses(self, value: Four, shares: _Shares) -> PerRow:
-        """Each row's part of the loss, without the 1 that the targets themselves cost."""
+        """Each row's part of the loss, without the 1 that comes from the targets themselves."""
         mask_column, _, _, different = value
         seen, (square, linear) = 1 - shares.mask, self._coefficients(value)
         quadratic = (
@@ -242,7 +242,7 @@ class ClassCounts:
         return self.weight * quadratic - 2 * (hit + linear[0] * shares.own + linear[1] * shares.topic)
 
     def _coefficients(self, value: Four) -> tuple[tuple[float, float, float, float, float], tuple[float, float]]:
-        """Of M², ML, L², T₂ and w₂ in ‖f‖²; of the target's own share and its topic's in f_y."""
+        """The coefficients of M², ML, L², T₂ and w₂ in ‖f‖², and of the target's own share and its topic's in f_y."""
         mask_column, same_word, same_topic, different = (float(each) for each in value)
         n, v = self.vocabulary.count, self.vocabulary.words
         topic, word = same_topic - different, same_word - same_topic
@@ -313,7 +313,7 @@ def sampled_counts(
     generator: np.random.Generator,
     average: Average = "document",
 ) -> ClassCounts:
-    """Class counts of so many documents drawn afresh."""
+    """The class counts of so many freshly drawn documents."""
     check_at_least("documents", documents, 2)
     model = TopicModel.from_settings(data)
     if model.equal_words is None:
@@ -326,10 +326,10 @@ def sampled_counts(
 
 
 def implied_by(weights: Weights, documents: MaskedDocuments, vocabulary: Vocabulary) -> ImpliedWeights:
-    """(α̂, β̂) that average attention implies (``measure/attention.py``) where attention has these weights.
+    """The (α̂, β̂) that ``measure/attention.py`` finds from average attention where attention has these weights.
 
-    They are not α and β: averages are over pairs, and a query that holds a random word of a topic that is not in the
-    document spreads its attention over words of other topics alone, so that these get more on average.
+    They differ from α and β: averages are over pairs, and a query that holds a random word of a topic that is not in
+    the document spreads its attention over words of other topics alone, so these get more on average.
     """
     counts = np.zeros((len(documents), vocabulary.count + 1))
     np.add.at(counts, (documents.document, documents.tokens), 1.0)
@@ -349,7 +349,7 @@ def implied_by(weights: Weights, documents: MaskedDocuments, vocabulary: Vocabul
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number of an optimum, and the 95 % interval that sampled documents leave it."""
+    """A number of an optimum, with its 95 % interval over sampled documents."""
 
     value: float
     low: float
@@ -364,13 +364,13 @@ class Optimum:
     value: ClassMatrix
     loss: float
     loss_uniform: float
-    """At uniform attention, with the same W^V, or the best one there if W^V is free."""
+    """The loss at uniform attention with the same W^V, or with the best one there if W^V is free."""
     free_value: bool
     attained: bool
     """False if a weight has gone to ∞; one that has gone to 0 is attained."""
     vocabulary: Vocabulary
     covariance: Float[np.ndarray, "8 8"]
-    """Of the logarithms of the weights and of W^V's numbers, as estimates."""
+    """The covariance of the logarithms of the weights and of W^V's numbers, as estimates."""
 
     @property
     def weighted_average(self) -> Estimate:
@@ -387,7 +387,7 @@ class Optimum:
         )
 
     def estimate(self, number: Callable[[Weights, ClassMatrix], float]) -> Estimate:
-        """Any number of the optimum with its interval, by the delta method."""
+        """Any function of the optimum with its interval, by the delta method."""
         here = np.concatenate([np.log(np.maximum(self.weights, np.exp(-FARTHEST))), _four(self.value)])
 
         def at(point: Float[np.ndarray, " 8"]) -> float:
@@ -400,8 +400,8 @@ class Optimum:
 
 
 Family = Literal["all", "topics", "assumption 2"]
-# Logarithms of (α, β, μ, ν) as linear functions of what is searched: all four, those with β = α, which treat all words
-# of a topic alike, and Assumption 2's, with μ = 1 and ν = β.
+# Logarithms of (α, β, μ, ν) as linear functions of what is searched: all four; those with β = α, which treat all words
+# of a topic alike; and those of Assumption 2, with μ = 1 and ν = β.
 FAMILIES: dict[Family, Float[np.ndarray, "4 searched"]] = {
     "all": np.eye(4),
     "topics": np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]]),
@@ -473,7 +473,7 @@ def _optimum(
 def _covariance(
     counts: ClassCounts, logs: Four, value: Four, scatters: Float[np.ndarray, "8 direction"]
 ) -> Float[np.ndarray, "8 8"]:
-    """H⁻¹ C H⁻¹, C the covariance of the mean of documents' slopes: that of a minimiser of a sample mean."""
+    """H⁻¹ C H⁻¹, where C is the covariance of the mean of documents' slopes: that of a minimiser of a sample mean."""
 
     def slopes(point: Float[np.ndarray, " 8"]) -> Float[np.ndarray, "8 row"]:
         shares = counts._shares(point[:4], slopes=True)
@@ -494,20 +494,20 @@ class Phase:
     """The joint optimum of one setting, beside the optimum under uniform attention."""
 
     varied: str
-    """What of the setting is varied: "keep", "words", "per_document", "length" or "dirichlet"."""
+    """The setting that is varied: "keep", "words", "per_document", "length" or "dirichlet"."""
     at: float
     block_share: Estimate
     """The same-topic contrast of W^V over its same-word one at the joint optimum: 1 for blocks, 0 for a diagonal."""
     block_share_uniform: float
-    """The same where attention is uniform, exactly."""
+    """The same under uniform attention, exactly."""
     alpha: float
     beta: float
     weighted_average: float
     attention_gain: float
-    """What the joint optimum's loss is below that of the best W^V under uniform attention, on the sampled documents."""
+    """How far the joint optimum's loss is below that of the best W^V under uniform attention, on sampled documents."""
 
 
-# Each of the setting's numbers, with the paper's among them; the others stay as they are.
+# The values that each setting takes, the paper's among them, while the others stay as they are.
 AXES: dict[str, tuple[float, ...]] = {
     "keep": (0.0, 0.001, 0.01, 0.1, 0.3),
     "words": (2, 5, 10, 20, 40),
@@ -525,10 +525,10 @@ def phase_diagram(
     documents: int = 2_000,
     seed: int = 0,
 ) -> tuple[Phase, ...]:
-    """Block against diagonal: the joint optimum along each axis (``AXES``) through a setting, the paper's if not given.
+    """Block against diagonal: the joint optimum along each axis (``AXES``) through a setting, by default the paper's.
 
-    "keep" is p_c, "words" v, "length" N (every document has it), "dirichlet" LDA's parameter; "per_document", τ, is for
-    documents of τ topics whatever the setting's sampler.
+    "keep" is p_c, "words" v, "length" N (of every document), "dirichlet" LDA's parameter; along "per_document", τ,
+    documents have τ topics whatever the setting's sampler.
     """
     data, found = data or Data(), []
     for name, values in (AXES if axes is None else axes).items():

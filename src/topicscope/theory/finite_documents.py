@@ -1,7 +1,7 @@
 r"""Documents under uniform attention: the moments that the squared loss depends on, its optimum and the path to it.
 
-With uniform attention a prediction is W x̃ + b, x̃ the token frequencies of the masked document and y the
-one-hot word at a masked position. So the expected squared loss of any W and b is a quadratic in
+With uniform attention a prediction is W x̃ + b, where x̃ holds the token frequencies of the masked document; y is the
+one-hot word at a masked position. So the expected squared loss of any W and b is determined by
 
 .. math:: S = E[\tilde x \tilde x^\top], \quad R = E[y \tilde x^\top], \quad s = E[\tilde x], \quad r = E[y].
 
@@ -32,7 +32,7 @@ NULL_EIGENVALUE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """What the population's squared loss depends on; all four are expectations under one measure."""
+    """The moments that determine the population's squared loss; all four are expectations under one measure."""
 
     second: Float[np.ndarray, "token token"]
     """S = E[x̃x̃⊤]."""
@@ -52,11 +52,11 @@ class Moments:
         return len(self.mean)
 
     def target(self, bias: Float[np.ndarray, " token"] | None) -> Float[np.ndarray, "token token"]:
-        """What W x̃ is to match once a fixed bias has done its part: R − b s⊤."""
+        """R − b s⊤: what is left for W x̃ to match beside a fixed bias."""
         return self.cross if bias is None else self.cross - np.outer(bias, self.mean)
 
     def centred(self, bias_ridge: float) -> "Moments":
-        """S − s s⊤/(1 + μ) and R − r s⊤/(1 + μ): what is left for W when b is trained too, at a cost of μ‖b‖²."""
+        """S − s s⊤/(1 + μ) and R − r s⊤/(1 + μ): the moments that W sees when b is trained too, at a cost of μ‖b‖²."""
         second = self.second - np.outer(self.mean, self.mean) / (1 + bias_ridge)
         return Moments(second, self.cross - np.outer(self.label, self.mean) / (1 + bias_ridge), self.mean, self.label)
 
@@ -98,7 +98,7 @@ def infinite_moments(model: TopicModel, masking: Masking = Masking()) -> Moments
 
 
 def infinite_topic_moments(topics: int, words: int, per_document: int, masking: Masking) -> Moments:
-    """Moments of Assumption 1's documents: τ of T topics, each word's frequency equal to its probability."""
+    """Moments of Assumption 1's documents of τ of T topics, in which each word's frequency equals its probability."""
     data = Data(sampler="topics", topics=topics, words=words, per_document=per_document)
     return infinite_moments(TopicModel.from_settings(data), masking)
 
@@ -205,7 +205,7 @@ def embedding_loss(
     bias: Float[np.ndarray, " token"] | None = None,
     value: Float[np.ndarray, "dimension dimension"] | None = None,
 ) -> float:
-    """The expected loss of eq. 6 with uniform attention: W = W^E⊤W^V W^E (W^V = I if not given)."""
+    """The expected loss of eq. 6 with uniform attention: W = W^E⊤W^V W^E (by default W^V = I)."""
     inner = embedding if value is None else value @ embedding
     return population_loss(embedding.T @ inner, moments, bias)
 
@@ -213,10 +213,10 @@ def embedding_loss(
 def finite_optimum(
     moments: Moments, ridge: float = 0.0, bias: Float[np.ndarray, " token"] | None = None
 ) -> Float[np.ndarray, "token token"]:
-    """The W that minimises the loss plus λ‖W‖² with b held fixed (0 if not given): (R − b s⊤)(S + λI)⁻¹.
+    """The W that minimises the loss plus λ‖W‖² with b held fixed (by default at 0): (R − b s⊤)(S + λI)⁻¹.
 
-    Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0: of all
-    minimisers the one with the smallest norm.
+    Where S is singular (infinite documents; a token that never occurs) λ = 0 means the limit λ → 0, which is the
+    minimiser with the smallest norm.
     """
     check_not_negative("ridge", ridge)
     values, vectors = _spectrum(moments.second)
@@ -226,7 +226,7 @@ def finite_optimum(
 def flat_directions(moments: Moments) -> Float[np.ndarray, "direction token"]:
     """Rows n of length one with n S = 0, orthogonal to each other: added to any row of W, they leave the loss as it is.
 
-    They span all such rows: the minimisers of the loss are one of them plus any combination of these in each row.
+    They span all such rows: every minimiser of the loss is any one minimiser plus combinations of these in its rows.
     """
     values, vectors = _spectrum(moments.second)
     return vectors[:, values == 0.0].T
@@ -271,7 +271,7 @@ def gradient_descent(
     check_at_least("steps", steps, 0)
     values, vectors = _spectrum(moments.second)
     curvature = values + ridge
-    # Along each eigenvector on its own. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
+    # Each eigenvector is on its own. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
     shrink = 1 - 2 * rate * curvature
     progress = np.where(
         shrink > 0, -np.expm1(steps * np.log1p(-np.minimum(2 * rate * curvature, 1 - 1e-16))), 1 - shrink**steps
@@ -331,7 +331,7 @@ def class_moments(
 
 
 def class_optimum(moments: ClassMoments, ridge: float = 0.0) -> ClassMatrix:
-    """R(S + λI)⁻¹ without bias, two divisions and a 2 × 2 inverse; at λ = 0 with S singular, its limit λ → 0."""
+    """R(S + λI)⁻¹ without bias, by two divisions and a 2 × 2 inverse; if S is singular, λ = 0 means the limit λ → 0."""
     check_not_negative("ridge", ridge)
     second, cross = moments.second, moments.cross
     plane = np.zeros((2, 2))
@@ -364,15 +364,15 @@ def _topic_contrast(data: Data) -> float:
 
 
 def _ratio(cross: float, second: float) -> float:
-    """Cross over second; 0 on a space that the documents never reach."""
+    """``cross`` divided by ``second``; 0 on a space that the documents never reach."""
     return cross / second if second > 0 else 0.0
 
 
 def topic_count_distribution(data: Data, least: float = 0.0) -> Float[np.ndarray, " count"]:
     r"""How many topics a finite LDA document has: P(k topics) for k = 0 … T.
 
-    A topic counts if it has this share of the document's words, and one at least. Given the document's length N, the
-    numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
+    A topic counts if it has this share of the document's words, and at least one word. Given the document's length N,
+    the numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
 
     .. math:: P(n_1, \dots, n_T) \propto \prod_t w(n_t), \qquad w(n) = \frac{\Gamma(n + \alpha)}{n!\,\Gamma(\alpha)},
         \quad \sum_t n_t = N.

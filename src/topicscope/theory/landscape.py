@@ -8,13 +8,13 @@ A document has τ of T topics of v words; its masked version has token frequenci
     b = \frac{B}{T v} \text{ for all others},
 
 with A = 1 − (1 − p_c)p_m and B = p_m p_r. A query gives weight β to keys with its own token, α to other words of its
-topic and 1 to all other keys, divided by their sum. [MASK] is a token of its own and of no topic. A prediction
+topic and 1 to all other keys, divided by their sum. [MASK] is a token of its own and belongs to no topic. A prediction
 W^V x̂ takes few distinct values, so the loss costs O(1) for any T. docs/theory.md has the derivation.
 
 The loss is a ratio of quadratics and not convex, so a coarse grid over many orders of magnitude, zero included, finds
 the candidates; projected Newton steps with the exact Hessian then bring each to a point where the Karush-Kuhn-Tucker
 conditions hold to rounding, and the best one is kept. For a W^V of Lemma 1's family with uniform blocks and v ≥ 2,
-β = 1 is known (docs/theory.md, Lemma A), and the average alone is searched: where [MASK] queries are rare the loss
+β = 1 is known (docs/theory.md, Lemma A), and only the average is searched: where [MASK] queries are rare the loss
 depends on β by less than its rounding.
 """
 
@@ -29,9 +29,9 @@ from topicscope.errors import InputError, check_at_least, refuse
 from topicscope.settings.data import Masking
 from topicscope.theory.classes import ClassMatrix
 
-# A prediction this close to the best one, in probability over a class of words, is it but for rounding.
+# A prediction this close to the best one, in probability over a class of words, differs from it by rounding alone.
 LEMMA_1_ROUNDING = 1e-9
-# Points of the search grid along one axis for one, two and three free weights, and how many candidates are polished.
+# Points per axis of the search grid for one, two and three free weights, and how many candidates are polished.
 GRID_POINTS = {1: 400, 2: 120, 3: 48}
 CANDIDATES = 6
 NEWTON_STEPS = 100
@@ -43,7 +43,7 @@ BEYOND = 1e3
 # Random words rarer than this are taken to be this rare when choosing how far to search.
 LEAST_NOISE = 1e-6
 
-# One weight, or one for every point of a grid; those of one call broadcast.
+# One weight, or one for every point of a grid; the weights of one call broadcast.
 Weight = float | Float[np.ndarray, "..."]
 
 
@@ -115,9 +115,9 @@ class Landscape:
         return np.asarray(1 - self.explained(alpha, beta, mask_key))
 
     def explained(self, alpha: Weight, beta: Weight, mask_key: Weight = 1.0) -> Float[np.ndarray, "..."]:
-        """1 − loss without the rounding of that difference: 10⁻⁵ and less when a document has many words.
+        """1 − loss, without the rounding of that difference; it is 10⁻⁵ and less when a document has many words.
 
-        Where no key gets any weight (T = 1, all weights zero) there is no attention, and it is −∞.
+        Where no key gets any weight (T = 1, all weights zero) there is no attention, and the result is −∞.
         """
         weights = np.stack(np.broadcast_arrays(1.0, alpha, beta, mask_key), axis=-1)
         total = np.zeros(weights.shape[:-1])
@@ -244,7 +244,7 @@ class AttentionOptimum:
     mask_key: float
     """The weight of word queries on [MASK] keys; 1 in Assumption 2's family."""
     flat: str | None
-    """Along which direction the loss does not change, and which of its points is given; None if the point is alone."""
+    """In which direction the loss is flat, and which of the points there this is; None if the minimiser is unique."""
     attained: bool
     """False if the loss still falls at the largest weights searched: its infimum is at infinite weights."""
 
@@ -266,14 +266,14 @@ def minimise(landscape: Landscape, *, free_mask_key: bool = False) -> AttentionO
 
 
 def _searched(landscape: Landscape, free_mask_key: bool) -> "_Found":
-    """By search over all weights that matter."""
+    """Search over all weights that matter."""
     search = _Search.over(landscape, free_mask_key=free_mask_key)
     point = search.minimum()
     return search.weights(point), search, point
 
 
 def _decoupled(landscape: Landscape, free_mask_key: bool) -> "_Found | None":
-    """β = 1 for the [MASK] queries, and the α that gives word queries their best average; None if there is none."""
+    """The α that gives word queries their best average, with β = 1 for the [MASK] queries; None if there is none."""
     d, value, masking = landscape.documents, landscape.value, landscape.documents.masking
     blocks = d.words > 1 and value.same_word == value.same_topic
     if not blocks or masking.keep == masking.random == 0 or not landscape.mask_queries_want_uniform:
@@ -286,7 +286,7 @@ def _decoupled(landscape: Landscape, free_mask_key: bool) -> "_Found | None":
 
 @dataclass(frozen=True, eq=False)
 class _Search:
-    """Minimise over points x ≥ 0 with weights ``start + directions x``: one coordinate less where the loss is flat."""
+    """Minimise over x ≥ 0 at weights ``start + directions x``; x has one coordinate less where the loss is flat."""
 
     landscape: Landscape
     start: Float[np.ndarray, " weight"]
@@ -339,7 +339,7 @@ class _Search:
         return np.concatenate([uniform, grid[peak][order]])
 
     def _polish(self, point: Float[np.ndarray, " coordinate"]) -> Float[np.ndarray, " coordinate"]:
-        """Projected Newton steps until none improves on the loss or, at rounding, on the gradient."""
+        """Take projected Newton steps until none improves the loss or, at the level of rounding, the gradient."""
         value, gradient, hessian = self._derivatives(point)
         for _ in range(NEWTON_STEPS):
             if _slack(point, gradient) <= ROUNDING * abs(value):

@@ -115,7 +115,7 @@ class Family:
         return (matrix - self._centre) @ self._direction / (self._direction @ self._direction)
 
     def project(self, matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarray, "token token"]:
-        """The nearest member in Frobenius norm: u by least squares, the splits within topics as they are."""
+        """The nearest member in Frobenius norm: u by least squares, while the splits within topics stay as they are."""
         return self.member(self.fit(matrix), matrix[:, 1:])
 
     def topic_means(self, rows: Float[np.ndarray, "token word"]) -> Float[np.ndarray, "token topic"]:
@@ -124,7 +124,7 @@ class Family:
 
     @property
     def _direction(self) -> Float[np.ndarray, " token"]:
-        """How a row moves with its u: along the one direction that the loss does not see beside the splits."""
+        """How a row moves with its u: apart from the splits, along the one direction that the loss does not see."""
         return np.concatenate([[-self.c2], np.ones(self.topics * self.words)])
 
     @property

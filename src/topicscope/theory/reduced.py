@@ -1,17 +1,17 @@
 r"""Eq. 7 by classes: its loss, its gradient flow and its optima in a handful of numbers.
 
-Documents do not change when topics, or words within topics, are renamed. So where W^V and the logits M = W^K⊤W^Q/√d_a
-have one number per class (``theory/classes.py``) they keep having one under gradient flow, and the expected loss is a
-function of six numbers of W^V and six of M. W^K and W^Q enter through M and through W^K⊤W^K and W^Q⊤W^Q alone,
+The distribution of documents does not change when topics, or words within topics, are renamed. So where W^V and the
+logits M = W^K⊤W^Q/√d_a have one number per class (``theory/classes.py``), they stay so under gradient flow, and the
+expected loss is a function of six numbers of W^V and six of M. W^K and W^Q enter only through M, W^K⊤W^K and W^Q⊤W^Q,
 
 .. math:: \dot W^K = -\frac{W^Q G^\top}{\sqrt{d_a}}, \qquad \dot W^Q = -\frac{W^K G}{\sqrt{d_a}}, \qquad
     G = \frac{\partial L}{\partial M},
 
-so if these are class matrices too, each mode evolves on its own but for G: a number on contrasts between topics, one on
-those within a topic, 2 × 2 matrices on the plane of [MASK] and the mean word. Random W^K and W^Q with entries N(0, s²)
+so if these are class matrices too, only G couples the modes: a number on contrasts between topics, one on those within
+a topic, 2 × 2 matrices on the plane of [MASK] and the mean word. Random W^K and W^Q with entries N(0, s²)
 have W^K⊤W^K = W^Q⊤W^Q = s² d_a I and W^K⊤W^Q = 0 on average; that is the start of the reduced model.
 
-Expectations over finite documents are means over a sample, which determines so few numbers very well.
+Expectations over finite documents are means over a sample, which determines these few numbers very well.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.theory.classes import Modes, Six, Vocabulary
 
-# Rows of this many numbers in all are looked at in one go.
+# Rows with this many numbers in all are worked on together.
 MOST_NUMBERS = 50_000_000
 # A path that takes more evaluations of the gradient than this is given up.
 MOST_LOOKS = 20_000
 
 
 class Gradient(NamedTuple):
-    """The expected loss's derivatives by a class's entries, each on average over the class."""
+    """The expected loss's derivatives by the entries, averaged over each class."""
 
     value: Six
     logits: Six
@@ -51,7 +51,7 @@ class Gradient(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """One row per document and distinct token that queries in it: what attention mixes, and what is to be predicted."""
+    """One row per document and distinct query token in it: what attention mixes, and what is to be predicted."""
 
     vocabulary: Vocabulary
     frequencies: Float[np.ndarray, "row token"]
@@ -65,7 +65,7 @@ class Rows:
 
     @classmethod
     def of(cls, documents: MaskedDocuments, vocabulary: Vocabulary, average: Average = "document") -> "Rows":
-        """Those of a sample."""
+        """The rows of a sample of documents."""
         tokens = vocabulary.count + 1
         count = len(documents)
         frequencies = np.zeros((count, tokens))
@@ -96,7 +96,7 @@ class Rows:
     def gradient(
         self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
     ) -> Gradient:
-        """The loss and its gradient by the entries of W^V and of M: those of one entry of each class.
+        """The loss and its gradient by the entries of W^V and of M, one entry for each class.
 
         ``noise`` is the covariance N of W^V's columns, summed over its rows, where W^V scatters around its mean. Under
         the squared loss it costs A⊤NA at a query with attention A, whatever the mean is; under cross-entropy this is
@@ -235,7 +235,7 @@ class Reduced:
 
     @classmethod
     def start(cls, scale: float, width: int, *, noise: float = 0.0) -> "Reduced":
-        """W^V at zero; W^K and W^Q as random matrices N(0, s²) of ``width`` rows are on average."""
+        """W^V at zero, and W^K and W^Q as random N(0, s²) matrices of ``width`` rows are on average."""
         check_positive("scale", scale)
         square = Modes.identity(scale**2 * width)
         return cls(np.zeros(6), square, square, Modes.identity(0.0), Modes.identity(noise))
@@ -262,7 +262,7 @@ class Rates:
     value: Six = field(default_factory=lambda: np.ones(6))
     """Learning rates of each class of W^V."""
     key: Modes = field(default_factory=Modes.identity)
-    """Those of W^K's columns: one for [MASK]'s, one for all words'; diagonal."""
+    """Learning rates of W^K's columns, a diagonal matrix: one for [MASK]'s, one for all words'."""
     query: Modes = field(default_factory=Modes.identity)
     key_spread: Modes = field(default_factory=lambda: Modes.identity(0.0))
     """What noise adds to W^K⊤W^K."""
@@ -315,9 +315,9 @@ def flow(
 ) -> tuple[Float[np.ndarray, " reached"], list[Reduced]]:
     """Gradient flow of W^V, W^K and W^Q from ``start`` (at time 0), at these times (learning rate × steps).
 
-    ``gradient_at`` is the gradient of ``Rows``, or of something that knows it better.
-    With ``enough`` it ends where that passes zero, and the times with it. An ``optimiser`` that looks at the gradient's
-    mean squares asks for them by ``squares``.
+    ``gradient_at`` is the gradient of ``Rows``, or a more exact one.
+    If ``enough`` is given, the path and its times end where it passes zero. An ``optimiser`` that uses the gradient's
+    mean squares asks for them with ``squares``.
     """
     looks = count()
 

@@ -7,9 +7,9 @@ independent of x̃ it would be
 .. math:: \frac{c}{Tv}\,\frac{(S^{-1})_{jj}}{n}, \qquad c = E\|W\tilde x - y\|^2
     = E\tfrac{1}{|M|} + \Big(1 - E\tfrac{1}{|M|}\Big)\frac{E\sum\theta_t^2}{v} - \langle W, R\rangle.
 
-(S⁻¹)_jj is the mean of 1/λ over S's modes, each as often as its dimension; nearly all of it is the same-word mode's, of
-dimension T(v − 1) and the smallest λ. Residuals do depend on the document: words of its topics are missed more, and
-they are the words that it has. So entries within topics scatter several times more than that, and all others less.
+(S⁻¹)_jj is the mean of 1/λ over S's modes, weighted by their dimensions; nearly all of it comes from the same-word
+mode, which has dimension T(v − 1) and the smallest λ. Residuals do depend on the document: they are larger for words of
+its topics, which are the words that it has. So entries within topics scatter several times more, all others less.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import Vocabulary
 from topicscope.theory.finite_documents import class_moments, class_optimum, topic_moments
 
-# Documents that an entry's variance is estimated from.
+# The number of documents that an entry's variance is estimated from.
 DOCUMENTS = 4_000
 
 
@@ -33,15 +33,15 @@ class EntryVariance:
     """n × the variance of one entry of the least-squares W^V on n documents."""
 
     closed_form: float
-    """From c and S's spectrum, as if residuals did not depend on the document."""
+    """The value from c and S's spectrum, as if residuals did not depend on the document."""
     same_word: float
-    """As they do, by class of entry."""
+    """The value with that dependence, by class of entry."""
     same_topic: float
     different_topic: float
 
 
 def residual(data: Data, masking: Masking) -> float:
-    """E‖W x̃ − y‖² at the best W, which is c, exactly; documents count alike."""
+    """E‖W x̃ − y‖² at the best W, which is c, exactly; all documents have the same weight."""
     exact, n = class_moments(data, masking), data.topics * data.words
     best = class_optimum(exact)
     within = best.same_word - best.same_topic
@@ -74,7 +74,7 @@ def _mean_inverse_masked(length: tuple[int, int], mask: float) -> float:
 def entry_variance(
     data: Data, masking: Masking, documents: int = DOCUMENTS, *, generator: np.random.Generator
 ) -> EntryVariance:
-    """The variance of an entry between words, times the number of documents; that by class from a sample."""
+    """The variance of an entry between words, times the number of documents; the one by class is from a sample."""
     exact, size = class_moments(data, masking), Vocabulary(data.topics, data.words)
     spectrum = (
         (data.topics - 1) / exact.second.topic
@@ -103,7 +103,7 @@ def entry_variance(
 
 
 def documents_needed(data: Data, masking: Masking, precision: float, *, generator: np.random.Generator) -> int:
-    """So many documents that the standard error of a same-topic entry is ``precision`` times W^V's topic contrast."""
+    """How many documents make the standard error of a same-topic entry ``precision`` times W^V's topic contrast."""
     check_positive("precision", precision)
     best = class_optimum(class_moments(data, masking))
     contrast = best.same_topic - best.different_topic

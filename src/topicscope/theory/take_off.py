@@ -1,14 +1,14 @@
-r"""When attention takes off, predicted before training: from the setting, the optimiser and the initial scale alone.
+r"""When attention takes off, predicted before training from the setting, the optimiser and the initial scale alone.
 
-The reduced model (``theory/reduced.py``) is followed in flow time, with W^V from zero and W^K, W^Q with the average
-products that entries N(0, s²) have. What random W^K and W^Q add is carried along mode by mode: on each they stay a
-linear function of their start, Gaussian with the products that the reduced model has at that time (``draw_logits``), so
-that one draw has the spread of a Wishart matrix. Attention has taken off when word queries' is 0.05 from uniform
+The reduced model (``theory/reduced.py``) is followed in flow time. W^V starts at zero, W^K and W^Q with the average
+products of N(0, s²) entries. What random W^K and W^Q add is carried along mode by mode: on each they stay a linear
+function of their start, Gaussian with the products that the reduced model has at that time (``draw_logits``), so one
+draw has the spread of a Wishart matrix. Attention has taken off when that of word queries is 0.05 from uniform
 (``measure/stages.py``), and g is what W^V has gained by then.
 
-**Optimisers.** SGD at rate η is at time ηk after k steps, momentum μ at ηk/(1 − μ); batches make W^V scatter around its
-path, which pushes attention too (``sgd``). Adam divides each entry's gradient by its root mean square and ε (``adam``):
-far below ε it is SGD at rate η/ε, far above it goes by signs and noise. No constant is fitted.
+**Optimisers.** SGD at rate η is at time ηk after k steps, with momentum μ at ηk/(1 − μ); batches make W^V scatter
+around its path, which moves attention too (``sgd``). Adam divides each entry's gradient by its root mean square plus ε
+(``adam``): far below ε it is SGD at rate η/ε, far above it follows signs and noise. No constant is fitted.
 """
 
 from collections.abc import Callable
@@ -32,21 +32,21 @@ from topicscope.theory.dynamics import logit_gradient
 from topicscope.theory.finite_documents import ClassMoments, class_loss, class_moments, class_optimum, moments
 from topicscope.theory.reduced import MOST_LOOKS, Gradient, Optimiser, Rates, Reduced, Rows, flow
 
-# Documents that the reduced model's expectations are taken on. Under the squared loss the exact moments correct them.
+# The reduced model's expectations are over this many documents. Under the squared loss the exact moments correct them.
 DOCUMENTS = {"squared": 60, "cross_entropy": 200}
-# Those of them that attention is held against uniform on.
+# Attention is compared with uniform attention on this many of them.
 MEASURED = 8
-# Words of a larger vocabulary take longer than a prediction is worth.
+# With a larger vocabulary a prediction takes longer than it is worth.
 MOST_WORDS = 400
 # Points of the path at which attention is measured.
 POINTS = 40
 # The path is followed until attention by classes alone is this far from uniform: the draw's has taken off by then.
 FAR = 0.09
-# Keeps the optimum of cross-entropy finite, as where a run's g is measured.
+# This ridge keeps the optimum of cross-entropy finite, as where a run's g is measured.
 GAIN_RIDGE = 1e-9
 # The least share of a step's noise that the next one takes back.
 LEAST_FORGETTING = 0.02
-# A take-off later than this many steps is not looked for.
+# No take-off is looked for after this many steps.
 MOST_STEPS = 1e10
 
 
@@ -69,7 +69,7 @@ class Stepping:
     epsilon: float = 1e-8
     """Adam's ε."""
     batch: int = 40
-    """Documents per step, whose noise Adam divides by."""
+    """Documents per step; Adam divides by their noise."""
 
     def __post_init__(self) -> None:
         check_one_of("loss", self.loss, ("squared", "cross_entropy"))
@@ -108,12 +108,12 @@ class Prediction:
 
     @property
     def gain_at_take_off(self) -> float | None:
-        """G there: how far stage 1 has come."""
+        """G at that step: how far stage 1 has come."""
         return None if self.take_off is None else float(np.interp(self.take_off, self.steps, self.gain))
 
 
 def _crossing(steps: Float[np.ndarray, " point"], distance: Float[np.ndarray, " point"]) -> float | None:
-    """Where a curve first reaches the take-off, geometric between points."""
+    """Where a curve first reaches the take-off, interpolated geometrically between points."""
     reached = np.flatnonzero(distance >= TAKE_OFF)
     if not len(reached):
         return None
@@ -126,9 +126,9 @@ def _crossing(steps: Float[np.ndarray, " point"], distance: Float[np.ndarray, " 
 
 
 class Population:
-    """Documents of one setting: a sample for the reduced model and to measure on, and g.
+    """One setting's documents: a sample for the reduced model and for measuring, and g.
 
-    Where the exact moments are known (squared loss) the sample's gradient is freed of its error at uniform attention.
+    Where the exact moments are known (squared loss) they correct the sample's gradient at uniform attention.
     """
 
     def __init__(self, data: Data, masking: Masking, loss: Loss, *, seed: int = 0) -> None:
@@ -150,7 +150,7 @@ class Population:
     def gradient(
         self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
     ) -> Gradient:
-        """The sample's, without its error where attention is uniform if that is known."""
+        """The sample's gradient, without its error at uniform attention if that is known."""
         found = self.rows.gradient(value, logits, loss, noise, squares=squares)
         if self._errors is None:
             return found
@@ -164,7 +164,7 @@ class Population:
     def _errors(
         self,
     ) -> tuple[Six, Float[np.ndarray, "6 6"], Float[np.ndarray, "6 6"], Float[np.ndarray, "6 6"]] | None:
-        """By how much the sample is off: a constant and a matrix for W^V's gradient, two matrices for the logits'."""
+        """The sample's error: a constant and a matrix for W^V's gradient, two matrices for the logits'."""
         if self.loss != "squared":
             return None
         size, zero, basis = self.vocabulary, np.zeros(6), np.eye(6)
@@ -198,7 +198,7 @@ class Population:
         return class_moments(self.data, self.masking)
 
     def gain(self, state: Reduced) -> float:
-        """g, with what W^V's scatter costs."""
+        """g, including the cost of W^V's scatter."""
         gain = self.gains(state.value)
         if self.loss == "squared":
             gain -= self.vocabulary.trace(self.exact.second @ state.noise) / (1 - self.best)
@@ -211,7 +211,7 @@ class Population:
 
     @cached_property
     def residual(self) -> float:
-        """E‖W x̃ − y‖² at the best W, y a document's mean target: the size of the noise in W^V's gradient."""
+        """E‖W x̃ − y‖² at the best W, where y is a document's mean target: the size of the noise in W^V's gradient."""
         first, x = self.rows.documents
         value = six(class_optimum(self.exact))
         y = np.add.reduceat(self.rows.targets, first, axis=0) * len(first)
@@ -239,8 +239,8 @@ def predict(
 ) -> Prediction:
     """Follow the reduced model until attention takes off, or for so many steps.
 
-    ``most_numbers`` bounds the work, whatever the machine: frequencies of tokens that are looked at, each as often as
-    it is; a path that takes more is refused.
+    ``most_numbers`` bounds the work on any machine: it is the number of token frequencies looked at, repetitions
+    included. A path that takes more is refused.
     """
     population = Population(data, masking, stepping.loss, seed=seed)
     size = population.vocabulary
@@ -286,10 +286,10 @@ def _norms(states: list[Reduced], size: Vocabulary) -> dict[str, Float[np.ndarra
 
 
 def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
-    r"""SGD in flow time: the gradient itself, and what batches of B documents scatter W^V by.
+    r"""SGD in flow time: the gradient itself, and how much batches of B documents scatter W^V.
 
-    A step adds noise of covariance 4η²cS/B to W^V's columns, c = E‖Wx̃ − y‖² with y a document's mean target, and W^V
-    forgets as (I − 2ηS)^k; S is E[AA⊤], A the attention so far.
+    A step adds noise of covariance 4η²cS/B to W^V's columns, where c = E‖Wx̃ − y‖² with y a document's mean target, and
+    W^V forgets as (I − 2ηS)^k; S is E[AA⊤] with A the attention so far.
     """
     if stepping.loss == "cross_entropy":
         return lambda state, gradient: Rates()
@@ -303,7 +303,7 @@ def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
 
     def rates(state: Reduced, gradient: Gradient) -> Rates:
         second = size.modes(gradient.second)
-        # Where a step would overshoot for ever its noise does not settle; it is held at what it is a little below.
+        # Where a step would overshoot for ever its noise does not settle; it is kept at its value a little below that.
         values, vectors = np.linalg.eigh(second.plane)
         slow = vectors * (values * np.maximum(1 - rate * values, LEAST_FORGETTING)) @ vectors.T
         forget = Modes(
@@ -317,7 +317,7 @@ def sgd(rate: float, stepping: Stepping, population: Population) -> Optimiser:
 
 
 def adam(stepping: Stepping, population: Population) -> Optimiser:
-    r"""Adam, time in steps: every entry at rate η over its gradient's root mean square, batch noise included, plus ε.
+    r"""Adam, with time in steps: each entry's rate is η over its gradient's root mean square (with batch noise) plus ε.
 
     Noise moves an entry by η σ/(σ + ε) per step in a random direction.
     """
@@ -330,7 +330,7 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
         return Modes(float(numbers[1]), float(numbers[1]), np.diag(numbers))
 
     def mean_squares(products: Modes) -> Float[np.ndarray, " 2"]:
-        """Of an entry of [MASK]'s column, and of a word's, of a matrix with these products."""
+        """The mean square of an entry of [MASK]'s column, and of a word's, in a matrix with these products."""
         mask = max(float(products.plane[0, 0]), 0.0)
         return np.array([mask, max(size.trace(products) - mask, 0.0) / size.count]) / width
 
@@ -368,9 +368,9 @@ def adam(stepping: Stepping, population: Population) -> Optimiser:
 def draw_logits(
     states: list[Reduced], vocabulary: Vocabulary, width: int, *, generator: np.random.Generator
 ) -> Float[np.ndarray, "point token token"]:
-    """M of one draw of W^K and W^Q at each state: Gaussian columns with the state's products on average."""
+    """The M of one draw of W^K and W^Q at each state: Gaussian columns with the state's products on average."""
     count = vocabulary.count
-    # The same normal numbers at every time: on each mode W^K is what it is, W^Q what they have in common and the rest.
+    # The same normal numbers serve at every time: on each mode W^Q is the part that it shares with W^K, and the rest.
     first, second = generator.normal(size=(2, width, count + 1))
     ends = np.column_stack(
         [end for each in (first, second) for end in (each[:, 0], each[:, 1:].sum(axis=1) / np.sqrt(count))]

@@ -1,6 +1,6 @@
 r"""Theorem 1: the optimal E = W^E⊤W^E under uniform attention with W^V = I, and what embedding training can reach.
 
-Under Assumption 1 and with Theorem 1's bias the minimisers are Lemma 1's family with c₁ = 0: the bias takes its place.
+Under Assumption 1 and with Theorem 1's bias the minimisers are Lemma 1's family with c₁ = 0, which the bias replaces.
 For finite documents the loss plus λ tr E = λ‖W^E‖² is convex in E, which ranges over the positive semi-definite
 matrices (of any rank, for d ≥ V):
 
@@ -73,7 +73,7 @@ def theorem1_embedding(
     dimension: int,
     u: Float[np.ndarray, " token"] | None = None,
 ) -> Float[np.ndarray, "dimension token"]:
-    """A W^E whose E = W^E⊤W^E is optimal by Theorem 1, for any realisable u (0 if not given); see ``realisable``.
+    """A W^E whose E = W^E⊤W^E is optimal by Theorem 1, for any realisable u (by default 0); see ``realisable``.
 
     "block": E is c₃/v within a topic, of the least rank there is, T (T + 1 if u ≠ 0). "diagonal": E is
     diag(0, c₃, …, c₃), of rank Tv (Tv + 1). E₀₀ = −c₂u₀, so it is 0 for u = 0, unlike in the paper's example.
@@ -118,7 +118,7 @@ class SemidefiniteOptimum:
     """A proven bound: the penalised loss exceeds the minimum over all E ⪰ 0 by at most this (duality gap)."""
 
     def embedding(self, dimension: int | None = None) -> Float[np.ndarray, "dimension token"]:
-        """A W^E with W^E⊤W^E = E; of d rows (V if not given)."""
+        """A W^E of d rows (by default V) with W^E⊤W^E = E."""
         values, vectors = np.linalg.eigh(self.matrix)
         rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[::-1]
         rank = int((values > NULL_EIGENVALUE * values[-1]).sum())
@@ -162,13 +162,13 @@ def semidefinite_map_with_bias(
 ) -> Float[np.ndarray, "token token"]:
     r"""The best map E + b1⊤ with E ⪰ 0 and b^pred trained together, at a cost of λ tr E + μ‖b‖².
 
-    For every E the best b is (r − Es)/(1 + μ). Put in, E alone has the objective of ``semidefinite_optimum`` with
+    For every E the best b is (r − Es)/(1 + μ). With it, E has the objective of ``semidefinite_optimum`` with
 
     .. math:: S - \frac{s s^\top}{1+\mu}, \qquad R - \frac{r s^\top}{1+\mu}.
 
     With μ = 0 and λ = 0 both take 1 to 0, since frequencies sum to one: 1⊤E1 is free. Let E be G on the complement of
     1 and e⊤ between the two. As 1⊤E1 grows, any e is compatible with E ⪰ 0, so G ⪰ 0 and e are best chosen each on
-    its own; the map does not depend on 1⊤E1. (If e is not in G's range this is an infimum, which training tends to.)
+    its own; the map does not depend on 1⊤E1. (If e is not in G's range this is an infimum, which training approaches.)
     """
     check_not_negative("ridge", ridge)
     check_not_negative("bias_ridge", bias_ridge)

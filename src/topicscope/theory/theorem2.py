@@ -49,15 +49,15 @@ def theorem2_of(
     r"""Theorem 2's question asked of any topics, overlapping or not: the ridge optimum of W^V as λ → 0.
 
     In infinite documents (Assumption 1) both the frequencies x̃ of a masked document and the probabilities p of its
-    words are linear in the proportions θ, so W x̃ = p can be had exactly, for every θ. With a column per topic, for
+    words are linear in the proportions θ, so W x̃ = p can hold exactly for every θ. With one column per topic, for
     documents of that topic alone, the smallest such W is
 
     .. math:: W = P \tilde X^+, \qquad P = (0, \Phi)^\top, \quad \tilde X_{\cdot t} = \tilde x(\theta = e_t).
 
-    For disjoint topics of equally many, equally likely words this is ``theorem2``. Sets of τ = T topics are left out:
-    there is one document only then.
+    For disjoint topics of equally many, equally likely words this is ``theorem2``. τ = T is excluded: all documents
+    are then alike.
     """
-    # Where a masked document has no word of its own left, nothing is known of θ.
+    # Where masking leaves no word of the document, nothing is known about θ.
     topic_gain(masking)
     seen = np.stack([expected_frequencies(words, masking) for words in topic_words], axis=1)
     wanted = np.vstack([np.zeros(len(topic_words)), topic_words.T])

@@ -55,8 +55,8 @@ def theorem3(documents: InfiniteDocuments) -> Theorem3:
 def violated_assumptions(documents: InfiniteDocuments) -> tuple[str, ...]:
     """Those of Assumptions 3 and 4 that the setting does not meet.
 
-    T → ∞, τ → ∞ and τ = o(T) are limits: a finite setting can only be far from them. Named are the settings that
-    cannot be on the way there: fewer than two topics per document, or all topics in every document.
+    T → ∞, τ → ∞ and τ = o(T) are limits, from which a finite setting can only be far. Reported are the settings that
+    cannot approach them: fewer than two topics per document, or all topics in every document.
     """
     masking, v = documents.masking, documents.words
     fewest = fewest_words(masking)

@@ -1,1 +1,1 @@
-"""Training runs: objective, loop, what they record."""
+"""Training runs: their objective, their loop, and what they record."""

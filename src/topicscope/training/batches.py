@@ -1,7 +1,7 @@
-"""Which documents of a topic model or passages of a text, masked how, each training step sees.
+"""Which documents of a topic model or passages of a text each training step sees, and how they are masked.
 
-That is a function of the settings and the step alone. Both kinds of stream give batches by step number, the same
-whichever step is asked for first.
+That is a function of the settings and the step alone. Both kinds of stream return batches by step number, the same
+in whichever order steps are asked for.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ MOST_CELLS = 400_000
 
 # Held-out articles are the same for every seed, so that runs can be compared on them.
 HELD_OUT_SEED = 0
-# Tokens looked at in one go when passages are chosen: those of a large corpus stay on disk.
+# Tokens looked at together when passages are chosen: those of a large corpus stay on disk.
 BLOCK = 1 << 24
 
 
@@ -84,7 +84,7 @@ class BatchStream:
         return self._mask(self._documents.select(chosen), generator(self.settings.seed, Purpose.MASKS, chunk))
 
     def validation(self) -> MaskedDocuments:
-        """Documents that the validation loss is taken on."""
+        """The number of documents for the validation loss."""
         return self.held_out(self.settings.training.validation_documents, Purpose.VALIDATION)
 
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
@@ -93,9 +93,10 @@ class BatchStream:
         return self._mask(self._sample(count, draw), draw)
 
     def _sample(self, count: int, draw: np.random.Generator) -> Documents:
-        """A model without positions cannot tell in which order words stand, and each is masked whatever the others.
+        """Documents, with their words in random order if that matters.
 
-        So for it the order is not drawn: loss and gradients have the same distribution.
+        A model without positions does not see the order, and each word is masked independently of the others: without
+        shuffling, loss and gradients have the same distribution.
         """
         shuffled = self.settings.model.positions != "none"
         return sample_documents(self.topic_model, count, shuffled=shuffled, generator=draw)
@@ -114,7 +115,7 @@ class BatchStream:
 
 @dataclass(frozen=True, eq=False)
 class Specials:
-    """What training must know of a tokenizer: its special tokens, and its words."""
+    """What training must know about a tokenizer: its special tokens, and its words."""
 
     before: int
     """What BERT calls [CLS]."""
@@ -137,7 +138,7 @@ class Specials:
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """Passages of content tokens, end to end, special ones only for what is unknown; the arrays may be on disk."""
+    """Passages of content tokens, end to end; the only special tokens are unknown ones. The arrays may be on disk."""
 
     tokens: Int[np.ndarray, " token_position"]
     offsets: Int[np.ndarray, " bound"]
@@ -150,11 +151,11 @@ class Text:
 
     @cached_property
     def lengths(self) -> Int[np.ndarray, " passage"]:
-        """Tokens of each passage."""
+        """How many tokens each passage has."""
         return np.diff(self.offsets)
 
     def word_counts(self) -> Int[np.ndarray, " passage"]:
-        """Tokens of each passage that are words, so can be masked."""
+        """How many tokens of each passage are words, so can be masked."""
         others = np.zeros(len(self.lengths), dtype=np.int64)
         for first in range(0, len(self.tokens), BLOCK):
             where = first + np.flatnonzero(~self.specials.is_word[self.tokens[first : first + BLOCK]])
@@ -214,7 +215,7 @@ class PassageStream:
 
 
 def _held_out_articles(articles: Int[np.ndarray, " passage"], share: float) -> Int[np.ndarray, " article"]:
-    """A share of the articles, at least one if any are asked for and more than one are there."""
+    """A share of the articles, at least one if the share is above 0 and there is more than one article."""
     found = np.unique(articles)
     count = min(max(round(share * len(found)), 1 if share else 0), len(found) - 1)
     return generator(HELD_OUT_SEED, Purpose.VALIDATION).permutation(found)[:count]

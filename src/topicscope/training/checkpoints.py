@@ -36,8 +36,8 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None:
     """Write a checkpoint, then remove all but the newest two.
 
-    ``every``: steps between checkpoints. One in between, where a run was stopped, goes as soon as there is a newer one,
-    so that a run that was stopped ends with the same files as one that was not.
+    ``every`` is the number of steps between checkpoints. One in between, where a run was stopped, is removed as soon as
+    there is a newer one, so that a run that was stopped ends with the same files as one that was not.
     """
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     # One entry only: safetensors writes several in no fixed order, and files must repeat to the bit.
@@ -50,7 +50,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, *, every: int) -> None
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that is whole; damaged ones are passed over with a warning, and put aside."""
+    """The newest undamaged checkpoint; damaged ones are skipped with a warning, and put aside."""
     steps = checkpoint_steps(folder)
     for place, step in reversed(list(enumerate(steps))):
         path = checkpoint_path(folder, step)
@@ -69,10 +69,10 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def newest_checkpoints(folders: Sequence[Path]) -> list[Checkpoint]:
-    """The checkpoints of the newest step that is whole in all folders; none if there is no such step.
+    """The checkpoints of the newest step that all folders have undamaged; none if there is no such step.
 
-    Runs that are trained together are saved one after another, so a kill may leave some a checkpoint ahead. What is
-    newer than the common step is removed: it will be made again, the same.
+    Runs that are trained together are saved one after another, so after a kill some may be a checkpoint ahead. What is
+    newer than the common step is removed: it will be computed again, the same.
     """
     while True:
         found = [newest_checkpoint(folder) for folder in folders]

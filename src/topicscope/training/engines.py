@@ -36,7 +36,7 @@ from topicscope.training.schedule import Phase, phase, snapshot_steps, spaced_st
 
 
 class Engine(ABC):
-    """Runs that are trained together, and how they are computed: all that the loop knows of either."""
+    """Runs that are trained together, and how they are computed: all that the loop knows about either."""
 
     members: Sequence[Settings | TextSettings]
     """The runs; they differ in seed and learning rate alone."""
@@ -54,20 +54,20 @@ class Engine(ABC):
     """Steps at which matrices are kept; None for runs that have no such file."""
 
     earlier: Sequence[int] = ()
-    """How many steps the runs were to have before they were made longer."""
+    """How many steps the runs were meant to have before they were made longer."""
 
     smaller_start: str
     """What to do about a start at which the loss is not finite."""
 
     def enter(self, step: int) -> bool:
-        """Freeze what this step does not train; whether batches must be prepared anew for it."""
+        """Freeze what this step does not train, and return whether batches must be prepared anew for it."""
         return False
 
     @abstractmethod
     def prepare(self, members: Iterable[MaskedDocuments], steps: int = 1) -> list[Any]:
         """Each step's batch for all members, from each member's documents of these steps.
 
-        Members may be drawn as they are asked for: one's positions, laid out at once, are still in the cache.
+        Each member's documents may be drawn only when asked for, so that they are laid out while still in the cache.
         """
 
     @abstractmethod
@@ -90,7 +90,7 @@ class Engine(ABC):
 def losses(
     scores: Float[Tensor, "target token"], words: Int[Tensor, " target"], kind: Loss
 ) -> Float[Tensor, " target"]:
-    r"""One loss a masked position.
+    r"""One loss per masked position.
 
     .. math::
         l_{sq} = \lVert x - y \rVert_2^2 = \lVert x \rVert^2 - 2 x_i + 1, \qquad
@@ -155,7 +155,7 @@ def make_engine(
 
 
 def shared_weights(models: Sequence[Transformer]) -> Weights:
-    """All models' weights in one tensor a parameter; the models' own become views of it."""
+    """All models' weights in one tensor per parameter; the models' own become views of it."""
     named = [dict(model.named_parameters()) for model in models]
     weights = {name: torch.stack([mine[name].detach() for mine in named]) for name in named[0]}
     for place, mine in enumerate(named):
@@ -166,7 +166,7 @@ def shared_weights(models: Sequence[Transformer]) -> Weights:
 
 
 class TopicModelEngine(Engine):
-    """Runs on documents of a topic model; how they are computed is for the two engines below to say."""
+    """Runs on documents of a topic model; the two engines below decide how they are computed."""
 
     smaller_start = "let the parts start smaller (model.*.scale)"
 
@@ -200,7 +200,7 @@ class TopicModelEngine(Engine):
         return [SnapshotTaker(stream) for stream in self.streams]
 
     def enter(self, step: int) -> bool:
-        """Freeze what this step does not train; whether that is another phase, for which batches differ."""
+        """Freeze what this step does not train, and return whether that is another phase, for which batches differ."""
         now = phase(self.settings, step)
         if now == self._phase:
             return False
@@ -220,7 +220,7 @@ class TopicModelEngine(Engine):
 
     @abstractmethod
     def loss_gradients(self, losses: Float[Tensor, " seed"], names: Sequence[str]) -> Gradients:
-        """Gradients of the losses computed last by these parameters, but for those that they do not depend on."""
+        """Gradients of the losses computed last by those of these parameters that they depend on."""
 
     def gradients(self, losses: Float[Tensor, " seed"]) -> Gradients:
         """Gradients of the losses computed last, and of L2: 2λθ."""
@@ -245,7 +245,7 @@ class TopicModelEngine(Engine):
         ]
 
     def snapshot(self, seed: int) -> Snapshot:
-        """Of W^V, of products with the embedding, and of attention, always on the same held-out documents."""
+        """Snapshots of W^V, of products with the embedding, and of attention, always on the same held-out documents."""
         return self._snapshot_takers[seed].take(self.models[seed])
 
 
@@ -277,7 +277,7 @@ class BagEngine(TopicModelEngine):
         return list(slot_batches(members, steps=steps, **self._counting))
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
-        """From one row of scores for each distinct masked query."""
+        """The losses, from one row of scores for each distinct masked query."""
         if self._equation_7:
             done = OneHotPass(*self._matrices, batch, self.training.loss, self._unit)
             if torch.is_grad_enabled():
@@ -305,7 +305,7 @@ class ReferenceEngine(TopicModelEngine):
         return [list(batches) for batches in zip(*by_member, strict=True)]
 
     def losses(self, batch: Any) -> Float[Tensor, " seed"]:
-        """From scores at every masked position."""
+        """The losses, from scores at every masked position."""
         found = []
         for model, mine in zip(self.models, batch, strict=True):
             each = losses(model.predict_masked(mine), mine.words, self.training.loss)

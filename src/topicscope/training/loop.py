@@ -2,9 +2,9 @@
 
 A single run is an ensemble of one. Members of an ensemble differ in seed and learning rate alone; each draws its own
 documents, masks and initial weights, the same as it would draw alone, and writes the same run folder. Its numbers are
-those of the run alone up to the rounding of sums taken in another order: about 1e-6 relative a step in float32, 1e-14
-in float64. Only b^K is another matter under Adam: it shifts all scores of a query alike and changes no prediction, so
-its gradient is nothing but rounding, which Adam scales up.
+those of the run alone up to the rounding of sums taken in another order: a relative error of about 1e-6 per step in
+float32, 1e-14 in float64. The exception is b^K under Adam: it shifts all scores of a query alike and changes no
+prediction, so its gradient is nothing but rounding, which Adam scales up.
 
 Which members are trained together is part of the settings of an ensemble, never of the machine: that is what makes
 results repeat to the bit.
@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 # Asked between steps: whether to save and stop.
 Stop = Callable[[], bool]
-# Makes what measures topic structure, once the passages are there; called only if measures are asked for.
+# Returns the function that measures topic structure, once the passages are there; called only if it is needed.
 Measuring = Callable[[PreparedText, TextSettings], Measure]
 
 
@@ -67,11 +67,12 @@ def train(
     measuring: Measuring | None = None,
     report: Report | None = None,
 ) -> RunFolder:
-    """Train a model into a new folder, or go on with the run that is in it. Ctrl-C saves and stops.
+    """Train a model into a new folder, or go on with the run in it. Ctrl-C saves and stops.
 
-    Everything that can be wrong with settings about documents of a topic model is found before anything is written. A
-    run on text, whose corpus must be read first, leaves the folder as it was; ``device`` is where to compute it, and
-    ``measuring`` gives the function that measures topic structure at ``training.measures`` steps.
+    For documents of a topic model, everything that can be wrong with the settings is found before anything is written.
+    A run on text must read its corpus first, and leaves the folder as it was if something is wrong. ``device`` is where
+    to compute a run on text, and ``measuring`` returns the function that measures topic structure at
+    ``training.measures`` steps.
     """
     if isinstance(settings, TextSettings):
         return _train_on_text(settings, Path(out), resume, find_device(device), measuring, report)
@@ -88,7 +89,7 @@ def train_together(
 ) -> list[RunFolder]:
     """Train runs that differ in seed and learning rate alone in one tensor, each into a folder of its own.
 
-    ``interruptible``: on Ctrl-C finish the step and save before stopping.
+    If ``interruptible``, Ctrl-C finishes the step and saves before stopping.
     """
     folders = [RunFolder(Path(out)) for out in outs]
     vocabulary = TopicModel.from_settings(members[0].data).vocabulary

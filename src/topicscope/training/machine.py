@@ -1,6 +1,6 @@
 """How training uses the machine: threads, the device, and memory, free and needed.
 
-What a step on text needs of memory is estimated before it is taken: the system would end the process without a word.
+The memory that a step on text needs is estimated beforehand: the system would end the process without a word.
 """
 
 import bisect
@@ -24,16 +24,16 @@ from topicscope.settings.text import Device, TextSettings
 
 SomeSettings = TypeVar("SomeSettings", Settings, TextSettings)
 
-# Multiply-adds of a step from which the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at 3.3
-# billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
+# From this many multiply-adds per step the bag engine gains clearly from two threads: 1.1 times at 1.4 billion, 1.5 at
+# 3.3 billion (docs/performance.md). The reference gains earlier; below this, more runs at once use the cores better.
 LARGE_STEP = 2_000_000_000
-# A group's files with its limit and its use, and the line of memory.stat with cached files, which the system lets go of
-# before a process goes short; of control groups of version 2, and of version 1.
+# Of control groups, version 2 and version 1: the files with a group's limit and its use, and the line of memory.stat
+# with cached files, which the system frees before a process runs short.
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 # Bytes of a number; copies of every weight: itself, its gradient, and Adam's two averages.
 BYTES, WEIGHT_COPIES = 4, 4
-# Of the free memory, what a step may take; the rest is left to all else.
+# The share of the free memory that a step may take; the rest is left to everything else.
 SHARE = 0.9
 
 
@@ -41,12 +41,12 @@ SHARE = 0.9
 def torch_threads(count: int) -> Iterator[None]:
     """Compute with this many threads, then with as many as before.
 
-    Small matrix products are faster on one thread than on two, and results repeat to the bit for one count only.
+    Small matrix products are faster on one thread than on two, and results repeat to the bit only for the same count.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
-        # NumPy's products, of which rows of metrics are made, have threads of their own.
+        # NumPy's products, which rows of metrics are made from, have threads of their own.
         with threadpool_limits(count, user_api="blas"):
             yield
     finally:
@@ -56,8 +56,8 @@ def torch_threads(count: int) -> Iterator[None]:
 def with_threads(settings: SomeSettings, vocabulary: int | None = None) -> SomeSettings:
     """The settings with the number of threads chosen, if it was left open.
 
-    For text all cores; for documents of a topic model one, unless a step is large. A member of an ensemble gets what
-    the run alone would get, so that its company does not change its settings.
+    Text gets all cores; documents of a topic model get one thread, unless a step is large. A member of an ensemble gets
+    what the run alone would get, so that the other members do not change its settings.
     """
     if isinstance(settings, TextSettings):
         large = True
@@ -69,7 +69,7 @@ def with_threads(settings: SomeSettings, vocabulary: int | None = None) -> SomeS
 
 
 def find_device(name: Device) -> torch.device:
-    """The device of that name; "auto" is the fastest that is there."""
+    """The device of that name; "auto" is the fastest available."""
     present = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         return torch.device(next(each for each in present if present[each]))
@@ -87,9 +87,10 @@ def step_size(settings: Settings, vocabulary: int) -> int:
 
 
 def available_bytes(root: Path = Path("/")) -> int | None:
-    """Memory that can be had without swapping; None where the system does not say.
+    """The memory available without swapping; None where the system does not say.
 
-    The least of what the machine has and what containers and batch systems allow. ``root``: of the file system.
+    It is the least of what the machine has and what containers and batch systems allow. ``root`` is that of the file
+    system.
     """
     return min([*_of_machine(root), *_of_groups(root)], default=None)
 
@@ -106,7 +107,7 @@ def _of_machine(root: Path) -> Iterator[int]:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """Of the process's own group and of all above it, whose limits hold for it too."""
+    """What the process's own group leaves, and each group above it, whose limits hold for it too."""
     mounted = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):
         number, controllers, name = line.split(":", 2)
@@ -116,7 +117,7 @@ def _of_groups(root: Path) -> Iterator[int]:
             base, files = mounted / "memory", VERSION_1
         else:
             continue
-        # In a container the name may be the machine's, of a group that is not seen here; but the topmost one always is.
+        # In a container the name may be the host's, of a group that is not visible here; the topmost one always is.
         group = base / name.lstrip("/")
         for folder in (group, *group.parents):
             if folder.is_relative_to(base):
@@ -124,7 +125,7 @@ def _of_groups(root: Path) -> Iterator[int]:
 
 
 def _left(group: Path, limit: str, used: str, cached: str) -> Iterator[int]:
-    """What a group may still take; nothing if it has no limit."""
+    """How much a group may still take; nothing if it has no limit."""
     try:
         most, now = ((group / name).read_text(encoding="ascii").strip() for name in (limit, used))
     except OSError:
@@ -148,7 +149,7 @@ def weight_bytes(settings: TextSettings, vocabulary: int) -> int:
 
 
 def passage_bytes(settings: TextSettings, vocabulary: int) -> float:
-    """About how many bytes a step keeps of a passage at its height: states of every layer, scores where masked."""
+    """About how many bytes a step keeps per passage at its peak: states of every layer, scores where masked."""
     model = settings.model
     # Kept for the backward pass: queries, keys, values, what attention gives, and the ins and outs of the blocks.
     layer = 10 * model.width + 2 * model.feed_forward
@@ -157,13 +158,13 @@ def passage_bytes(settings: TextSettings, vocabulary: int) -> float:
 
 
 def step_bytes(settings: TextSettings, vocabulary: int) -> float:
-    """About how many bytes a step keeps at its height: weights, and the passages that are computed at once."""
+    """About how many bytes a step keeps at its peak: weights, and the passages that are computed at once."""
     at_once = math.ceil(settings.training.batch / settings.training.accumulate)
     return weight_bytes(settings, vocabulary) + at_once * passage_bytes(settings, vocabulary)
 
 
 def check_memory(settings: TextSettings, vocabulary: int, available: int | None = None) -> None:
-    """Refuse, before it starts, a step that cannot fit; the system would end the process without a word."""
+    """Refuse a step that cannot fit before it starts; the system would end the process without a word."""
     available = available_bytes() if available is None else available
     needed = step_bytes(settings, vocabulary)
     if available is not None and needed > SHARE * available:
@@ -204,7 +205,7 @@ def _narrower(settings: TextSettings, vocabulary: int, limit: float) -> str:
 
 @contextmanager
 def out_of_memory_said(settings: TextSettings, vocabulary: int) -> Iterator[None]:
-    """Turn what PyTorch says when memory runs out into one sentence on what to lower."""
+    """Turn PyTorch's error when memory runs out into one sentence on what to lower."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:

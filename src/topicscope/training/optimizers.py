@@ -13,8 +13,8 @@ from torch import Tensor
 
 from topicscope.settings.training import AnyTraining
 
-# What torch.optim.Adam(fused=True) calls, without what it does around it. PyTorch does not promise to keep it: None
-# where it is gone, and then the update is written out.
+# What torch.optim.Adam(fused=True) calls, without what it does around it. PyTorch does not promise to keep it: where it
+# is gone this is None, and the update is written out.
 FUSED_ADAM: Callable[..., None] | None = getattr(torch, "_fused_adam_", None)
 
 Gradients = dict[str, Float[Tensor, "seed ..."]]
@@ -24,15 +24,15 @@ class Optimizer:
     """The optimiser of the settings; a parameter without a gradient is left alone, and so is its state."""
 
     def __init__(self, parameters: dict[str, Float[Tensor, "seed ..."]], training: AnyTraining, *, alike: bool) -> None:
-        """Members that are ``alike`` have the same learning rate, and are updated in one go."""
+        """Members that are ``alike`` have the same learning rate, and are updated together."""
         self.parameters = parameters
         self.training = training
         self.seeds = len(next(iter(parameters.values())))
         self._groups = [slice(0, self.seeds)] if alike else [slice(seed, seed + 1) for seed in range(self.seeds)]
         averages = {"sgd": (), "momentum": ("momentum_buffer",), "adam": ("exp_avg", "exp_avg_sq")}
         self._averages = averages["adam" if training.optimizer == "adamw" else training.optimizer]
-        # Updates of a parameter so far, for Adam's bias correction; one count for each group, where the parameter is:
-        # fused kernels of a GPU read it there.
+        # Updates of a parameter so far, for Adam's bias correction: one count per group, on the parameter's device,
+        # where a GPU's fused kernels read it.
         self._steps = {
             name: [torch.zeros((), device=parameter.device) for _ in self._groups]
             for name, parameter in parameters.items()

@@ -1,6 +1,6 @@
-"""What a training step records: norms, W^V's rotation, contrast along topic blocks, how far stages are; snapshots.
+"""What training records: norms, W^V's rotation, the contrast along topic blocks, how far the stages are, and snapshots.
 
-Snapshots are matrices kept at a few steps, for looking at: W^V, W^E⊤W^E, and attention by class of word pairs.
+Snapshots are matrices kept at a few steps to be looked at: W^V, W^E⊤W^E, and attention by class of word pairs.
 """
 
 import dataclasses
@@ -48,24 +48,24 @@ COLUMNS = (
 )
 # How many steps back W^V's rotation looks (Figure 5).
 ROTATION_STEPS = 10
-# V × V matrices are for looking at entry by entry; larger vocabularies are not.
+# V × V matrices up to this size can be looked at entry by entry.
 LARGEST_VOCABULARY = 512
-# Documents that attention is averaged over.
+# Attention is averaged over this many documents.
 DOCUMENTS = 32
-# Documents whose attention is held against uniform attention at every row: a thousand queries of words, and cheap.
+# At every row attention is compared with uniform attention on this many documents: a thousand word queries, and cheap.
 STAGE_DOCUMENTS = 8
-# Documents that cross-entropy under uniform attention is taken on, the optimum's and the run's alike.
+# Cross-entropy under uniform attention is computed on this many documents, the optimum's and the run's alike.
 GAIN_DOCUMENTS = 250
-# Keeps the optimum of cross-entropy finite; what it costs is far below a thousandth of the gain.
+# This ridge keeps the optimum of cross-entropy finite; its cost is far below a thousandth of the gain.
 GAIN_RIDGE = 1e-9
-# Of the documents that both are taken on: no run has it.
+# The seed of these documents, which no run has.
 STAGE_SEED = 2**40
-# Matrices that the model has once, not once a layer.
+# Matrices that the model has once, not once per layer.
 UNLAYERED = frozenset({"embedding", "positions", "token_types", "prediction", "head"})
 
 
 def in_order(row: Row) -> Row:
-    """A row with its columns in their order; runs on documents of a topic model and on text have some each."""
+    """A row with its columns in order; runs on documents of a topic model and runs on text each have some of them."""
     return {name: row[name] for name in COLUMNS if name in row}
 
 
@@ -109,8 +109,8 @@ def contrasts(weights: Weights, word_topics: Int[np.ndarray, " token"]) -> list[
 class StageRecorder:
     """Measures at each row how far attention is from uniform, and how much W^V alone has gained.
 
-    For one layer without positions, in which attention follows from pairs of tokens. The documents are the same for all
-    seeds, and none of them is trained on.
+    This is for one layer without positions, where attention follows from pairs of tokens. The documents are the same
+    for all seeds, and none of them is trained on.
     """
 
     def __init__(self, settings: Settings, topic_model: TopicModel) -> None:
@@ -131,7 +131,7 @@ class StageRecorder:
         plain = model.layers == 1 and model.heads == 1 and model.positions == "none"
         return plain and not model.uniform and vocabulary <= LARGEST_VOCABULARY
 
-    # Of a seed that has diverged no number is one, and its row says so.
+    # A seed that has diverged has no finite numbers, and its row says so.
     @np.errstate(all="ignore")
     def rows(self, weights: Weights) -> list[Row]:
         """For each seed: a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t) if defined."""
@@ -148,7 +148,7 @@ class StageRecorder:
             name: mode_norms(tokens.transpose(0, 2, 1), self._word_topics)
             for name, tokens in (("key", key), ("query", query))
         }
-        # Frequencies sum to one, so that a bias of the prediction is the same as one added to every column of W^V.
+        # Frequencies sum to one, so a bias of the prediction is the same as one added to every column of W^V.
         bias = np.einsum("std,sd->st", table, found["value_bias"][:, 0]) + found["prediction_bias"]
         products = table @ found["value"][:, 0] @ table.transpose(0, 2, 1) + bias[:, :, None]
         gains = [self._gain(product) for product in products] if self._gain else [None] * len(table)
@@ -168,7 +168,7 @@ class StageRecorder:
 def uniform_gain(
     settings: Settings, topic_model: TopicModel, documents: MaskedDocuments
 ) -> Callable[[Float[np.ndarray, "token token"]], float] | None:
-    """g: which share W^V alone, under uniform attention, has of what the optimum under uniform attention gains.
+    """g: the gain of W^V under uniform attention as a share of the gain of the optimum under uniform attention.
 
     The gain is that over predicting nothing (W^V = 0), without L2. Exact for the squared loss; for cross-entropy both
     losses are taken on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add nothing to the
@@ -219,8 +219,8 @@ class SnapshotTaker:
 class AttentionByClass:
     """Average attention by class of word pairs, from all pairs of positions.
 
-    For models without positions it may be had from ``bags``, distinct tokens and their counts: the same from far fewer
-    pairs.
+    For models without positions it can be computed from ``bags``, distinct tokens and their counts: the result is the
+    same, from far fewer pairs.
     """
 
     def __init__(

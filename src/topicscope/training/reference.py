@@ -1,4 +1,4 @@
-"""What to hold a run against: losses and matrices, where theory has them; else in words why there is none.
+"""What to compare a run with: losses and matrices where theory has them, else a sentence on why there are none.
 
 Losses are those of the Bayes floor, of the exact optimum under uniform attention and of Theorem 2's matrix. Stages are
 what the reduced model predicts: when attention takes off, and the norms of W^V, W^K and W^Q until then.
@@ -31,13 +31,13 @@ from topicscope.theory.theorem1 import semidefinite_optimum, theorem1_bias
 from topicscope.theory.theorem2 import theorem2
 from topicscope.training.record import LARGEST_VOCABULARY
 
-# Documents that the floor is estimated from: an interval of about ± 0.002 (squared) at the paper's setting.
+# The floor is estimated from this many documents: an interval of about ± 0.002 (squared) at the paper's setting.
 FLOOR_DOCUMENTS = 500
-# Documents of the large-sample cross-entropy optimum, which has six entries to determine.
+# The large-sample cross-entropy optimum, which has six entries, is determined on this many documents.
 SAMPLE_DOCUMENTS = 4_000
-# What the reduced model has norms of.
+# The parts whose norms the reduced model has.
 PREDICTED = ("value", "key", "query")
-# A prediction's work: a couple of seconds; and the shortest run that one is made for.
+# How much work a prediction may take, a couple of seconds; and the shortest run that one is made for.
 MOST_NUMBERS = 35_000_000
 FEWEST_STEPS = 10
 FILE = "reference.safetensors"
@@ -124,7 +124,7 @@ def _prediction(data: Data, masking: Masking, stepping: Stepping, steps: int) ->
 
 
 def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
-    """The run as the reduced model sees it; what it cannot see is refused, one sentence for each."""
+    """The run as the reduced model sees it; each thing that it does not cover is refused in one sentence."""
     model, training = settings.model, settings.training
     parts = [model.part(name) for name in PREDICTED]
     optimizer = training.optimizer
@@ -160,7 +160,7 @@ def _stepping(settings: Settings, topic_model: TopicModel) -> Stepping:
 
 
 def write_reference_matrices(folder: Path, settings: Settings, topic_model: TopicModel) -> dict[str, Any]:
-    """Write the matrices and the topic of each token; what each is, or why it is missing, for reference.json."""
+    """Write the matrices and the topic of each token; return for reference.json what each is, or why it is missing."""
     arrays, said = reference_matrices(settings, topic_model)
     write_atomically(folder / FILE, save(arrays))
     return said
@@ -192,7 +192,7 @@ def reference_matrices(
 
 
 def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
-    """The optimum of W^V under uniform attention and one-hot embeddings, at the run's λ where the run has these."""
+    """The optimum of W^V under uniform attention and one-hot embeddings, at the run's λ if the run is of this kind."""
     training, model = settings.training, settings.model
     if model.masked_keys == "hidden":
         raise InputError("Theory's matrix is for visible masked keys.")
@@ -231,8 +231,8 @@ def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token t
     """How far a run's W^V is from the exact optimum of its own objective; None where that is not known.
 
     ``distance_to_optimum`` is ‖W − W*‖ / ‖W*‖. ``excess_over_optimum`` is the population loss with L2 at W, less that
-    at W*, and ``share_of_optimum`` the share of W*'s gain over predicting nothing that W has: exact, for the squared
-    loss. Entries of a trained W are noisy, so the distance can be large where the share is near one.
+    at W*, and ``share_of_optimum`` is W's gain over predicting nothing as a share of W*'s; both are exact, and for the
+    squared loss only. Entries of a trained W are noisy, so the distance can be large where the share is near one.
     """
     topic_model, training = TopicModel.from_settings(settings.data), settings.training
     found: dict[str, float | None] = dict.fromkeys(OPTIMUM_MEASURES)
@@ -259,7 +259,7 @@ def _has_own_optimum(settings: Settings) -> bool:
 
 
 def _ridge(settings: Settings, topic_model: TopicModel) -> float:
-    """λ on W^V, beside a loss that sums over the vocabulary."""
+    """The λ on W^V that goes with a loss that sums over the vocabulary."""
     training = settings.training
     return training.l2 / training.loss_unit(topic_model.vocabulary) if "value" in training.l2_parts else 0.0
 

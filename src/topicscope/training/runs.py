@@ -1,8 +1,8 @@
-"""Where a run's rows, snapshots and checkpoints go: a run folder, atomic and enough to run it all again, or memory.
+"""Where a run's rows, snapshots and checkpoints go: memory, or a run folder with all that is needed to run it again.
 
-A run folder holds settings, metrics, checkpoints and versions; that of a run on documents of a topic model also
-snapshots and the reference to hold it against; that of a run on text its tokenizer, its passages and at the end a
-Hugging Face folder. Nothing heavy is imported here, so that folders can be looked at without PyTorch.
+A run folder holds settings, metrics, checkpoints and versions. On documents of a topic model it also holds snapshots
+and the reference to compare the run with; on text its tokenizer, its passages and at the end a Hugging Face folder.
+Nothing heavy is imported here, so that folders can be looked at without PyTorch.
 """
 
 import contextlib
@@ -48,7 +48,7 @@ NO_FACTS: Mapping[str, str] = {}
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a run was, from the first step it computed to the last, without what was measured on the way."""
+    """How fast a run was, from the first step it computed to the last, without the time spent measuring."""
 
     steps: int
     tokens: int
@@ -82,10 +82,10 @@ class MemoryRun:
 
     @property
     def weights(self) -> dict[str, np.ndarray] | None:
-        """Those of the last step; None if the run diverged."""
+        """The weights of the last step; None if the run diverged."""
         return self._weights if self._saved == self.settings.training.steps else None
 
-    # What the training loop asks of a run, and tells it.
+    # The methods that the training loop calls.
 
     def snapshots(self) -> dict[int, Snapshot]:
         """Matrices kept for looking at, by step and name."""
@@ -129,7 +129,7 @@ class RunFolder:
         """How fast training was, if this process trained."""
 
         self.notes: tuple[str, ...] = ()
-        """What could not be read of the corpus, if this process trained on one."""
+        """Which parts of the corpus could not be read, if this process trained on one."""
 
         self._metrics: TextIO | None = None
 
@@ -150,7 +150,7 @@ class RunFolder:
         return load_any_settings(self.settings_path)
 
     def metrics(self) -> list[Row]:
-        """All logged rows; what follows a line that was cut short or spoilt is left out."""
+        """All logged rows, up to a line that was cut short or damaged."""
         return read_metrics(self.metrics_path, LoggedStep)
 
     def snapshots(self) -> dict[int, Snapshot]:
@@ -165,7 +165,7 @@ class RunFolder:
         return read_reference(self.reference_path)
 
     def versions(self) -> dict[str, Any]:
-        """What the run was made with; nothing if that is not recorded yet."""
+        """The versions that the run was made with; empty if they are not recorded yet."""
         return read_versions(self.versions_path) if self.versions_path.exists() else {}
 
     def checkpoint_steps(self) -> list[int]:
@@ -176,7 +176,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the folder, unless it is there, and keep other processes from training in it meanwhile."""
+        """Make the folder if needed, and keep other processes from training in it meanwhile."""
         otherwise = f"{self.path} is being trained in by another process: wait for it, or choose another --out."
         with alone_in(self.path, otherwise=otherwise):
             remove_leftovers(self.path)
@@ -201,9 +201,9 @@ class RunFolder:
     def check_can_resume(
         self, settings: AnySettings, *, together: Sequence[AnySettings] = (), facts: Mapping[str, str] = NO_FACTS
     ) -> None:
-        """Refuse to go on with other settings, naming each that differs, in other company, or with other things.
+        """Refuse to go on with other settings, naming each that differs, with other runs, or with other inputs.
 
-        ``facts`` are what no setting says: the device, and the passages of a corpus.
+        ``facts`` are what no setting contains: the device, and the passages of a corpus.
         """
         before = self.versions()
         if before:
@@ -228,16 +228,16 @@ class RunFolder:
             raise InputError(f"{self.path} holds a run with other settings: {', '.join(found + others)}; {remedy}.")
 
     def lengths_before(self, steps: int) -> tuple[int, ...]:
-        """How many steps the run was to have before it was, or is now, made ``steps`` long; in order."""
+        """The lengths, in order, that the run was meant to have before it was, or is now, made ``steps`` long."""
         if not self.settings_path.exists():
             return ()
         lengths = {*self.versions().get("earlier_steps", ()), self.settings().training.steps}
         return tuple(sorted(length for length in lengths if length < steps))
 
     def lengthen(self, steps: int) -> None:
-        """Write that the run is to have so many steps, and how many it was to have before, if these are fewer.
+        """Write that the run is to have so many steps, and how many it was meant to have before, if these are fewer.
 
-        What was recorded before stays, so it must be known up to where it followed which length.
+        What was recorded before stays, so the file must say which length it followed up to which step.
         """
         stored, versions = self.settings(), self.versions()
         if stored.training.steps < steps:
@@ -247,7 +247,7 @@ class RunFolder:
             self.create(_with_steps(stored, steps))
 
     def warn_of_other_versions(self) -> None:
-        """Say if the run was begun with other packages or on another machine: its bits may not repeat."""
+        """Warn if the run was begun with other packages or on another machine: its bits may not repeat."""
         before, now = self.versions(), recorded_versions()
         for name in now:
             if before and before.get(name) != now[name]:
@@ -262,7 +262,7 @@ class RunFolder:
     def create(self, settings: AnySettings) -> None:
         """Lay out a new run; files that the settings name are copied in, so that the folder is complete.
 
-        Of a run on text the settings are written first of all: killed while its corpus is read, it goes on with them.
+        For a run on text the settings come first: if it is killed while its corpus is read, it goes on with them.
         """
 
         def copied(file: str, stem: str) -> str:
@@ -283,9 +283,9 @@ class RunFolder:
         together: Sequence[AnySettings] = (),
         facts: Mapping[str, str] = NO_FACTS,
     ) -> None:
-        """Write what the run is to be held against, if given, and what it was made with, unless that is there already.
+        """Write what to compare the run with, if given, and its versions, unless they are there already.
 
-        ``together`` are all the runs that it is trained together with, itself included.
+        ``together`` are all the runs that are trained together, this one included.
         """
         engine = {"engine": settings.engine} if isinstance(settings, Settings) else {}
         company = _company(together)
@@ -297,7 +297,7 @@ class RunFolder:
             _write_json(self.versions_path, versions | ({"together": company} if company else {}))
 
     def missing_before(self, step: int, training: AnyTraining) -> str | None:
-        """What is not there of the rows and snapshots that a run records before ``step``, in a few words."""
+        """Which of the rows and snapshots that a run records before ``step`` are missing, in a few words."""
         rows, earlier = [row["step"] for row in self.metrics()], self.lengths_before(training.steps)
         if [at for at in rows if at < step] != steps_with_rows(training, earlier, before=step):
             return f"{self.metrics_path.name} is damaged"
@@ -311,7 +311,7 @@ class RunFolder:
 
     @contextlib.contextmanager
     def recording(self, step: int) -> Iterator[None]:
-        """Forget rows and snapshots from ``step`` on: they will be made again, the same; then append rows."""
+        """Forget rows and snapshots from ``step`` on, which will be computed again, the same; then append rows."""
         rows = [row for row in self.metrics() if row["step"] < step]
         write_atomically(self.metrics_path, "".join(_row_text(row) for row in rows))
         if self.snapshots_path.exists():
@@ -332,7 +332,7 @@ class RunFolder:
         os.fsync(self._metrics.fileno())
 
     def save(self, checkpoint: "Checkpoint", snapshots: dict[int, Snapshot] | None, *, every: int) -> None:
-        """Write all snapshots and a checkpoint; ``every``: steps between checkpoints."""
+        """Write all snapshots and a checkpoint; ``every`` is the number of steps between checkpoints."""
         from topicscope.training.checkpoints import save_checkpoint
 
         if snapshots is not None:
@@ -344,7 +344,7 @@ class RunFolder:
         write_atomically(self.snapshots_path, save(flat))
 
     def _settings_like(self, given: AnySettings) -> AnySettings:
-        """The settings that are here, which must be of the same kind."""
+        """The settings in this folder, which must be of the same kind."""
         if isinstance(given, Settings):
             return load_settings(self.settings_path)
         stored = self.settings()
@@ -392,7 +392,7 @@ def _with_steps(settings: AnySettings, steps: int) -> AnySettings:
 
 
 def _remedy(found: Sequence[str], stored: AnyTraining, steps: int) -> str:
-    """What to do about settings that differ from those of the run that is there; ``steps`` are asked for."""
+    """What to do about settings that differ from those of the existing run; ``steps`` are asked for."""
     if any(each.startswith("training.threads ") for each in found):
         return (
             "results repeat to the bit for one thread count only, so give "
@@ -424,7 +424,7 @@ def _check_company(path: Path, before: list[Row], company: list[Row]) -> None:
 def _comparable(settings: AnySettings) -> AnySettings:
     """The settings with files named by their content, since a run keeps copies under names of its own.
 
-    Those of a run on text with absolute paths, since the corpus stays where it is.
+    Settings of a run on text have absolute paths instead, since the corpus stays where it is.
     """
     if isinstance(settings, TextSettings):
         return with_absolute_paths(settings)

@@ -48,7 +48,7 @@ def learning_rate(training: AnyTraining, step: int) -> float:
 
 
 def validates(training: AnyTraining, step: int) -> bool:
-    """Whether the loss on held-out documents is taken at a step; at the last one it always is."""
+    """Whether the loss on held-out documents is computed at a step; at the last one it always is."""
     return training.validate_every > 0 and (step % training.validate_every == 0 or step == training.steps)
 
 
@@ -70,18 +70,18 @@ def steps_measured(training: AnyTraining, earlier: Sequence[int] = ()) -> frozen
 
 
 def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
-    """Whether a step has a row of metrics: every so often, where anything is measured that is not always, the last."""
+    """Whether a step has a row of metrics: at regular steps, wherever something more is measured, and at the last."""
     within = 0 <= step <= training.steps
     return within and (has_regular_row(training, step) or step == training.steps or step in measured)
 
 
 def has_regular_row(training: AnyTraining, step: int) -> bool:
-    """Whether a step has a row of metrics however long the run is."""
+    """Whether a step has a row of metrics whatever the run's length."""
     return step % training.log_every == 0 or (training.validate_every > 0 and step % training.validate_every == 0)
 
 
 def why_not_longer(training: AnyTraining) -> str | None:
-    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
+    """The setting that makes early steps depend on the total; None if a longer run begins as this one did."""
     if training.decay == "cosine":
         return 'training.decay = "cosine" depends on how many there are'
     schedule, stage = getattr(training, "schedule", "joint"), getattr(training, "stage_steps", 0)
@@ -93,7 +93,7 @@ def why_not_longer(training: AnyTraining) -> str | None:
 
 
 def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int], frozenset[int]]) -> frozenset[int]:
-    """Steps of a run that was made longer: up to each of its lengths, spaced as they were then."""
+    """Steps of a run that was made longer: up to each of its lengths they are spaced as they were then."""
     found: set[int] = set()
     for before, length in itertools.pairwise((0, *lengths)):
         found = {step for step in found if step < before}
@@ -116,5 +116,5 @@ def measured_steps(steps: int, count: int) -> frozenset[int]:
     if count < 2:
         return frozenset({steps} if count else ())
     spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
-    # The last is there even if it is the only one, which geomspace would put at its beginning.
+    # The last is included even if it is the only one, which geomspace would put at its beginning.
     return frozenset({0, *spaced.tolist()[:-1], steps})

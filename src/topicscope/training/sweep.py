@@ -1,7 +1,7 @@
-"""The runs of a sweep that are trained together: training them, and what is measured of each.
+"""The runs of a sweep that are trained together: training them, and measuring each.
 
-This and the rest of what a run's numbers depend on (``runs.SOURCES``) name the finished work of a sweep by content:
-what a sweep prints and draws is elsewhere, so that it may change without training anything again.
+The finished work of a sweep is named by the content of this file and of the others that a run's numbers depend on
+(``runs.SOURCES``): what a sweep prints and draws is elsewhere, so that it can change without any training.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ MEASURES = (
     "stage_1_end", "stage_1_growth", "two_stages",
 )  # fmt: skip
 
-# Files of a run folder, copies of those that settings name among them; all others are the user's.
+# Files of a run folder, with copies of those that settings name; all others are the user's.
 RUN_FILES = (
     "settings.toml", "versions.json", "metrics.jsonl", "reference.json", "reference.safetensors",
     "snapshots.safetensors", "checkpoint-*.safetensors", "topic_words.*", *(f"{part}.*" for part in PARTS),
@@ -46,7 +46,7 @@ class Group:
 def train_group(group: Group) -> bytes:
     """Train the runs, from their last checkpoints if they were begun before; one that diverges has no measures.
 
-    It gives JSON: ``rows``, one per seed, and ``files``, the digest of every file that training wrote.
+    It returns JSON: ``rows``, one per seed, and ``files``, the digest of every file that training wrote.
     """
     from topicscope.training.loop import Ensemble, train_ensemble
 
@@ -66,7 +66,7 @@ def train_group(group: Group) -> bytes:
 
 
 def file_digest(path: Path) -> str | None:
-    """What a file's content is known by; None if there is no file."""
+    """The digest of a file's content; None if there is no file."""
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
@@ -112,7 +112,7 @@ def _of_optimum(run: RunFolder, steps: int) -> Row:
 
 
 def _attention(run: RunFolder, steps: int) -> Row:
-    """By class of word pairs at the last step, averaged over layers and heads; none without snapshots."""
+    """Attention by class of word pairs at the last step, averaged over layers and heads; none without snapshots."""
     names = ("attention_same_word", "attention_same_topic", "attention_different_topic")
     snapshot = run.snapshots().get(steps)
     if snapshot is None:

@@ -1,4 +1,4 @@
-"""Training on text: the corpus as passages, the engine that computes an encoder on them, and what it is saved as.
+"""Training on text: the corpus as passages, the engine that trains an encoder on them, and the folder it is saved to.
 
 A tokenizer, trained or given, and the passages are kept in the run's folder. A trained encoder becomes a Hugging Face
 folder, which ``AutoModelForMaskedLM`` and ``topicscope probe`` load.
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 # Corpora up to this size on disk (compressed or not) are read once and kept; larger ones are read for each pass.
 KEPT_BYTES = 32_000_000
 
-# What topic structure the current weights have, as plain values; passed in, since training knows nothing of topics.
+# The topic structure of the current weights, as plain values; passed in, since training knows nothing about topics.
 Measure = Callable[[Encoder], dict[str, Any]]
 
 
@@ -65,12 +65,12 @@ class PreparedText:
 
 
 def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) -> PreparedText:
-    """Read the corpus, train or load the tokenizer and cut passages into a folder, but for what is there already."""
+    """Read the corpus, train or load the tokenizer and cut passages into a folder, unless they are there already."""
     corpus = _kept(open_corpus(data.corpus, field=data.field, split=data.split, layout=data.layout))
     where = folder / "tokenizer"
     if not (where / "tokenizer.json").exists():
         _make_tokenizer(data, corpus, where, report)
-    # Named by what the user gave: files of a run do not depend on where its folder is.
+    # Named as the user named it: files of a run do not depend on where its folder is.
     tokenizer = replace(load_tokenizer(str(where)), name=data.tokenizer or "wordpiece")
     passages = write_passages(
         corpus,
@@ -103,14 +103,14 @@ def read_specials(folder: Path, name: str) -> Specials:
 
 
 def _make_tokenizer(data: TextData, corpus: Corpus, folder: Path, report: Report | None) -> None:
-    """Into a temporary folder first, so that it is there whole or not at all."""
+    """Written to a temporary folder first, so that it is there whole or not at all."""
     part = folder.with_name(folder.name + ".tmp")
     shutil.rmtree(part, ignore_errors=True)
     if data.tokenizer:
         from transformers import AutoTokenizer
 
-        # An existing one is kept with the run, so that the folder is complete. Loaded once for its checks and
-        # one-sentence errors.
+        # An existing one is copied into the run, so that the folder is complete. It is loaded once for its checks
+        # and one-sentence errors.
         load_tokenizer(data.tokenizer)
         source = model_source(data.tokenizer)
         AutoTokenizer.from_pretrained(source, trust_remote_code=False).save_pretrained(str(part))
@@ -135,7 +135,7 @@ def _kept(corpus: Corpus) -> Corpus:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _KeptCorpus(Corpus):
-    """A small corpus, kept in memory once it was read: training a tokenizer and cutting passages both need it."""
+    """A small corpus, kept in memory once it has been read: training a tokenizer and cutting passages both need it."""
 
     kept: list[Document] = field(default_factory=list)
 
@@ -154,7 +154,7 @@ class AttentionDistances:
         masked = PassageStream(enough, text).validation()
         if masked is None:
             raise InputError("data.held_out leaves no passage to measure attention on: raise it.")
-        # Those of the longest length, so that they are computed at once.
+        # Passages of the longest length, so that they are computed at once.
         chosen = np.flatnonzero(masked.lengths == masked.lengths.max())[:passages]
         rows = [masked.span(place, place + 1).tokens for place in chosen.tolist()]
         specials = text.specials
@@ -166,7 +166,7 @@ class AttentionDistances:
     def measure(self, encoder: Encoder) -> dict[str, list[float | None]]:
         r"""Of each layer, total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
 
-        All N tokens of a passage are keys, special ones too. None without such a query.
+        All N tokens of a passage are keys, special ones too. It is None if there is no such query.
         """
         attention = encoder.attention(self.tokens.to(encoder.parameter("embedding").device))
         distance = (attention - 1 / attention.shape[-1]).abs().sum(dim=-1).mean(dim=2).double().cpu().numpy() / 2
@@ -177,7 +177,7 @@ class AttentionDistances:
 
 
 class TextEngine(Engine):
-    """An encoder on the passages of a text: a step's passages are computed part after part, gradients and all."""
+    """An encoder on the passages of a text: a step's passages are computed part after part, gradients included."""
 
     smaller_start = "let the weights start smaller (model.scale, model.attention_scale)"
 
@@ -191,14 +191,14 @@ class TextEngine(Engine):
         attention_passages: int = 0,
         earlier: Sequence[int] = (),
     ) -> None:
-        """``attention_passages``: on so many passages, attention is held against uniform attention at every row."""
+        """At every row attention is compared with uniform attention on ``attention_passages`` passages."""
         self.settings, self.training, self.members = settings, settings.training, [settings]
         self.text, self.measure, self.earlier = text, measure, earlier
         self.device = device or torch.device("cpu")
         self.streams = [PassageStream(settings, text)]
         vocabulary = text.specials.vocabulary
         if self.device.type == "cpu":
-            # Before weights are drawn: they alone may be too large.
+            # This comes before weights are drawn: they alone may be too large.
             check_memory(settings, vocabulary)
         draw = generator(settings.seed, Purpose.WEIGHTS)
         weights = encoder_weights(settings.model, vocabulary, settings.positions, generator=draw)
@@ -235,7 +235,7 @@ class TextEngine(Engine):
         return losses(self.encoder.predict_masked(part), part.words, self.training.loss) @ part.weights
 
     def gradients(self, losses: Float[Tensor, " 1"]) -> Gradients:
-        """Those of the losses computed last."""
+        """The gradients of the losses computed last."""
         return self._gradients
 
     def recorded(self, step: int) -> list[Row]:

@@ -128,7 +128,7 @@ def test_ratios_are_split_by_embedding_on_a_logarithmic_axis_with_a_word_where_t
 def test_a_ratio_without_an_interval_is_open_and_said_to_be() -> None:
     (figure, *_) = ratio_figures([probed("one", cosine=measured(2.0, low=None, high=None)), probed("two")])
     assert figure["traces"][0]["marker"]["symbol"] == ["circle-open", "circle"]
-    assert "Open: no whole interval." in figure["text"]
+    assert "Open: no complete interval." in figure["text"]
     (figure, *_) = ratio_figures([probed("two")])
     assert "Open" not in figure["text"]
 

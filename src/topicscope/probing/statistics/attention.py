@@ -2,13 +2,13 @@
 
 For each passage, all pairs of positions whose words are in the vocabulary are taken once. Attention is normalised as in
 the paper, × (document length) / 100, so that passages of different length can be averaged: uniform attention is 0.01,
-or 0.01 n / (n + s) of n content and s special tokens. A causal query sees itself and what came before only, so its
+or 0.01 n / (n + s) for n content and s special tokens. A causal query sees only itself and what came before, so its
 length is the number of content tokens that it sees, and a pair counts once (the later word attends to the earlier)
 instead of twice.
 
-Sums are kept by article, because articles, not passages or pairs, are independent: the bootstrap draws articles. In the
-same pass, same-topic sums of every head are taken under permuted words, for its test. Memory depends on the labellings
-and on the articles of one shard, not on the corpus.
+Sums are kept by article, because articles, not passages or pairs, are independent: the bootstrap draws articles. The
+same pass also sums every head over same-topic pairs under permuted words, for its test. Memory depends on the
+labellings and on the articles of one shard, not on the corpus.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from safetensors.numpy import load, save
 from scipy import sparse
 
 from topicscope.probing.statistics.hidden import KINDS, HiddenSums
-from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Labelling
+from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Classes, Labelling
 from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cells_by_labelling, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
@@ -36,7 +36,7 @@ from topicscope.probing.statistics.resampling import auc_of_histograms, poisson_
 
 # Attention is × length / 100: without special tokens, uniform attention has this value.
 UNIFORM = 0.01
-# Steps of the histogram that AUC is taken from: 16 for each doubling, from 1/64 to 16 times uniform attention.
+# Steps of the histogram behind AUC: 16 for each doubling, from 1/64 to 16 times uniform attention.
 STEPS_PER_DOUBLING, LOWEST_DOUBLING, HIGHEST_DOUBLING = 16, -6, 4
 BINS = STEPS_PER_DOUBLING * (HIGHEST_DOUBLING - LOWEST_DOUBLING) + 2
 # What is summed by article.
@@ -51,9 +51,9 @@ SUMS = (
     "within_sums",
     "within_counts",
 )
-# An array with fewer numbers than this share other than 0 is stored as these numbers and their places.
+# An array whose share of nonzero numbers is below this is stored as these numbers and their places.
 SPARSE = 0.5
-# Of each head, so many pairs of words that it connects most are kept as examples.
+# How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
 # Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
 WAITING, PERMUTED_BLOCK = 1 << 23, 2048
@@ -69,12 +69,12 @@ class PassagePairs:
     """The pairs of positions of one passage, the earlier position first."""
 
     earlier: Int[np.ndarray, " pair"]
-    """Word at the earlier position."""
+    """The word at the earlier position."""
 
     later: Int[np.ndarray, " pair"]
     distance: Int[np.ndarray, " pair"]
     attention: Float[np.ndarray, "pair layer head"]
-    """Normalised, summed over the directions that exist."""
+    """Normalised attention, summed over the directions that exist."""
 
     directed: Float[np.ndarray, "direction pair"]
     """Normalised attention of each direction, averaged over layers and heads; backward (to the earlier word) first."""
@@ -94,7 +94,7 @@ def passage_pairs(
 ) -> PassagePairs:
     """Pairs of one passage's content positions; ``words`` are places in the vocabulary, −1 for other tokens.
 
-    ``attention`` is given layer by layer: all of it in one array would have to be copied there, and few pairs are used.
+    ``attention`` comes layer by layer: one array would need a copy of all of it, and few pairs are used.
     The first ``skip`` positions are left out, as queries and as keys (a decoder's position 0 is an attention sink).
     """
     length = len(words)
@@ -118,8 +118,8 @@ def passage_pairs(
 class PermutedLabels:
     """A labelling and permutations of its words: word i takes the topics of word ``order[permutation, i]``.
 
-    A permutation gives each kept word the topics of another kept word. The kept words stay, so the sum over all pairs
-    of different words does not change and only the same-topic sums are needed.
+    A permutation gives each kept word the topics of another kept word. The kept words stay the same, so the sum over
+    all pairs of different words does not change and only the same-topic sums are needed.
     """
 
     labelling: Labelling
@@ -178,9 +178,9 @@ class PermutedSums(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ShardSums:
-    """All that one shard of passages gives: by article, by pair of words, by permutation, and what sinks.
+    """Everything measured on one shard of passages: by article, by pair of words, by permutation, and what sinks.
 
-    By article there are sums over pairs of positions; divide sums by counts for averages.
+    The sums by article are over pairs of positions; divide them by the counts for averages.
     """
 
     article: Int[np.ndarray, " article"]
@@ -190,11 +190,11 @@ class ShardSums:
     """How many values of attention (averaged over layers and heads) are in each bin."""
 
     matched_sums: Float[np.ndarray, "article matched kind cell"]
-    """By cell of the strata, of same- and then of different-topic pairs; for each labelling, or none."""
+    """Sums by cell of the strata, of same- and then of different-topic pairs; for each labelling, or for none."""
 
     matched_counts: Float[np.ndarray, "article matched kind cell"]
     distance_sums: Float[np.ndarray, "article tested kind distance layer head"]
-    """By bin of distance, of same- and then of different-topic pairs; for the labellings that are tested."""
+    """Sums by bin of distance, of same- and then of different-topic pairs; for the labellings that are tested."""
 
     distance_counts: Float[np.ndarray, "article tested kind distance"]
     within_sums: Float[np.ndarray, "article labelling kind state similarity"]
@@ -205,11 +205,11 @@ class ShardSums:
     """Same-topic pairs that a head connects most, each in one passage: attention and two words; NaN for none."""
 
     pairs: PairTable
-    """By bin of distance, if there are strata."""
+    """The table of pairs, by bin of distance if there are strata."""
 
     permuted: tuple[PermutedSums, ...]
     sunk: Float[np.ndarray, "layer head"]
-    """Of a causal model, the sum over queries of what they give to none of the measured positions."""
+    """For a causal model, the sum over queries of their attention to no measured position."""
 
     queries: int
     """How many queries that sum is over; 0 for a model that is not causal."""
@@ -217,7 +217,7 @@ class ShardSums:
     hidden: HiddenSums | None = None
 
     def to_bytes(self) -> bytes:
-        """As a safetensors file, which brings back every bit; sums that are mostly 0 take little room."""
+        """As a safetensors file, which preserves every bit; sums that are mostly 0 take little room."""
         arrays = {name: getattr(self, name) for name in ("article", "examples", "sunk")}
         for name in SUMS:
             arrays |= _packed(name, getattr(self, name))
@@ -264,7 +264,7 @@ def _unpacked(name: str, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 class PairAccumulator:
-    """Takes passages one by one in a fixed order; ``result`` is what has been summed so far.
+    """Sums passages one by one in a fixed order; ``result`` has the sums so far.
 
     permuted: some of the labellings with permuted words, for the test over heads.
     strata: one for each labelling, if given: sums are also kept by stratum and distance, for the matched comparison.
@@ -283,7 +283,7 @@ class PairAccumulator:
         """All labellings are over one vocabulary; ``states`` is the number of layers whose hidden states are summed."""
         self.labellings, self.permuted, self.strata = labellings, permuted, strata
         self.sunk, self.queries = np.zeros((layers, heads)), 0
-        self._vocabulary = len(labellings[0].membership)
+        self._vocabulary, self._classes = len(labellings[0].membership), Classes(labellings)
         by_class, cells = (len(labellings), len(CLASSES)), strata[0].size if strata else 0
         self._shapes = {
             "sums": (*by_class, layers, heads),
@@ -297,7 +297,7 @@ class PairAccumulator:
             "within_counts": (len(labellings), 2),
         }
         self._tested = [[each is one.labelling for each in labellings].index(True) for one in permuted]
-        # Examples are of the labelling that has the most words.
+        # Examples come from the labelling with the most words.
         self._widest = max(self._tested, key=lambda place: labellings[place].words, default=None)
         self._examples = np.full((0, layers * heads, 3), np.nan)
         self._articles: dict[int, dict[str, np.ndarray]] = {}
@@ -315,7 +315,7 @@ class PairAccumulator:
         if not len(pairs.earlier):
             return
         found = self._articles[article]
-        classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.labellings])
+        classes = self._classes.of(pairs.earlier, pairs.later)
         indicator = classes[:, None, :] == np.arange(len(CLASSES))[:, None]
         flat = pairs.attention.reshape(len(pairs.attention), self.sunk.size)
         rows = indicator.reshape(-1, indicator.shape[-1])
@@ -360,7 +360,7 @@ class PairAccumulator:
         )
 
     def _add_permuted(self) -> None:
-        """Add the waiting passages' pairs, many at once, to what the permutations give."""
+        """Add the waiting passages' pairs, many at once, to the sums under permutations."""
         if not self._waiting:
             return
         directions = self._waiting[0][3]
@@ -393,10 +393,9 @@ class PairAccumulator:
     ) -> None:
         """Add the similarities of the hidden states of a passage that was added."""
         found = self._articles[article]
-        for place, labelling in enumerate(self.labellings):
-            sides = labelling.classes(earlier, later) == np.array([[SAME_TOPIC], [DIFFERENT_TOPIC]])
-            found["within_sums"][place] += np.tensordot(sides.astype(np.float64), similarity, axes=1)
-            found["within_counts"][place] += sides.sum(axis=1)
+        sides = self._classes.of(earlier, later)[:, None] == np.array([[SAME_TOPIC], [DIFFERENT_TOPIC]])
+        found["within_sums"] += np.tensordot(sides.astype(np.float64), similarity, axes=1)
+        found["within_counts"] += sides.sum(axis=-1)
 
     def _add_by_distance(
         self,
@@ -405,7 +404,7 @@ class PairAccumulator:
         classes: Int[np.ndarray, "labelling pair"],
         flat: Float[np.ndarray, "pair column"],
     ) -> None:
-        """By bin of distance; and of each head the same-topic pair that it connects most, as an example."""
+        """Add sums by bin of distance, and the same-topic pair that each head connects most, as an example."""
         bins, number = np.searchsorted(DISTANCES, pairs.distance), len(DISTANCES) + 1
         for row, place in enumerate(self._tested):
             code = np.where(classes[place] >= SAME_TOPIC, (classes[place] - SAME_TOPIC) * number + bins, -1)
@@ -441,7 +440,7 @@ def grouped(
 
 
 def best_examples(candidates: Float[np.ndarray, "candidate column three"]) -> Float[np.ndarray, "example column three"]:
-    """Of each column, those with the largest first number, each pair of words once; NaN where there are fewer."""
+    """For each column, the rows with the largest first number, each pair of words once; NaN where there are fewer."""
     found = candidates.copy()
     order = np.argsort(-np.nan_to_num(found[..., 0], nan=-np.inf), axis=0, kind="stable")
     found = np.take_along_axis(found, order[..., None], axis=0)
@@ -470,7 +469,7 @@ def _histograms(
 
 
 class AttentionTotals:
-    """All shards of a model added up, over all articles and over each replicate's; does not grow with the corpus."""
+    """All shards of a model added up, over all articles and each replicate's; its size is the same for any corpus."""
 
     def __init__(self, replicates: int, seed: int) -> None:
         self.replicates, self.seed = replicates, seed
@@ -519,7 +518,7 @@ class AttentionTotals:
         return np.moveaxis(best_examples(columns), 0, 1).reshape(*every.shape[:2], EXAMPLES, 3)
 
     def _averages(self, what: str, labelling: int) -> np.ndarray:
-        """NaN where a replicate has no pair."""
+        """Averages; NaN where a replicate has no pair."""
         counts = self._totals[f"{what}counts"][:, labelling]
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._totals[f"{what}sums"][:, labelling] / counts[..., None, None]
@@ -540,7 +539,7 @@ class AttentionTotals:
     @cached_property
     def pairs_by_distance(self) -> PairTable:
         """Sums by pair of words and bin of distance; asked for when all shards are added."""
-        # The parts are let go of: while numbers are made of the whole, nothing needs them.
+        # The parts are dropped: nothing needs them any more.
         self._tables = [PairTable.merged(self._tables)]
         return self._tables[0]
 
@@ -562,7 +561,7 @@ class AttentionTotals:
         return self._totals["sums"][0, labelling]
 
     def auc(self, labelling: int) -> Float[np.ndarray, " replicate_plus_one"]:
-        """Of attention averaged over layers and heads; its error is that of the histogram's bins."""
+        """The AUC of attention averaged over layers and heads; its error is that of the histogram's bins."""
         found = self._totals["histograms"][:, labelling]
         return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
 
@@ -578,7 +577,7 @@ def log_ratio(
     every_sum: Float[np.ndarray, "*#shape"],
     every_count: Float[np.ndarray, "*#shape"],
 ) -> Float[np.ndarray, "*shape"]:
-    """Of the average over same-topic pairs to that over all other pairs of different words; NaN without one."""
+    """The log-ratio of the average over same-topic pairs to that over all other pairs of different words; or NaN."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
@@ -586,7 +585,7 @@ def log_ratio(
 def pair_matrices(
     table: PairTable, labelling: Labelling
 ) -> tuple[Float[np.ndarray, "kept kept"], Float[np.ndarray, "kept kept"]]:
-    """Sums and counts of a table as matrices of the words that a labelling keeps; 0 for a word with itself."""
+    """Sums and counts of a table as matrices over the words that a labelling keeps; 0 for a word with itself."""
     different = table.without_same_word().among(labelling.kept)
     number = np.cumsum(labelling.kept) - 1
     first, second = number[different.first], number[different.second]
@@ -604,7 +603,7 @@ def model_test(
     *,
     generator: np.random.Generator,
 ) -> Tested:
-    """Of the log-ratio of attention averaged over layers and heads; one test per labelling, uncorrected."""
+    """Tests of the log-ratio of attention averaged over layers and heads; one per labelling, uncorrected."""
     matrices = pair_matrices(table, labelling)
     small, stratum = labelling.among_kept, stratum[labelling.kept]
     sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
@@ -621,19 +620,19 @@ class HeadTests(NamedTuple):
     """p-values of each head's log-ratio."""
 
     single: Float[np.ndarray, "layer head"]
-    """Each head's own, corrected for nothing."""
+    """Each head's own p, not corrected."""
 
     together: Float[np.ndarray, "layer head"]
     """Corrected for all layers and heads (maximum statistic): with probability 95 % none below 0.05 is wrong."""
 
     rates: Float[np.ndarray, "layer head"]
-    """False discovery rates (Benjamini and Hochberg): of all up to 0.05, 5 % are expected to be wrong."""
+    """False discovery rates (Benjamini and Hochberg): of all heads up to 0.05, 5 % are expected to be wrong."""
 
 
 def head_tests(
     sums: Float[np.ndarray, "class layer head"], counts: Float[np.ndarray, " class"], permuted: PermutedSums
 ) -> HeadTests:
-    """Whether shuffled topics would give each head as large a log-ratio."""
+    """Test for each head whether shuffled topics would make its log-ratio as large."""
     every, number = sums[SAME_TOPIC:].sum(axis=0), np.full((1, 1), counts[SAME_TOPIC:].sum())
     observed = log_ratio(sums[SAME_TOPIC], np.full((1, 1), counts[SAME_TOPIC]), every, number)
     drawn = log_ratio(permuted.sums, permuted.counts[:, None, None], every[None], number[None])

@@ -2,8 +2,8 @@
 
 Replicates of both models draw the same articles, words and topics, so what they share does not count twice: a paired
 bootstrap. The test permutes words' topics, the same way for both models: would shuffled topics tell the two models
-apart as much as these do? It asks about topics, so that two models which differ in all else, such as two untrained
-ones, differ by chance only.
+apart as much as these do? It asks about topics only, so two models that differ in everything else, such as two
+untrained ones, differ only by chance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ class Comparable(NamedTuple):
     different: Float[np.ndarray, " replicate"]
     auc: Float[np.ndarray, " replicate"]
     permuted: Float[np.ndarray, " permutation_plus_one"]
-    """What the test looks at, the observed number first: log-ratio of attention, same-topic average of similarity."""
+    """The tested statistic, the observed number first: log-ratio of attention, same-topic average of similarity."""
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
-        """For a file."""
+        """The arrays, for a file."""
         return {f"{name}/{part}": np.asarray(array, dtype=np.float64) for part, array in self._asdict().items()}
 
 
@@ -46,7 +46,7 @@ def compared(one: Comparable, other: Comparable) -> dict[str, Any]:
         value = float(replicates[0]) if np.isfinite(replicates[0]) else None
         found |= {name: value, f"{name}_low": low, f"{name}_high": high}
     permuted = one.permuted - other.permuted
-    # Rounding is that of each model's own numbers.
+    # Rounding errors are those of each model's own numbers.
     size = float(max(abs(one.permuted[0]), abs(other.permuted[0])))
     p = permutation_p(float(permuted[0]), permuted[1:], size=size if np.isfinite(size) else 0.0)
     return found | {"p": p if np.isfinite(p) else None}

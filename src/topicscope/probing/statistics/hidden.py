@@ -1,13 +1,13 @@
-r"""Hidden states by layer: how alike the vectors of two words are, in whatever passages the words stand.
+r"""Hidden states by layer: how alike the vectors of two words are, in whatever passages the words occur.
 
-Two words of one passage share its context, which alone makes their vectors alike. So pairs are taken from different
+Two words in one passage share its context, which alone makes their vectors alike. So pairs are taken from different
 passages: the similarity of two words is the average over all pairs of their places that are not in one passage,
 
 .. math:: C_{ab} = \frac{S_a \cdot S_b - \sum_p s_{a,p} \cdot s_{b,p}}{n_a n_b - \sum_p n_{a,p} n_{b,p}},
 
-where s is a sum of vectors, and n a number of places, within passage p or over all of them. No pair of places is looped
-over and none is sampled. Words, not places, count once each, as they do in the embeddings, so that averages, intervals
-and tests are those of the embeddings. Pairs within passages are summed apart, by article, as attention is.
+where s is a sum of vectors, and n a number of places, within passage p or over all of them. This needs no loop over
+pairs of places, and none are sampled. Words, not places, count once each, as for the embeddings, so averages, intervals
+and tests are those of the embeddings. Pairs within passages are summed separately, by article, like attention.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,9 +23,9 @@ from topicscope.probing.statistics.permutation import maximum_p, permutation_p, 
 from topicscope.probing.statistics.resampling import Contrast, contrast
 from topicscope.probing.statistics.similarity import auc_replicates, placements
 
-# What is compared, in the order of every axis named ``kind``; centred: with the layer's mean vector taken off.
+# What is compared, in the order of every axis named ``kind``; centred means that the layer's mean is subtracted.
 KINDS = ("cosine", "dot", "centred_cosine", "centred_dot")
-# Of which vectors sums are kept; a centred dot product's are those of the vectors themselves, less the mean.
+# The vectors whose sums are kept; those of a centred dot product are the vectors' own, less the mean.
 SUMMED = KINDS[:3]
 
 
@@ -47,13 +47,13 @@ class HiddenSums:
     """Sums over some passages; those of several sets of passages can be added."""
 
     words: Int[np.ndarray, " word"]
-    """Places in the vocabulary of the words that are there, ascending."""
+    """The places in the vocabulary of the words that occur, ascending."""
 
     places: Float[np.ndarray, " word"]
-    """At how many places each is."""
+    """At how many places each occurs."""
 
     passages: Float[np.ndarray, " word"]
-    """In how many passages."""
+    """In how many passages each occurs."""
 
     vectors: Float[np.ndarray, "word layer summed width"]
     """Sums over all places of the vectors of each kind in ``SUMMED``."""
@@ -62,17 +62,17 @@ class HiddenSums:
     """Pairs of different words that share a passage, smaller · vocabulary + larger, ascending."""
 
     pair_places: Float[np.ndarray, " pair"]
-    """How many pairs of places within passages each has."""
+    """How many pairs of places within passages each pair has."""
 
     pair_sums: Float[np.ndarray, "pair layer kind"]
     """Sums of similarity over these pairs of places."""
 
     centre: Float[np.ndarray, "layer width"]
-    """What centred vectors are centred on, the same for all passages of a model."""
+    """The vector that is subtracted for centring, the same for all passages of a model."""
 
     @classmethod
     def added(cls, parts: Sequence["HiddenSums"]) -> "HiddenSums":
-        """Over all passages of several sets, added in this order."""
+        """The sums over several sets of passages, added in this order."""
         words = np.unique(np.concatenate([each.words for each in parts]))
         vectors = np.zeros((len(words), *parts[0].vectors.shape[1:]), dtype=parts[0].vectors.dtype)
         places, passages = np.zeros(len(words)), np.zeros(len(words))
@@ -92,7 +92,7 @@ class HiddenSums:
 
     @property
     def layers(self) -> int:
-        """The embedding layer's output is the first."""
+        """How many layers there are; the first is the embedding layer's output."""
         return len(self.centre)
 
     def similarities(
@@ -117,7 +117,7 @@ class HiddenSums:
                 sums = of_dots - self.places[rows, None].astype(of_dots.dtype) * self.centre[layer].astype(
                     of_dots.dtype
                 )
-            # Matrices of words, much the longest step: in the precision of the vectors.
+            # Products of matrices of words are by far the longest step; they have the precision of the vectors.
             found[kind] = sums @ sums.T
             within = self.pair_sums[inside, layer, kind]
             for pair in ((one, other), (other, one)):
@@ -128,7 +128,7 @@ class HiddenSums:
 
 
 class HiddenAccumulator:
-    """Takes passages one by one; ``result`` is what has been summed so far."""
+    """Sums passages one by one; ``result`` has the sums so far."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class HiddenAccumulator:
     ) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " pair"], Float[np.ndarray, "pair layer kind"]]:
         """Add a passage; ``words`` are places in the vocabulary, −1 for what is left out.
 
-        Of all pairs of positions whose words are summed: the words, and how similar the states are.
+        It returns, for all pairs of positions whose words are summed, the words and the similarity of the states.
         """
         places = np.flatnonzero(words >= 0)
         places = places[self._number[words[places]] >= 0]
@@ -191,7 +191,7 @@ class HiddenAccumulator:
 
 
 class HiddenMeasure:
-    """The numbers of one labelling, layer after layer: a layer's matrices are let go of before the next."""
+    """The numbers of one labelling, layer after layer: a layer's matrices are dropped before the next."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class HiddenMeasure:
         draws: TopicDraws,
         permutations: int,
     ) -> None:
-        """``common``: words in two passages or more, whose similarities are given; ``stratum`` of all words."""
+        """``common`` are the words in two passages or more, which have similarities; ``stratum`` is for all words."""
         there = np.zeros(len(labelling.kept), dtype=bool)
         there[common] = True
         chosen = labelling.kept & there
@@ -217,7 +217,7 @@ class HiddenMeasure:
         self._permuted: list[np.ndarray] = []
 
     def add(self, similarities: Float[np.ndarray, "kind common common"], *, generator: np.random.Generator) -> None:
-        """The next layer; ``generator`` begins anew at each, so that all layers see the same permutations."""
+        """Add the next layer; ``generator`` starts anew at each, so that all layers see the same permutations."""
         first, second = self._labelling.same_topic_pairs
         matrices = [each[np.ix_(self._rows, self._rows)] for each in similarities]
         values = np.stack([matrix[first, second] for matrix in matrices], axis=1)
@@ -239,10 +239,10 @@ class HiddenMeasure:
         self._permuted.append(permuted / max(len(first), 1))
 
     def by_layer(self) -> Iterator[list[tuple[Contrast, float, Comparable]]]:
-        """After the last layer: of each layer and kind, the contrast, p corrected for all layers, and its arrays.
+        """After the last layer: for each layer and kind, the contrast, p corrected for all layers, and its arrays.
 
-        p of the contrast is its own; the other is by the maximum statistic over the layers of one kind. Two models are
-        compared by the arrays.
+        The contrast's own p is uncorrected; the other comes from the maximum statistic over the layers of one kind. The
+        arrays serve to compare two models.
         """
         same, auc, permuted = np.stack(self._same), np.stack(self._auc), np.stack(self._permuted)
         different = np.stack(self._different).reshape(same.shape)
@@ -266,8 +266,8 @@ def _different_replicates(
 ) -> Float[np.ndarray, " replicate"]:
     """The average over different-topic pairs: exact for the sample, first order in the words' weights for the others.
 
-    A matrix of all words under a thousand weightings would take longer than all else. Each word has hundreds of such
-    pairs, so that terms of second order are small.
+    A matrix of all words under a thousand weightings would take longer than everything else. Each word has hundreds of
+    such pairs, so terms of second order are small.
     """
     if not partners.any():
         return np.full(len(weights), np.nan)

@@ -30,22 +30,22 @@ class Labelling:
     membership: Bool[np.ndarray, "word topic"]
     _: KW_ONLY
     tokens: Int[np.ndarray, " word"] = None  # type: ignore[assignment]
-    """The tokenizer's number of each word, distinct and ascending; its place if none are given."""
+    """The tokenizer's number of each word, distinct and ascending; by default its place."""
 
     name: str = ""
-    """For people and for rows of results: ``0.0005/one/seed0``."""
+    """A name for people and for rows of results: ``0.0005/one/seed0``."""
 
     fraction: float | None = None
     """Ambiguity threshold: words per topic as a fraction of LDA's vocabulary; None for a user's own topics."""
 
     assignment: Assignment = "several"
-    """``one``: no word has two topics (Table 1). ``several``: all that it is among the likeliest of (Table 5)."""
+    """``one``: no word has two topics (Table 1). ``several``: a word has all topics that keep it (Table 5)."""
 
     seed: int | None = None
     """LDA's seed; None for a user's own topics."""
 
     topic_names: tuple[str, ...] = ()
-    """Of a user's own topics; LDA's have numbers alone. For people: no number depends on them."""
+    """Names of the user's own topics, for people; LDA's topics have only numbers. No result depends on them."""
 
     def __post_init__(self) -> None:
         if self.tokens is None:
@@ -116,14 +116,35 @@ class Labelling:
 
     @property
     def among_kept(self) -> "Labelling":
-        """The same of the kept words alone, in their order."""
+        """The same labelling for the kept words alone, in their order."""
         return Labelling(self.membership[self.kept])
+
+
+class Classes:
+    """Classes of pairs under many labellings of one vocabulary at once."""
+
+    def __init__(self, labellings: Sequence[Labelling]) -> None:
+        self._single = np.array([each.single for each in labellings])
+        self._kept = np.stack([each.kept for each in labellings])
+        self._topic = np.stack([each.topic for each in labellings])[self._single]
+        self._bits = np.stack([each.bits for each in labellings if not each.single] or [labellings[0].bits[:0]])
+
+    def of(
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
+    ) -> Int[np.ndarray, "labelling pair"]:
+        """``Labelling.classes`` of each."""
+        shares = np.empty((len(self._single), len(first)), dtype=bool)
+        shares[self._single] = self._topic[:, first] == self._topic[:, second]
+        if not self._single.all():
+            shares[~self._single] = (self._bits[:, first] & self._bits[:, second]).any(axis=-1)
+        found = np.where(first == second, SAME_WORD, np.where(shares, SAME_TOPIC, DIFFERENT_TOPIC))
+        return np.where(self._kept[:, first] & self._kept[:, second], found, -1)
 
 
 def over_one_vocabulary(
     labellings: Sequence[Labelling], beside: Int[np.ndarray, " word"] | None = None
 ) -> tuple[Labelling, ...]:
-    """All over the vocabulary of every word that is in one of them, ascending; words new to one have no topic in it.
+    """The labellings over one vocabulary, that of all their words, ascending; new words have no topic in a labelling.
 
     beside: tokens of further words, which have no topic in any.
     """
@@ -151,9 +172,9 @@ class TopicWeights:
 
 @dataclass(frozen=True, eq=False)
 class TopicDraws:
-    """How often topics and words were drawn. All LDA seeds share them, for all have the same words.
+    """How often topics and words were drawn. All LDA seeds share these draws, because they have the same words.
 
-    Were each seed to draw its own, their errors would seem independent, and averaging seeds would seem to remove them.
+    If each seed had its own draws, their errors would seem independent, and averaging seeds would seem to remove them.
     Topics of another seed are those of the first under other numbers: each is drawn with its partner.
     """
 
@@ -165,13 +186,13 @@ class TopicDraws:
 
     @classmethod
     def draw(cls, first: Labelling, replicates: int, *, generator: np.random.Generator) -> "TopicDraws":
-        """For the topics of the first labelling and all words of the vocabulary."""
+        """Draws for the topics of the first labelling and all words of the vocabulary."""
         words, topics = first.membership.shape
         drawn = [generator.poisson(1.0, (replicates, size)).astype(np.float64) for size in (topics, words)]
         return cls(first, *drawn)
 
     def weights(self, labelling: Labelling) -> TopicWeights:
-        """Of the kept words of the first labelling, or of another over the same vocabulary."""
+        """Weights of the kept words of the first labelling, or of another over the same vocabulary."""
         member = labelling.membership[labelling.kept].astype(np.float64)
         own = self.topics if labelling is self.first else self.topics[:, topic_partners(self.first, labelling)]
         topics = own @ (member / member.sum(axis=1, keepdims=True)).T
@@ -181,9 +202,9 @@ class TopicDraws:
 
 
 def topic_partners(first: Labelling, other: Labelling) -> Int[np.ndarray, " topic"]:
-    """Of each topic of ``other``, the one of ``first`` that it stands for: one to one, with the most words shared.
+    """For each topic of ``other``, its partner in ``first``: one to one, with the most words shared.
 
-    Overlap is the Jaccard index of two topics' words, and the sum over all topics is the largest possible.
+    Overlap is the Jaccard index of two topics' words, and its sum over all topics is the largest possible.
     """
     one, two = first.membership.astype(np.float64), other.membership.astype(np.float64)
     assert one.shape == two.shape, "labellings of one vocabulary and number of topics"

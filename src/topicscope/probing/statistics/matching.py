@@ -1,9 +1,9 @@
-"""Matched comparison: same-topic against different-topic pairs that are alike in all else that we can count.
+"""Matched comparison: same-topic against different-topic pairs that are alike in everything else that we can count.
 
 Topics are fitted to co-occurrence, so same-topic pairs co-occur more, and words that co-occur often attend to each
 other at short range. Pairs are therefore put into cells of equal co-occurrence, frequency and distance, and compared
-within cells: §8.2 asks whether anything of the topic effect is left then. First the cells and the averages over them;
-then attention, with a permutation test and an interval; then similarity; then how far co-occurrence is balanced.
+within cells: §8.2 asks whether anything of the topic effect is left then. The file has first the cells and the averages
+over them; then attention, with a permutation test and an interval; then similarity; then the balance of co-occurrence.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from topicscope.probing.statistics.resampling import LEAST_WITH_PAIRS, Contrast
 
 # Upper ends of distance bins, in tokens.
 DISTANCES = (2, 5, 12, 30)
-# Permutations at once: their sums by cell take 16 bytes a cell and permutation.
+# Permutations at once: their sums by cell take 16 bytes per cell and permutation.
 DRAWN = 100
 
 
@@ -37,7 +37,7 @@ class Strata:
     """How many there are."""
 
     level: Int[np.ndarray, " word"] | None = None
-    """How frequent each word is, 0 to levels − 1; None if that makes no difference."""
+    """Each word's level of frequency, 0 to levels − 1; None if that makes no difference."""
 
     levels: int = 1
     distances: tuple[int, ...] = DISTANCES
@@ -66,7 +66,7 @@ class Strata:
         return replace(self, level=level, levels=levels)
 
     def among(self, kept: Bool[np.ndarray, " word"]) -> "Strata":
-        """Of some of the words alone."""
+        """The strata of some of the words alone."""
         level = None if self.level is None else self.level[kept]
         return replace(self, pair_bins=self.pair_bins[np.ix_(kept, kept)], level=level)
 
@@ -114,16 +114,16 @@ def _pair_of_levels(one: Int[np.ndarray, "*#pairs"], other: Int[np.ndarray, "*#p
 
 
 def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray, "*shape"]:
-    """0 for nothing, then four bins a doubling: small counts have one each, larger ones in one differ by 19 % at most.
+    """0 for nothing, then four bins per doubling: small counts have one each, larger ones in one differ by up to 19 %.
 
-    There is no last bin for all that is more: it would hold the pairs that topics have most of.
+    There is no last bin for everything above: it would hold the pairs that topics have most of.
     """
     with np.errstate(divide="ignore"):
         return np.maximum(np.floor(4 * np.log2(counts)) + 1, 0).astype(np.int64)
 
 
 def co_occurrence_strata(table: PairTable) -> Strata:
-    """Strata of like co-occurrence, by quarter doublings.
+    """Strata of similar co-occurrence, by quarter doublings.
 
     Co-occurrence is the number of pairs of positions in passages, where the table has each in both directions.
     """
@@ -142,7 +142,7 @@ class Matched:
     same: Float[np.ndarray, "replicate *head"]
     different: Float[np.ndarray, "replicate *head"]
     share: Float[np.ndarray, "replicate *head"]
-    """Of the same-topic pairs, those in cells that have different-topic pairs too."""
+    """The share of same-topic pairs in cells that have different-topic pairs too."""
 
 
 def matched_averages(
@@ -155,7 +155,7 @@ def matched_averages(
 
     .. math:: \bar s = \frac{\sum_c n_c \bar s_c}{\sum_c n_c}, \qquad \bar d = \frac{\sum_c n_c \bar d_c}{\sum_c n_c}
 
-    over the cells c that have both, n_c the number of same-topic pairs in c. NaN if there is no such cell.
+    over the cells c that have both, where n_c is the number of same-topic pairs in c. NaN if there is no such cell.
     """
     both = (same_counts > 0) & (different_counts > 0)
     weight = np.where(both, same_counts, 0)
@@ -170,10 +170,10 @@ def matched_averages(
 
 
 class _Cells:
-    """Of all pairs of different words that occur, sums and counts by the cells that have any of them."""
+    """Sums and counts of all pairs of different words that occur, by the cells that have any of them."""
 
     def __init__(self, table: PairTable, strata: Strata, order: Int[np.ndarray, " kept"]) -> None:
-        """Of the words in ``order``, numbered by their place in it."""
+        """The cells of the words in ``order``, numbered by their place in it."""
         place = np.full(table.vocabulary, -1)
         place[order] = np.arange(len(order))
         different = table.without_same_word().among(place >= 0)
@@ -182,7 +182,7 @@ class _Cells:
         one, other = place[different.first], place[different.second]
         codes = np.minimum(one, other) * len(order) + np.maximum(one, other)
         pairs, row = np.unique(codes, return_inverse=True)
-        # The row of each pair of words by first · words + second; one row more than there are if it does not occur.
+        # The row of each pair of words by first · words + second; the row after the last if the pair does not occur.
         number = np.full((len(order), len(order)), len(pairs), dtype=np.int32)
         one, other = pairs // len(order), pairs % len(order)
         number[one, other] = number[other, one] = np.arange(len(pairs))
@@ -200,8 +200,8 @@ class _Cells:
         first: Int[np.ndarray, " pair"],
         second: Int[np.ndarray, " pair"],
     ) -> Float[np.ndarray, " permutation"]:
-        """The matched log-ratio if the words that stand in these pairs' places were the same-topic ones."""
-        # A pair's permutations side by side: they are within one small part of the matrix of numbers.
+        """The matched log-ratio if the words in these pairs' places were the same-topic ones."""
+        # A pair's permutations are side by side, because they are within one small part of the matrix of numbers.
         standing = np.ascontiguousarray(orders.T)
         rows = np.ascontiguousarray(self.number.take(standing[first] * self.words + standing[second]).T)
         occurs = rows < self.sums.shape[0]
@@ -227,16 +227,16 @@ def matched_test(
 ) -> float:
     """The p-value of the matched log-ratio of attention averaged over layers and heads; uncorrected.
 
-    Words of like frequency exchange their topics, as in the other tests. What two words' pairs of positions are matched
-    on (their co-occurrence, frequency and distance) stays as it is, so a permutation only moves same-topic pairs from
-    cell to cell; what is left of a cell is its different-topic pairs.
+    Words of similar frequency exchange their topics, as in the other tests. What two words' pairs of positions are
+    matched on (their co-occurrence, frequency and distance) stays the same, so a permutation only moves same-topic
+    pairs from cell to cell; the rest of a cell are its different-topic pairs.
 
     table: sums by pair of words and bin of distance.
-    word_stratum: words of like frequency, which exchange topics.
+    word_stratum: words of similar frequency, which exchange topics.
     strata: what pairs are matched on.
-    NaN if no cell has both kinds of pair.
+    The result is NaN if no cell has both kinds of pair.
     """
-    # Words of one stratum, which stand in one another's places, have neighbouring numbers: looked-up entries are near.
+    # Words of one stratum, which are exchanged, have neighbouring numbers, so that looked-up entries are near.
     kept = np.flatnonzero(labelling.kept)
     kept = kept[np.argsort(word_stratum[kept], kind="stable")]
     exchanged, stratum = Labelling(labelling.membership[kept]), word_stratum[kept]
@@ -253,14 +253,14 @@ def matched_test(
 
 
 def matched_without_topics(table: PairTable, labelling: Labelling, strata: Strata) -> Matched:
-    """Over all words first, then with the words of each topic left out (the first topic, if words have several).
+    """Averages over all words first, then with the words of each topic left out (the first, if words have several).
 
     ``table`` has sums by pair of words and bin of distance.
     """
     pairs = table.without_same_word().among(labelling.kept)
     _, cell = np.unique(strata.cells_of_bins(pairs.first, pairs.second, pairs.bin), return_inverse=True)
     same, cells = labelling.shares(pairs.first, pairs.second), int(cell.max(initial=-1)) + 1
-    # Counts are whole numbers: what nothing is left of is exactly 0, and has no part in the averages.
+    # Counts are whole numbers: an emptied cell is exactly 0, and has no part in the averages.
     sides = [np.where(chosen, values, 0.0) for chosen in (same, ~same) for values in (pairs.sums, pairs.counts)]
     return matched_averages(*(_leaving_out(labelling, pairs.first, pairs.second, cell, cells, each) for each in sides))
 
@@ -273,7 +273,7 @@ def _leaving_out(
     cells: int,
     values: Float[np.ndarray, " pair"],
 ) -> Float[np.ndarray, "row cell"]:
-    """Sums over pairs by cell: of all of them, then of those that have no word in a topic, for each in turn."""
+    """Sums over pairs by cell: over all pairs, then over those without a word of a topic, for each topic in turn."""
     one, other, topics = labelling.topic[first], labelling.topic[second], labelling.membership.shape[1]
     apart, whole = one != other, np.bincount(cell, values, cells)
     touched = np.bincount(one * cells + cell, values, topics * cells)
@@ -289,20 +289,20 @@ def with_topics(
     without: Sequence[Matched],
     labellings: Sequence[Labelling],
 ) -> Contrast:
-    """The contrast with intervals of three sources of doubt: variances of the replicates and of the jackknife added.
+    """The contrast with intervals for three sources of uncertainty: variances of replicates and jackknife are added.
 
-    Drawing articles alone asks what other text would give, for these very words. Which words a topic has is chance too,
-    so the interval adds the jackknife over topics, as that of matched similarity has it.
+    Drawing articles alone asks what other text would show for these very words. Which words a topic has is chance too,
+    so the interval adds the jackknife over topics, like that of matched similarity.
 
     same, different: averages over LDA seeds, the sample first and then its replicates (articles, LDA seeds).
-    without: of each LDA seed's labelling, what ``matched_without_topics`` gave. A topic of the first seed is left out
-    together with its partners of the others.
-    The ratio's interval is made of its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
-    out, as ``contrast`` has counted them. None if fewer than half remain, or where a topic cannot be left out.
+    without: for each LDA seed's labelling, the result of ``matched_without_topics``. A topic of the first seed is left
+    out together with its partners in the others.
+    The ratio's interval comes from its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
+    out, as ``contrast`` counts them. There is none if fewer than half remain, or if a topic cannot be left out.
     """
     left = [_left_out([getattr(each, side) for each in without], labellings) for side in ("same", "different")]
     there = np.isfinite(same) & np.isfinite(different)
-    # The sample itself is no replicate: without it there is no interval.
+    # The sample itself is not a replicate; if it has no number there is no interval.
     there[0] = True
     low, high = _interval((same - different)[there], left[0] - left[1], replicates=len(same) - 1)
     found = replace(found, difference_low=low, difference_high=high)
@@ -319,7 +319,7 @@ def with_topics(
 def _left_out(
     of_seeds: Sequence[Float[np.ndarray, " row"]], labellings: Sequence[Labelling]
 ) -> Float[np.ndarray, " topic"]:
-    """Averages over LDA seeds with each topic of the first one left out, together with its partners of the others.
+    """Averages over LDA seeds with each topic of the first left out, together with its partners in the others.
 
     of_seeds: a number over all words, then one without the words of each topic.
     """
@@ -332,7 +332,7 @@ def _left_out(
 def _interval(
     values: Float[np.ndarray, " there"], left_out: Float[np.ndarray, " topic"], *, replicates: int
 ) -> tuple[float, float] | tuple[None, None]:
-    """From the sample's number and those of its replicates that have one, of so many."""
+    """The interval from the sample's number, those of its replicates that have one, and the jackknife's."""
     # A variance takes two.
     if len(values) - 1 < max(LEAST_WITH_PAIRS * replicates, 2) or not np.isfinite(values).all():
         return None, None
@@ -348,13 +348,13 @@ class MatchedSimilarity:
     difference: float
     difference_low: float | None
     difference_high: float | None
-    """95 %, by the jackknife over topics: each topic's words left out in turn. None if a topic cannot be.
+    """A 95 % interval by the jackknife over topics, which leaves out each topic's words; None if one cannot be.
 
     The variance of the mean over LDA seeds is added to it.
     """
 
     share: float
-    """Of the same-topic pairs, those that have a match."""
+    """The share of same-topic pairs that have a match."""
 
 
 class MatchedWords:
@@ -368,7 +368,7 @@ class MatchedWords:
         self._topics = self._kept.membership.shape[1]
         self._pairs = self._kept.same_topic_pairs
         self._same_stratum = strata.of(*self._pairs)
-        # Topic of the row's word and stratum of the pair; same-topic pairs and the diagonal are put aside.
+        # The topic of the row's word and the stratum of the pair; same-topic pairs and the diagonal are left out.
         stratum = strata.of(*np.ix_(words, words)) + self._kept.topic[:, None] * self._strata
         aside = self._topics * self._strata
         stratum[self._pairs] = stratum[self._pairs[::-1]] = stratum[words, words] = aside
@@ -378,9 +378,9 @@ class MatchedWords:
         self._same_counts = self._same(np.ones(len(self._same_stratum)))
 
     def averages(self, similarity: Float[np.ndarray, "word word"]) -> Matched:
-        """Over all words first, then with the words of each topic left out (the first topic, if words have several).
+        """Averages over all words first, then with the words of each topic left out (the first, if words have several).
 
-        ``similarity`` is symmetric, of the kept words alone.
+        ``similarity`` is symmetric and has the kept words alone.
         """
         touched = np.bincount(self._codes, similarity.ravel(), self._topics * self._strata + 1)
         different = self._without(touched[:-1].reshape(self._topics, -1))
@@ -392,13 +392,13 @@ class MatchedWords:
         return _leaving_out(self._kept, *self._pairs, self._same_stratum, self._strata, values)
 
     def _without(self, touched: Float[np.ndarray, "topic stratum"]) -> Float[np.ndarray, "row stratum"]:
-        """As ``_leaving_out``, of different-topic pairs, each of which touches two topics."""
+        """Like ``_leaving_out`` for different-topic pairs, each of which touches two topics."""
         whole = touched.sum(axis=0) / 2
         return np.concatenate([whole[None], whole - touched])
 
 
 def matched_similarity(similarities: Sequence[Matched], labellings: Sequence[Labelling]) -> MatchedSimilarity:
-    """The average over LDA seeds of what ``MatchedWords.averages`` gave for each."""
+    """The average over LDA seeds of what ``MatchedWords.averages`` returned for each."""
     differences = np.stack([each.same - each.different for each in similarities])
     seeds, difference = len(labellings), float(differences[:, 0].mean())
     between = float(differences[:, 0].var(ddof=1)) / seeds if seeds > 1 else 0.0
@@ -408,9 +408,9 @@ def matched_similarity(similarities: Sequence[Matched], labellings: Sequence[Lab
 
 
 def mean_of_seeds(found: Sequence[Matched], *names: str) -> dict[str, float]:
-    """The averages over LDA seeds of what these have over all pairs.
+    """The averages over LDA seeds of the numbers over all pairs.
 
-    Of co-occurrence: how often matched pairs co-occur. Equal numbers mean that nothing of it is left to compare.
+    For co-occurrence, they say how often matched pairs co-occur; equal numbers mean that no difference is left.
     """
     return {name: float(np.mean([getattr(each, name)[0] for each in found])) for name in names}
 

@@ -1,8 +1,8 @@
 """Pairs of words: sums Σ w_i w_j v_ij under many weightings of the words, a table of the pairs that occur, and Table 2.
 
-The table of pairs says how often two words are in one passage, and what attention they give each other. It has one row
-for each pair that occurs (in each bin of distance, if it tells them apart), so its size is bounded by the vocabulary's
-pairs, whatever the corpus. Table 2 has the pairs that are most often in one passage, against pairs of one topic.
+The table of pairs says how often two words are in one passage, and how much they attend to each other. It has one row
+for each pair that occurs (and for each bin of distance, if it has bins), so its size is bounded by the vocabulary's
+pairs for any corpus. Table 2 compares the pairs that are most often in one passage with pairs of one topic.
 """
 
 from collections.abc import Sequence
@@ -37,14 +37,14 @@ def pair_forms(
 def form_average(
     sums: Float[np.ndarray, "*shape"], counts: Float[np.ndarray, "*#shape"]
 ) -> Float[np.ndarray, "*shape"]:
-    """Sums by counts; NaN where nothing was drawn (weights are whole numbers but for rounding)."""
+    """Sums divided by counts; NaN where nothing was drawn (weights are whole numbers up to rounding)."""
     counts = np.broadcast_to(counts, sums.shape)
     return np.divide(sums, counts, out=np.full_like(sums, np.nan), where=counts > 1e-6)
 
 
 @dataclass(frozen=True, eq=False)
 class PairTable:
-    """Pairs of words, the smaller first, with sums over their pairs of positions: each once and in order, or by bin.
+    """Pairs of words, the smaller first, with sums over their pairs of positions; each is there once, or once per bin.
 
     A table without bins has all pairs in bin 0.
     """
@@ -54,7 +54,7 @@ class PairTable:
     """(bin · vocabulary + first) · vocabulary + second, increasing."""
 
     counts: Float[np.ndarray, " pair"]
-    """Pairs of positions; each direction of attention is one."""
+    """How many pairs of positions there are; each direction of attention is one."""
 
     sums: Float[np.ndarray, " pair"]
     """Normalised attention, averaged over layers and heads, summed over positions."""
@@ -83,7 +83,7 @@ class PairTable:
         vocabulary: int,
         bins: Int[np.ndarray, " pair"] | None = None,
     ) -> "PairTable":
-        """From pairs of positions, which may hold the same words; told apart by bins, if given."""
+        """The table of pairs of positions, which may hold the same words; by bins, if given."""
         codes = np.minimum(first, second).astype(np.int64) * vocabulary + np.maximum(first, second)
         codes = codes if bins is None else codes + bins.astype(np.int64) * vocabulary**2
         return cls._summed(vocabulary, codes, np.full(len(codes), float(len(directed))), directed.sum(axis=0))
@@ -173,8 +173,8 @@ class TopPairs:
     """One row of Table 2: same-topic pairs, and the pairs of any words that co-occur most.
 
     In both contrasts ``different`` stands for the top pairs. Their intervals are over words (each counts a Poisson(1)
-    number of times, a pair the product of its words'), for which words a topic or the list has is what may be chance,
-    and over LDA seeds on top.
+    number of times, a pair the product of its words'), since chance may decide which words a topic or the list has,
+    and in addition over LDA seeds.
     """
 
     pairs: int
@@ -198,9 +198,9 @@ def compare_top_pairs(
 ) -> list[TopPairs]:
     """Average attention and similarity of same-topic and of top co-occurring pairs, over the labellings of LDA seeds.
 
-    Attention is averaged over pairs of positions, similarity (dot products) over pairs of words. Same-topic pairs are
-    of the words that the labelling keeps, the ``number`` pairs that co-occur most of any words of the table.
-    ``vectors``: of each variant, for each labelling, a row per word.
+    Attention is averaged over pairs of positions, similarity (dot products) over pairs of words. Same-topic pairs have
+    words that the labelling keeps; the ``number`` pairs that co-occur most may have any words of the table.
+    ``vectors`` has, for each variant and labelling, a row per word.
     """
     drawn = generator.poisson(1.0, (replicates, table.vocabulary)).astype(np.float64)
     words = np.concatenate([np.ones((1, table.vocabulary)), drawn])
@@ -210,7 +210,7 @@ def compare_top_pairs(
         mine = [variant[place] for variant in vectors]
         same.append(_averages(table, labelling.same_topic_pairs, mine, words))
         frequent.append(_averages(table, (table.first[top], table.second[top]), mine, words))
-    # A column each: attention first, then each variant's similarity.
+    # One column for attention, then one for each variant's similarity.
     attention, *similar = (
         contrast(*(seeds.average(np.stack([each[column] for each in side])) for side in (same, frequent)))
         for column in range(1 + len(vectors))
@@ -226,7 +226,7 @@ def _averages(
     vectors: Sequence[Float[np.ndarray, "vocabulary _"]],
     words: Float[np.ndarray, "replicate vocabulary"],
 ) -> Float[np.ndarray, "column replicate"]:
-    """Of attention first, then of each variant's similarity."""
+    """Averages of attention first, then of each variant's similarity."""
     first, second = pairs
     places = table.places(first, second)
     # A pair that is in no passage has place −1: it adds nothing to attention, and does count for similarity.

@@ -1,6 +1,6 @@
-"""Permutation tests over word labels: whether words with shuffled topics would give as much.
+"""Permutation tests over word labels: whether words with shuffled topics would show as much.
 
-Under the hypothesis tested, topics have nothing to do with what is measured, among words of like frequency: then the
+The null hypothesis is that, among words of similar frequency, topics have nothing to do with what is measured: then the
 topics of words of one frequency stratum could be exchanged. p counts the observed labelling among the permutations, so
 it is never 0 and is valid for any number of them: P(p ≤ α) ≤ α.
 """
@@ -17,16 +17,16 @@ from topicscope.probing.statistics.labelling import Labelling
 
 # Strata of equally many words, by frequency; fewer if they would have fewer words than this.
 STRATA, WORDS_IN_STRATUM = 10, 10
-# Sums in another order differ by rounding: by less than this, relative to the size of what is summed.
+# Sums in another order differ by rounding, by less than this relative to the size of the terms.
 ROUNDING = 1e-10
 # Permutations drawn at once: few enough for their orders to stay in a processor's cache.
 DRAWN = 100
 
 
 def frequency_strata(frequency: Float[np.ndarray, " word"], strata: int | None = None) -> Int[np.ndarray, " word"]:
-    """Words of like frequency, equally many a stratum; ties by the word's place.
+    """Strata of words of similar frequency, equally many in each; ties are broken by the word's place.
 
-    Strata of one or two words would leave next to nothing to permute: of few words, fewer strata are made.
+    Strata of one or two words would leave next to nothing to permute, so few words make fewer strata.
     """
     rank = np.argsort(np.argsort(frequency, kind="stable"), kind="stable")
     strata = strata or min(STRATA, max(len(frequency) // WORDS_IN_STRATUM, 1))
@@ -51,13 +51,13 @@ def permuted_same_topic_sums(
     *,
     generator: np.random.Generator,
 ) -> Float[np.ndarray, "matrix permutation"]:
-    """Sums of symmetric matrices over same-topic pairs, each once, when words stand in one another's places.
+    """Sums of symmetric matrices over same-topic pairs, each once, when words exchange their places.
 
     Only same-topic pairs are looked up, the same permutations for all matrices. Topics of kept words are exchanged with
     those of kept words only.
     """
     blocks = _blocks(matrices, labelling, stratum)
-    # A word's place among those of its own stratum.
+    # A word's place within its stratum.
     place = np.zeros(len(stratum), dtype=np.int64)
     for members in _members(labelling, stratum):
         place[members] = np.arange(len(members))
@@ -81,14 +81,14 @@ class _Block:
     first: Int[np.ndarray, " pair"]
     second: Int[np.ndarray, " pair"]
     table: Float[np.ndarray, "entry matrix"]
-    """That part of all matrices side by side: one look into memory serves all of them."""
+    """That part of all matrices side by side, so that one memory access serves all of them."""
 
     width: int
     """Words of the second stratum."""
 
     def sums(self, local: Int[np.ndarray, "permutation word"]) -> Float[np.ndarray, "matrix permutation"]:
         entries = local[:, self.first] * self.width + local[:, self.second]
-        # A sum over the middle axis, three times as fast as ``sum`` does it.
+        # This sums over the middle axis three times as fast as ``sum``.
         return (np.ones(len(self.first)) @ np.take(self.table, entries, axis=0)).T
 
 
@@ -107,7 +107,7 @@ def _blocks(
     order = np.argsort(codes, kind="stable")
     present, starts = np.unique(codes[order], return_index=True)
     found = []
-    # Without a pair there is no block, though ``np.split`` gives one part.
+    # Without a pair there is no block, although ``np.split`` returns one part.
     for code, chosen in zip(present.tolist(), np.split(order, starts[1:]), strict=False):
         rows, columns = members[code // len(members)], members[code % len(members)]
         table = np.stack([matrix[np.ix_(rows, columns)].ravel() for matrix in matrices], axis=1)
@@ -121,7 +121,7 @@ def _members(labelling: Labelling, stratum: Int[np.ndarray, " word"]) -> list[In
 
 
 class Tested(NamedTuple):
-    """A p-value, and what it was made from."""
+    """A p-value, and the numbers that it was computed from."""
 
     p: float
     observed: float
@@ -129,10 +129,10 @@ class Tested(NamedTuple):
 
 
 def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], *, size: float = 0.0) -> float:
-    """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is.
+    """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is NaN.
 
-    What is equal but for rounding counts as equal. ``size``: of what the numbers were made from, if it is larger than
-    they are; 1 of log-ratios, whose rounding is that of the ratio.
+    Numbers that differ only by rounding count as equal. ``size`` is that of the terms behind the numbers, if larger
+    than these; it is 1 for log-ratios, whose rounding is that of the ratio.
     """
     if not np.isfinite(observed):
         return np.nan
@@ -154,10 +154,10 @@ def maximum_p(
 ) -> Float[np.ndarray, "layer head"]:
     """Two-sided p-values of all heads together: with probability 95 % none below 0.05 is wrong.
 
-    Each head's numbers are standardised over the permutations and the observed one alike; a head's p is how often the
+    Each head's numbers, the observed one included, are standardised over the permutations; a head's p is how often the
     largest of all heads is as far out as this head was (Westfall and Young's single step). NaN heads are left out, and
-    so are permutations under which some other head has no finite number. A head that permutations leave as it is, but
-    for the rounding of log-ratios, has p = 1.
+    so are permutations under which some other head has no finite number. A head that permutations change by no more
+    than the rounding of log-ratios has p = 1.
     """
     there = np.isfinite(observed)
     finite = np.isfinite(permuted[:, there]).all(axis=1)

@@ -1,6 +1,6 @@
 """Same against different topic: ratio, difference and AUC with intervals, from bootstrap replicates of the averages.
 
-Articles are drawn by weights of their own, LDA seeds anew in every replicate (topics and words: see ``labelling``).
+Each article has its own weights; LDA seeds are drawn anew in every replicate (for topics and words see ``labelling``).
 Wherever replicates are passed on, the first of them is the sample itself.
 """
 
@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from topicscope.measure.uncertainty import CONFIDENCE
 from topicscope.randomness import Purpose, generator
 
-# Replicates without pairs are left out. If less than this share remains, no interval is taken: with two topics, of
-# which only four replicates in ten draw both, it would hold the truth in 73 % of cases (with three topics in 95 %).
+# Replicates without pairs are left out. If less than this share remains, there is no interval: with two topics, which
+# only four replicates in ten both draw, it would hold the true value in 73 % of cases (with three topics in 95 %).
 LEAST_WITH_PAIRS = 0.5
 
 
@@ -22,9 +22,9 @@ class Contrast:
     """Averages over same-topic and different-topic pairs, and how they compare; None for what is not defined.
 
     Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds, None if fewer than half
-    have: where topics are few, some draw but one of them and have no pair of two (``replicates_left_out`` counts them).
-    ``ratio`` and its interval are None unless the interval of the denominator is above 0: around 0 the ratio may be any
-    number, and below it says nothing. ``ratio_note`` says which it is, or how many replicates have no pair.
+    have: with few topics, some replicates draw only one of them and have no pair of two (``replicates_left_out`` counts
+    them). ``ratio`` and its interval are None unless the interval of the denominator is above 0: around 0 the ratio may
+    be any number, and below it is meaningless. ``ratio_note`` says which it is, or how many replicates have no pair.
     """
 
     same: float
@@ -59,8 +59,8 @@ def contrast(
     auc: Float[np.ndarray, " replicate"] | None = None,
     p: float | None = None,
 ) -> Contrast:
-    """From averages whose first entry is the number itself and the others are its bootstrap replicates."""
-    # All numbers are of the same replicates: what has no pair of one kind counts for neither.
+    """The contrast of averages whose first entry is the number itself and whose others are its bootstrap replicates."""
+    # All numbers use the same replicates: one that lacks pairs of one kind counts for neither.
     gone = ~(np.isfinite(same) & np.isfinite(different))
     gone[0] = False
     same, different = (np.where(gone, np.nan, side) for side in (same, different))
@@ -93,9 +93,9 @@ def ratio_replicates(
 def ratio_of_ratios(
     one: Float[np.ndarray, " replicate"], other: Float[np.ndarray, " replicate"]
 ) -> dict[str, float | None]:
-    """How many times as large one ratio is as another, and the interval of that; None for what is not defined.
+    """How many times as large one ratio is as another, with an interval; None for what is not defined.
 
-    Both are under the same draws, the first replicate being the sample: what they share does not count twice.
+    Both have the same draws, and the first replicate is the sample: what they share does not count twice.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         found = np.where(other > 0, one / other, np.nan)
@@ -118,10 +118,10 @@ def _ratio_note(same: Float[np.ndarray, " replicate"], different: Float[np.ndarr
 def _ratio(
     same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]
 ) -> tuple[float, float | None, float | None, str | None]:
-    """The ratio, its interval, and what there is to say of it.
+    """The ratio, its interval, and a note about it.
 
-    A lone replicate's denominator may still cross 0. Its ratio has passed through infinity: it is the largest there is,
-    whatever its sign now. Ends are then order statistics, and the upper one may be infinite, so none.
+    A single replicate's denominator may still cross 0. Its ratio has passed through infinity and counts as the largest
+    of all, whatever its sign. Ends are then order statistics, and the upper one may be infinite, which is none.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(different <= 0, np.inf, same / different)
@@ -152,7 +152,7 @@ def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, f
 
 
 def _area(auc: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
-    """AUC and its interval, cut at 0 and 1: it is a probability, which rounding and first-order replicates exceed."""
+    """AUC and its interval, cut at 0 and 1, the ends of a probability, which rounding and replicates may exceed."""
     found = {"auc": float(auc[0]), **_interval("auc", auc)}
     return {name: None if end is None else float(np.clip(end, 0, 1)) for name, end in found.items()}
 
@@ -162,8 +162,8 @@ def poisson_weights(
 ) -> Float[np.ndarray, "replicate_plus_one article"]:
     """How often each article counts; once in the first row, which is the sample itself.
 
-    Replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made of seed and article
-    index. So shards can be added in any split, and none needs to know the others.
+    Replicate r counts article a ``weights[r, a]`` times, a Poisson(1) number from a generator made from the seed and
+    the article's index. So shards can be added in any split, and none needs to know the others.
     """
     drawn = [generator(seed, Purpose.BOOTSTRAP, int(each)).poisson(1.0, replicates) for each in articles]
     weights = np.array(drawn, dtype=np.float64).reshape(len(articles), replicates).T
@@ -174,15 +174,15 @@ def poisson_weights(
 class SeedDraws:
     """LDA seeds drawn anew (with replacement) in every replicate but the first, the same for all numbers of it.
 
-    All seeds share the replicate's articles, or words and topics, so the interval holds both sources of doubt. With S
-    seeds their own part of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
+    All seeds share the replicate's articles, or words and topics, so the interval has both sources of uncertainty. With
+    S seeds their own part of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
     """
 
     drawn: Int[np.ndarray, "seed replicate"]
 
     @classmethod
     def draw(cls, seeds: int, replicates: int, *, generator: np.random.Generator) -> "SeedDraws":
-        """For so many seeds, and replicates beside the sample itself."""
+        """Draws for so many seeds, and for so many replicates beside the sample itself."""
         drawn = generator.integers(seeds, size=(seeds, replicates + 1))
         drawn[:, 0] = np.arange(seeds)
         return cls(drawn)
@@ -197,7 +197,7 @@ def auc_of_histograms(
 ) -> Float[np.ndarray, " replicate"]:
     """The probability that a same-topic value is the larger, values of one bin counting as half.
 
-    Exact but for pairs that fall into one bin: the error is at most half the probability of that.
+    It is exact except for pairs that fall into one bin: the error is at most half the probability of that.
     """
     below = np.cumsum(different, axis=-1) - different / 2
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -1,8 +1,8 @@
 """Similarity of word vectors within and between topics: cosine and dot product over all pairs, exactly.
 
-No pair is sampled and none is looped over: the sum over all pairs is the square of the vectors' sum, and same-topic
-pairs are few. AUC and the permutation test look at the kept words' products, a matrix of W × W. At the end each topic
-by itself: its own words against all other words, in similarity or in attention.
+No pair is sampled and no loop runs over pairs: the sum over all pairs is the square of the vectors' sum, and same-topic
+pairs are few. AUC and the permutation test look at the kept words' products, a W × W matrix. The end of the file has
+each topic by itself: its own words against all other words, in similarity or in attention.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from topicscope.probing.statistics.permutation import (
 from topicscope.probing.statistics.resampling import contrast
 
 Kind = Literal["cosine", "dot"]
-# Intervals of equal width that values are sorted into before they are compared, at most.
+# The most intervals of equal width that values are sorted into before they are compared.
 BUCKETS = 2**20
 # The fields of a contrast that are reported per topic.
 SAID = ("same", "different", "ratio", "low", "high", "difference", "difference_low", "difference_high", "p")
@@ -32,9 +32,9 @@ SAID = ("same", "different", "ratio", "low", "high", "difference", "difference_l
 def prepared(
     vectors: Float[np.ndarray, "word width"], kind: Kind, *, centred: bool = False
 ) -> Float[np.ndarray, "word width"]:
-    """Vectors whose dot product is the similarity asked for; centred: the mean of these vectors taken off first.
+    """Vectors whose dot product is the similarity asked for; ``centred`` subtracts the mean of these vectors first.
 
-    So pass the words that a labelling keeps, and no others. A vector of length zero has cosine 0 with all.
+    So pass the words that a labelling keeps, and no others. A vector of length zero has cosine 0 with all others.
     """
     found = vectors.astype(np.float64)
     if centred:
@@ -91,7 +91,7 @@ def averages_of(
     labelling: Labelling,
     weights: TopicWeights,
 ) -> list[PairAverages]:
-    r"""The same of several sets of vectors, of the kept words alone; their same-topic pairs' products are given.
+    r"""The same for several sets of vectors of the kept words; the products of their same-topic pairs are given.
 
     With weights u (between) and s (within), and R the same-topic pairs:
 
@@ -126,10 +126,10 @@ def similarity_tests(
     *,
     generator: np.random.Generator,
 ) -> list[Tested]:
-    """Of each matrix of similarities, the same- minus different-topic difference: words of like frequency permuted.
+    """Test each matrix's same- minus different-topic difference by permuting words of similar frequency.
 
-    All matrices see the same permutations. Numbers of pairs stay as they are, so that the same-topic average orders
-    permutations as the difference does: that average is what is returned with p.
+    All matrices see the same permutations. The numbers of pairs do not change, so the same-topic average orders
+    permutations as the difference does: that average is returned with p.
     """
     sums = permuted_same_topic_sums(products, labelling, stratum, permutations, generator=generator)
     pairs = labelling.same_topic_pairs
@@ -149,17 +149,17 @@ class Placements:
     """
 
     inside: Float[np.ndarray, " pair"]
-    """Of each same-topic pair, the share of different-topic pairs below it."""
+    """For each same-topic pair, the share of different-topic pairs below it."""
 
     above: Float[np.ndarray, " word"]
-    """Of each word, the sum over its different-topic pairs of the share of same-topic pairs above them."""
+    """For each word, the sum over its different-topic pairs of the share of same-topic pairs above them."""
 
     partners: Float[np.ndarray, " word"]
     """How many different-topic pairs each word has."""
 
 
 def placements(products: Float[np.ndarray, "word word"], labelling: Labelling) -> Placements:
-    """Of the similarities of the words that a labelling keeps (all of its words)."""
+    """The ranks of the similarities of the words that a labelling keeps (all of its words)."""
     same = products[labelling.same_topic_pairs]
     first, second = labelling.different_topic_pairs
     order, words = np.argsort(same, kind="stable"), len(products)
@@ -187,7 +187,7 @@ def counts_below(
     """
     if not len(ordered) or not ordered[-1] > ordered[0]:
         return np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-    # Of few numbers, few buckets: else these would take longer than the numbers.
+    # Few numbers get few buckets, which would otherwise take longer than the numbers.
     buckets = min(BUCKETS, 4 * (len(values) + len(ordered)))
     low, scale = ordered[0], buckets / (ordered[-1] - ordered[0])
 
@@ -210,7 +210,7 @@ def auc_replicates(
 ) -> list[Float[np.ndarray, " replicate"]]:
     """AUC of several similarities of one labelling's words, with replicates.
 
-    Exact for the sample, the first replicate. In the others, both sides vary to first order: same-topic pairs are
+    It is exact for the sample, the first replicate. In the others, both sides vary to first order: same-topic pairs are
     weighted anew against the sample's different-topic pairs, and the other way round (a word counts by its average).
     So a replicate may be a little beyond 0 or 1, as may the sample by rounding: ``contrast`` cuts what is shown.
     """
@@ -237,14 +237,14 @@ def topic_contrasts(
     *,
     counts: Float[np.ndarray, "word word"] | None = None,
 ) -> list[list[dict[str, Any]]]:
-    """Of each matrix, a contrast per topic: pairs of its words against pairs of one of them and a word of other topics.
+    """For each matrix, a contrast per topic: pairs of its words against pairs of one of them and one of another topic.
 
-    values: symmetric, of the words that the labelling keeps (all of its words). Sums over ``counts`` pairs of places,
-    if these are given, else a number per pair of words.
-    draws: how often each word was drawn, the sample first. Of the words outside a topic, which are many, none is.
-    orders: permutations of the words. p is that of the average, over the topic's pairs, of what is left of a pair after
-    the levels of its two words are taken off, a word's level being its average with words of other topics: words that
-    are alike to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false discovery
+    values: symmetric matrices over the words that the labelling keeps (all of its words): sums over ``counts`` pairs of
+    places, if these are given, else one number per pair of words.
+    draws: how often each word was drawn, the sample first. The words outside a topic are many and are not drawn.
+    orders: permutations of the words. A word's level is its average with words of other topics; the levels of its two
+    words are subtracted from each pair, and p tests the average of the rest over the topic's pairs: words that are
+    similar to everything, or to all but a few well-encoded topics, do not make a topic. ``q`` is the false discovery
     rate among the topics of a matrix. A topic without a pair has NaN.
     """
     ones = np.ones_like(values[0]) if counts is None else counts

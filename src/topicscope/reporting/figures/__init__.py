@@ -1,4 +1,4 @@
-"""Figures from arrays: every function draws one and returns it together with its table, the numbers that it shows."""
+"""Figures from arrays: every function draws one and returns it with a table of the numbers that it shows."""
 
 import io
 import math
@@ -13,10 +13,10 @@ from matplotlib.text import Text
 from topicscope.files import Row, table_text, write_atomically
 from topicscope.reporting.symbols import mathtext
 
-# Diverging and readable with colour-blind eyes; white is zero.
+# A diverging scale that colour-blind readers can read; white is zero.
 DIVERGING = "RdBu_r"
 
-# Okabe and Ito's colours, told apart by colour-blind eyes.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 BLUE, ORANGE, GREEN, *_ = PALETTE
 GREY = "0.45"
@@ -59,7 +59,7 @@ def save_figure(drawn: Drawn, stem: Path) -> list[Path]:
 
 
 def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
-    """The PNG and the SVG; the same figure gives the same bytes, as no date and no random name is in them."""
+    """The PNG and the SVG; the same figure makes the same bytes, because they have no date and no random name."""
     paths = []
     for text in figure.findobj(Text):
         text.set_text(mathtext(text.get_text()))
@@ -67,7 +67,7 @@ def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
         picture = io.BytesIO()
         with rc_context({"svg.hashsalt": "topicscope"}):
             figure.savefig(picture, format=kind, dpi=dpi, metadata={"Date": None} if kind == "svg" else None)
-        # Where things are is found once: finding it again took a third of the time.
+        # The layout is computed once: computing it again took a third of the time.
         figure.set_layout_engine("none")
         paths.append(stem.with_name(f"{stem.name}.{kind}"))
         write_atomically(paths[-1], picture.getvalue())
@@ -82,5 +82,5 @@ def table_csv(rows: list[Row]) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.8g}"
-    # Names of panels may be broken into lines.
+    # Names of panels may have line breaks.
     return "" if value is None else " ".join(str(value).split())

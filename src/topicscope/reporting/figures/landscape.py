@@ -14,6 +14,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from topicscope.files import Row
 from topicscope.reporting.figures import ORANGE, Drawn, panels
+from topicscope.reporting.rounding import readable
 
 SKY, BLACK, WHITE = "#56B4E9", "#000000", "#FFFFFF"
 
@@ -34,7 +35,7 @@ class FinitePanel(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LandscapeData:
-    """What the figure shows; weights are positive, a zero optimum is drawn at the axis' end."""
+    """What the figure shows; weights are positive, and a zero optimum is drawn at the end of the axis."""
 
     alpha: Float[np.ndarray, " alpha"]
     beta: Float[np.ndarray, " beta"]
@@ -77,7 +78,7 @@ def landscape_figure(data: LandscapeData) -> Drawn:
 
 
 def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str) -> list[Row]:
-    """The loss at every weight, and how much it is above the smallest one."""
+    """The loss at every weight, and its excess over the smallest one."""
     least = loss.min()
     return [
         {"panel": panel, "alpha": alpha, "beta": beta, "average": average, "loss": value, "excess": value - least}
@@ -87,7 +88,7 @@ def _rows(data: LandscapeData, loss: Float[np.ndarray, "alpha beta"], panel: str
 
 
 def _theory_rows(data: LandscapeData) -> list[Row]:
-    """What is drawn over the loss: points by their weights, lines by the average ((v−1)α + β)/v that they keep."""
+    """What is drawn over the loss: points by their weights, lines by their constant average ((v−1)α + β)/v."""
     alpha, beta = map(float, data.optimum)
     lines = {"low": data.low, "high": data.high, "limit": data.limit}
     finite = data.finite
@@ -121,11 +122,11 @@ def _draw_loss(
         ticks.set_minor_locator(LogLocator(subs=(1.0,), numticks=20))
         ticks.set_minor_formatter(NullFormatter())
     bar = figure.colorbar(image, ax=axis, location="right", pad=0.02)
-    bar.set_label(f"loss − {loss.min():.6g}, the smallest shown", fontsize=8)
+    bar.set_label(f"loss − {readable(loss.min(), 6)}, the smallest shown", fontsize=8)
 
 
 def _draw_theory(axis: Axes, data: LandscapeData) -> None:
-    """Theorem 3's interval as a band: what is outside it is faded; its limit; uniform attention."""
+    """Draw Theorem 3's interval as a band, with everything outside faded, its limit, and uniform attention."""
     average = data.average.T
     grid = (data.alpha, data.beta, average)
     least, most = average.min(), average.max()
@@ -148,20 +149,22 @@ def _legend(data: LandscapeData) -> list[Line2D | Patch]:
     def point(marker: str, colour: str, label: str) -> Line2D:
         return Line2D([], [], marker=marker, color=colour, markeredgecolor=BLACK, linestyle="none", label=label)
 
-    upper = "∞" if data.high is None else f"{data.high:.4g}"
+    upper = "∞" if data.high is None else readable(data.high)
     alpha, beta = data.optimum
     best = "exact optimum" if data.attained else "no optimum is attained; best weights searched"
     handles: list[Line2D | Patch] = [
-        point("o", ORANGE, f"{best}: α = {alpha:.4g}, β = {beta:.4g}"),
+        point("o", ORANGE, f"{best}: α = {readable(alpha)}, β = {readable(beta)}"),
         point("s", WHITE, "uniform attention: α = β = 1"),
         Patch(
-            facecolor="#D9D9D9", edgecolor=BLACK, label=f"faded: outside Theorem 3's interval ({data.low:.4g}, {upper})"
+            facecolor="#D9D9D9",
+            edgecolor=BLACK,
+            label=f"faded: outside Theorem 3's interval ({readable(data.low)}, {upper})",
         ),
     ]
     if data.finite is not None:
         alpha, beta = data.finite.optimum
-        handles.append(point("o", ORANGE, f"{data.finite.title}: α = {alpha:.4g}, β = {beta:.4g}"))
+        handles.append(point("o", ORANGE, f"{data.finite.title}: α = {readable(alpha)}, β = {readable(beta)}"))
     if data.limit is not None:
-        label = f"limit of the average: {data.limit:.4g}"
+        label = f"limit of the average: {readable(data.limit)}"
         handles.append(Line2D([], [], color=SKY, linestyle="dashed", label=label))
     return handles

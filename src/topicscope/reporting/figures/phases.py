@@ -11,9 +11,9 @@ from topicscope.reporting.figures import BLUE, ORANGE, Drawn
 
 NAMES = {
     "keep": "$p_c$, masked words that are kept",
-    "words": "v, words of a topic",
-    "per_document": "τ, topics of a document",
-    "length": "N, words of a document",
+    "words": "v, words per topic",
+    "per_document": "τ, topics per document",
+    "length": "N, words per document",
     "dirichlet": "Dirichlet α",
 }
 
@@ -34,7 +34,7 @@ def phase_figure(curves: dict[str, PhaseCurve], measured: dict[str, tuple[float,
     figure = Figure(figsize=(2.9 * len(curves), 3.1), layout="constrained")
     panels = figure.subplots(1, len(curves), squeeze=False, sharey=True)[0]
     for axis, (name, curve) in zip(panels, curves.items(), strict=True):
-        # A point at 0 has no place on a logarithmic axis: it stands at its left end.
+        # A point at 0 has no place on a logarithmic axis, so it is drawn at the left end.
         positive = curve.at[curve.at > 0]
         at = np.where(curve.at > 0, curve.at, positive.min() / 5)
         value, low, high = curve.joint.T

@@ -19,7 +19,7 @@ from topicscope.reporting.answer import answering, is_encoded, model_label
 from topicscope.reporting.figures import BLUE, DIVERGING, GREEN, GREY, ORANGE, PALETTE, Drawn, panels, save_figure
 from topicscope.reporting.rounding import comparison_text
 
-# Comparisons of a row of probe.json, and what a table calls them; figures have room for more.
+# Comparisons of a row of probe.json, and their names in a table; figures have room for longer ones.
 MEASURES = {"cosine": "cosine", "dot": "dot product", "attention": "attention"}
 LABELS = {**MEASURES, "cosine": "cosine similarity"}
 TOPICS = {"one": "one topic per word", "several": "several topics per word"}
@@ -38,10 +38,10 @@ SIGNS = {
 # Ticks of a logarithmic axis of ratios.
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1, 1.5, 2, 3, 5, 7, 10, 20, 50, 100, 200, 500, 1000)
 
-# Topics of a ranking: those at its two ends.
+# How many topics a ranking shows, those at its two ends.
 MOST_SHOWN = 60
 
-# Panels of models in a row.
+# How many panels of models are in a row.
 COLUMNS = 4
 
 
@@ -81,13 +81,13 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
         shown = "own topics" if fraction is None else f"threshold {fraction:g}"
         title = f"Attention by head, same over different topic, {shown}, {TOPICS[assignment]}"
         written += save_figure(head_maps(heads, title=title), folder / f"heads-{threshold(fraction)}")
-    # A figure for each list of words: tokenizers may keep different ones of the paper's nine.
+    # Each list of words has a figure: tokenizers may keep different words of the paper's nine.
     for number, words in enumerate(dict.fromkeys(tuple(each["words"]) for each in maps if each["words"])):
         alike = [each for each in maps if tuple(each["words"]) == words]
         cosines = {map_label(each): np.array(each["cosine"]) for each in alike}
         title = "\n".join(["Cosine similarity of word embeddings (Figure 3)", *left_out(alike[0])])
         written += save_figure(word_maps(cosines, words, title=title), _numbered(folder / "words", number))
-    # And for each list of topics' words: those of other tokenizers are others.
+    # So does each list of topics' words, which differ between tokenizers.
     mapped = [each for each in maps if each.get("topic_map")]
     for number, words in enumerate(dict.fromkeys(tuple(each["topic_map"]["words"]) for each in mapped)):
         alike = [each for each in mapped if tuple(each["topic_map"]["words"]) == words]
@@ -102,7 +102,7 @@ def draw(rows: Sequence[Row], maps: Sequence[Row], folder: Path) -> list[Path]:
     several = {model: revisions for model, revisions in revisions_of.items() if len(revisions) > 1}
     for number, (model, revisions) in enumerate(several.items()):
         chosen = _chosen([row for row in rows if row["model"] == model], assignment, "matrix")
-        # In the order of the revisions, whatever that of the rows is.
+        # In the order of the revisions, not of the rows.
         chosen.sort(key=lambda row: revisions.index(row["revision"]))
         lines: dict[str, dict[str, list[Row]]] = {measure: {} for measure in MEASURES}
         for measure, row in itertools.product(MEASURES, chosen):
@@ -117,12 +117,12 @@ def _numbered(path: Path, number: int) -> Path:
 
 
 def map_label(each: Row) -> str:
-    """The model of a row of words.json as it is to be called."""
+    """The label of the model in a row of words.json."""
     return str(each.get("label") or each["model"])
 
 
 def left_out(each: Row) -> list[str]:
-    """A sentence on the words that Figure 3 lacks, of a row of words.json; none if it lacks none."""
+    """A sentence on the words that Figure 3 lacks, from a row of words.json; none if it lacks none."""
     words = each.get("left_out")
     return [f"Left out, as the tokenizer splits them: {', '.join(words)}."] if words else []
 
@@ -146,7 +146,7 @@ def ratio_text(rows: Sequence[Row]) -> str:
 
 
 def _cell(ratio: Mapping[str, Any]) -> str:
-    """Short, for a table: a ratio without a whole interval stands alone."""
+    """A short text for a table: a ratio without a complete interval is shown alone."""
     bare = ratio["ratio"] is not None and not has_interval(ratio)
     return f"{ratio['ratio']:.3g}" if bare else comparison_text(ratio)
 
@@ -157,20 +157,20 @@ def has_interval(ratio: Mapping[str, Any]) -> bool:
 
 
 def is_difference(ratio: Mapping[str, Any]) -> bool:
-    """Whether a difference stands where there is no ratio."""
+    """Whether a difference is shown because there is no ratio."""
     return ratio.get("ratio") is None and ratio.get("difference") is not None
 
 
 def threshold(fraction: float | None, own: str = "own") -> str:
-    """The ambiguity threshold; ``own`` where topics were given and not found."""
+    """The ambiguity threshold; ``own`` for the user's own topics."""
     return own if fraction is None else f"{fraction:g}"
 
 
 def ratio_table(rows: Sequence[Row], *, title: str, reference: Sequence[Row] = ()) -> Drawn:
     """Table 1 as a picture: a line per row of probe.json, a panel per measure, ratios with 95 % intervals beside 1.
 
-    ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds: other models on other text. They
-    have a ratio alone.
+    ``reference``, if given, are the paper's numbers, drawn below as hollow diamonds; they are for other models on other
+    text, and have only a ratio.
     """
     every = [*((row, False) for row in rows), *((row, True) for row in reference)]
     figure, [axes] = panels(title, (12.0, 0.3 * len(every) + 1.9), 1, len(MEASURES), lines="x", letters=10, sharey=True)
@@ -230,7 +230,7 @@ def _draw_ratio(panel: Axes, ratio: Mapping[str, Any], place: int, printed: bool
 
 
 def _write(panel: Axes, text: str, place: int) -> None:
-    """Beside the line at 1, on the side that has more room."""
+    """Write a text beside the line at 1, on the side that has more room."""
     low, high = np.log(panel.get_xlim())
     side = "left" if -low < 0.55 * (high - low) else "right"
     panel.text(1, place, f"  {text}  ", fontsize=7, va="center", ha=side)
@@ -239,7 +239,7 @@ def _write(panel: Axes, text: str, place: int) -> None:
 def ratio_axis(numbers: Sequence[float | None]) -> tuple[list[float], tuple[float, float]]:
     """Ticks and ends of an axis that has room for all of these numbers above 0, and for 1.
 
-    Ticks are whole factors: a logarithmic axis would label powers of ten alone.
+    Ticks are whole factors, since a logarithmic axis would label only powers of ten.
     """
     ends = [number for number in numbers if number is not None and np.isfinite(number) and number > 0]
     low, high = min([*ends, 0.9]), max([*ends, 1.1])
@@ -251,9 +251,9 @@ def ratio_axis(numbers: Sequence[float | None]) -> tuple[list[float], tuple[floa
 
 
 def colour_limit(panels: Sequence[Float[np.ndarray, "_ _"]]) -> tuple[float, bool]:
-    """The end of a scale about 0 that one extreme head does not wash out, and whether some heads are beyond it.
+    """The end of a scale around 0 that one extreme head does not wash out, and whether some heads are beyond it.
 
-    Twice the size that nine heads in ten stay below, or the largest there is.
+    It is twice the size that nine heads in ten stay below, or the largest value if that is smaller.
     """
     sizes = np.concatenate([np.abs(each[np.isfinite(each)]).ravel() for each in panels] or [np.zeros(0)])
     if not len(sizes):
@@ -263,12 +263,12 @@ def colour_limit(panels: Sequence[Float[np.ndarray, "_ _"]]) -> tuple[float, boo
 
 
 def depth(models: Mapping[str, Row]) -> Drawn:
-    """Where along the depth topics are, all models on one axis: AUC of hidden states, and the ratio of attention.
+    """At which depth topics are encoded, all models on one axis: AUC of hidden states, and the ratio of attention.
 
     models: rows of probe.json by the models' names. Layer 0 is the embedding layer's output.
     """
     figure, [axes] = panels(
-        "Where along the depth topics are, with 95 % intervals", (9.0, 3.6), 1, 2, lines=None, letters=10
+        "At which depth topics are encoded, with 95 % intervals", (9.0, 3.6), 1, 2, lines=None, letters=10
     )
     # What a panel shows, its axis, the value without topics, the number and its ends, and its first layer.
     kinds = (
@@ -335,11 +335,11 @@ def head_maps(
 ) -> Drawn:
     """log₂ of same- over different-topic attention of every head, a panel per model; a dot where it is significant.
 
-    Significant: p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
+    Significant means p < 0.05 by the permutation test whose p-values hold for all heads of a model together.
     """
     limit, beyond = colour_limit([values for values, _ in models.values()])
     shapes = [values.shape for values, _ in models.values()]
-    # At least as wide as what is written above a panel, at least as high as two layers.
+    # A panel is at least as wide as its title, and at least as high as two layers.
     columns, starts = range(min(len(shapes), COLUMNS)), range(0, len(shapes), COLUMNS)
     wide = [max(0.36 * max(heads for _, heads in shapes[place::COLUMNS]), 1.9) for place in columns]
     tall = [0.36 * max(2, *(layers for layers, _ in shapes[at : at + COLUMNS])) for at in starts]
@@ -380,11 +380,11 @@ def word_maps(models: Mapping[str, Float[np.ndarray, "word word"]], words: Seque
         image = panel.imshow(values, cmap=DIVERGING, vmin=-1, vmax=1, interpolation="nearest")
         for row, column in np.ndindex(*values.shape):
             shade = "white" if abs(values[row, column]) > 0.7 else "black"
-            # Rounded first: what is as good as 0 has no sign.
+            # Rounded first, so that what is practically 0 has no sign.
             text = f"{round(float(values[row, column]), 2) + 0.0:.2f}"
             panel.text(column, row, text, ha="center", va="center", fontsize=7, color=shade)
         panel.set_xticks(range(len(words)), words, rotation=45, ha="right", fontsize=8)
-        # Once per row: they are the same for all.
+        # They are written once per row, because they are the same for all panels.
         panel.set_yticks(range(len(words)), words if place % COLUMNS == 0 else [""] * len(words), fontsize=8)
         panel.set_title(_folded(name, side), fontsize=9)
     figure.colorbar(image, ax=axes, shrink=0.8, aspect=20 * rows).set_label("cosine similarity", fontsize=8)
@@ -435,7 +435,7 @@ def sink_maps(models: Mapping[str, Float[np.ndarray, "layer head"]]) -> Drawn:
     columns, rows = min(len(models), COLUMNS), -(-len(models) // COLUMNS)
     wide, tall = (max(shape[axis] for shape in (each.shape for each in models.values())) for axis in (1, 0))
     size = (max(0.36 * wide, 2.6) * columns + 1.6, (max(0.36 * tall, 1.0) + 1.0) * rows + 0.5)
-    figure, axes = _grid("Attention sink: what later tokens give to the first", size, len(models))
+    figure, axes = _grid("Attention sink: attention of later tokens to the first", size, len(models))
     for panel, (name, shares) in zip(axes, models.items(), strict=True):
         image = panel.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto", interpolation="nearest")
         layers, heads = (range(0, count, 1 if count <= 12 else 4) for count in shares.shape)
@@ -463,7 +463,7 @@ def _grid(title: str, size: tuple[float, float], count: int, **ratios: Sequence[
 
 
 def _folded(name: str, inches: float) -> str:
-    """A title of small letters in lines that are no wider than its panel."""
+    """A title in small letters, in lines that are no wider than its panel."""
     return "\n".join(textwrap.wrap(name, max(int(inches / 0.075), 10)))
 
 
@@ -472,7 +472,7 @@ def over_checkpoints(
 ) -> Drawn:
     """Ratios over the checkpoints of one model, a panel per measure, a line per threshold, intervals shaded.
 
-    A measure that lacks a ratio somewhere is drawn as the difference, on an axis of its own.
+    A measure that lacks a ratio somewhere is drawn as the difference, on a separate axis.
     """
     figure, [axes] = panels(title, (4.4 * len(measures), 3.6), 1, len(measures), letters=10)
     styles = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "^"), (GREY, "v"))
@@ -497,7 +497,7 @@ def over_checkpoints(
         panel.set_xticks(range(len(revisions)), revisions, rotation=45, ha="right", fontsize=8)
         panel.set_xlabel("checkpoint")
         panel.set_title(LABELS.get(measure, measure), fontsize=9)
-        # No axis where there is nothing to measure on it.
+        # No axis where there is nothing to show.
         if all(each.get(name) is None for each in every for name in ("ratio", "difference")):
             panel.text(0.5, 0.6, "not defined", transform=panel.transAxes, ha="center", va="center", color=GREY)
             panel.set_yticks([])
@@ -506,5 +506,5 @@ def over_checkpoints(
 
 
 def _numbers(ratios: Sequence[Mapping[str, Any]], end: str) -> list[float]:
-    """Gaps in the line where a ratio is not defined."""
+    """The values, with gaps where a ratio is not defined."""
     return [math.nan if (value := each.get(end)) is None else float(value) for each in ratios]

@@ -15,15 +15,16 @@ from matplotlib.image import AxesImage
 from topicscope.files import Row
 from topicscope.measure.uncertainty import Interval, student_interval
 from topicscope.reporting.figures import PALETTE, Drawn
+from topicscope.reporting.rounding import powers
 from topicscope.settings.sweep import brief, labels
 
-# More curves than this in a panel cannot be told apart: then they are averaged.
+# More curves than this in a panel cannot be distinguished; then they are averaged.
 MOST_CURVES = 6
 
-# Ticks stand at the values if neighbours are at least this share of the axis apart, else where the axis likes.
+# Ticks are at the values if neighbours are at least this share of the axis apart, else where matplotlib puts them.
 LEAST_GAP = 0.19
 
-# Positive numbers that differ by more than this factor have a logarithmic scale: one wild run would hide the others.
+# Positive numbers that differ by more than this factor get a logarithmic scale: one wild run would hide the others.
 LARGEST_RATIO = 100
 
 # Labels with more letters than this in all do not fit side by side.
@@ -74,7 +75,7 @@ def by_setting(
             there = {value: interval for value, interval in found.items() if interval and np.isfinite(interval.value)}
             short = {name: name.rpartition(".")[2].replace("_", " ") for name in fixed}
             label = ", ".join(f"{short[name]} {names[name][value]}" for name, value in fixed.items())
-            # Words have no distance: nothing joins them, and curves stand side by side.
+            # Words have no distance, so nothing joins them, and curves are side by side.
             shift = 0.0 if _numbers(values) or not apart else 0.1 * (number - (len(combinations) - 1) / 2)
             highs = [interval.high - interval.value for interval in there.values()]
             # A single seed has no interval.
@@ -107,9 +108,9 @@ def _row(measure: str, where: Mapping[str, Any], interval: Interval | None) -> R
 
 
 def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequence[str], cells: bool = True) -> Drawn:
-    """Measures over two settings, averaged over seeds and all else: a heat map, or coloured points if not a grid.
+    """Measures over two settings, averaged over seeds and everything else: a heat map, or points if not a grid.
 
-    A cell has its mean and, smaller, half of its 95 % interval over seeds, each seed averaged over all else first.
+    A cell has its mean and, smaller, half of its 95 % interval over seeds; each seed is first averaged over the rest.
     """
     figure = _panels(len(measures))
     across, up = _values(rows, first), _values(rows, second)
@@ -126,7 +127,7 @@ def map_of_two(rows: Sequence[Row], first: str, second: str, *, measures: Sequen
             _set_labels(axes, "x", across)
             _set_labels(axes, "y", up)
             axes.set(xlabel=first, ylabel=second)
-            # Where no run reached its end there is none to measure; else the measure is not defined for these settings.
+            # Where no run reached its end nothing is measured; otherwise the measure is not defined for these settings.
             diverged = [all(row.get("diverged") for row in mine) for mine in cells_of.values()]
             _label_cells(axes, list(found.values()), diverged, norm, grid)
             table += [_row(measure, {first: x, second: y}, interval) for (x, y), interval in found.items()]
@@ -187,7 +188,7 @@ def _panels(count: int) -> Figure:
 
 
 def _places(axes: Axes, which: str, values: Sequence[Any], name: str) -> dict[Any, float]:
-    """Where values go on an axis: numbers where they are, on a log scale if they span decades; others side by side."""
+    """Where values go on an axis: numbers at their place, on a log scale if they span decades; others side by side."""
     axis = getattr(axes, f"{which}axis")
     axes.set(**{f"{which}label": name})
     if not _numbers(values):
@@ -225,14 +226,14 @@ def _label_cells(
             continue
         style["color"] = "black" if norm(cell.value) > 0.5 else "white"
         whole = np.isfinite(cell.high)
-        axes.text(column, row, form.format(cell.value), va="bottom" if whole else "center", **style)
+        axes.text(column, row, powers(form.format(cell.value)), va="bottom" if whole else "center", **style)
         if whole:
-            half = f"± {form.format(cell.high - cell.value)}"
+            half = f"± {powers(form.format(cell.high - cell.value))}"
             axes.text(column, row, half, va="top", **style | {"fontsize": 0.75 * size})
 
 
 def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
-    """One format for numbers that are compared: three digits of how far they are apart."""
+    """One format for numbers that are compared, with three digits of their range."""
     span = float(np.ptp(numbers)) if len(numbers) else 0.0
     largest = float(np.abs(numbers).max()) if len(numbers) else 0.0
     digits = 2 - int(np.floor(np.log10(span or largest or 1.0)))
@@ -240,7 +241,7 @@ def same_digits(numbers: Float[np.ndarray, " number"]) -> str:
 
 
 def _set_labels(axes: Axes, which: str, values: Sequence[Any]) -> None:
-    """Ticks for values side by side, aslant where they would run into each other."""
+    """Ticks for values side by side, slanted where they would overlap."""
     texts = list(labels(values).values())
     crowded = which == "x" and sum(map(len, texts)) > MOST_LETTERS
     slant = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if crowded else {}

@@ -77,7 +77,7 @@ def heat_maps(
 
 
 def colour_limit(matrix: Float[np.ndarray, "row column"]) -> float:
-    """End of a matrix's colour scale: the largest entry, but at most three times the largest off the diagonal."""
+    """The end of a matrix's colour scale: the largest entry, but at most three times the largest off the diagonal."""
     off_diagonal = np.abs(matrix[~np.eye(len(matrix), dtype=bool)]).max(initial=0.0)
     return float(min(np.abs(matrix).max(), 3 * off_diagonal)) or 1.0
 
@@ -90,8 +90,8 @@ def norm_trajectories(
     Orange dashes are where attention takes off in a run, a black dashed line where it is ``predicted`` to, and a thin
     black curve is the reduced model's.
 
-    A quantity may have several curves (a norm, and norms of its parts); one that is measured on a scale of its own, a
-    rotation, is drawn on a logarithmic axis.
+    A quantity may have several curves (a norm, and norms of its parts); a rotation, which has its own scale, has a
+    logarithmic axis.
     """
     quantities = list(next(iter(settings.values()))[1])
     size = (4.2 * len(settings), 1.9 * len(quantities) + 0.6)
@@ -104,7 +104,7 @@ def norm_trajectories(
             for (part, values), colour in zip(curves.items(), (BLUE, GREEN, GREY), strict=False):
                 # The first rows of the rotation are NaN: there is nothing 10 steps earlier.
                 mean = values[:, 1:].mean(axis=0)
-                # Faint lines of many runs as pixels: as curves they would fill megabytes.
+                # Faint lines of many runs are pixels: as curves they would fill megabytes.
                 panel.plot(steps, values.T, color=colour, alpha=0.25, linewidth=0.7, rasterized=True)
                 panel.plot(steps[1:], mean, color=colour, linewidth=1.8, label=part)
                 table += _curves(steps, values, setting=name, quantity=part)
@@ -177,7 +177,7 @@ def stage_map(losses: Mapping[str, Mapping[tuple[str, str], tuple[float, float, 
         panel.set_xlabel("initial scale")
         panel.set_title(name, fontsize=10)
     figure.supxlabel(
-        "in each cell: when attention takes off, and what W^V has by then of the gain under uniform attention;\n"
+        "in each cell: when attention takes off, and W^V's share of the gain under uniform attention by then;\n"
         "blue and bold: all runs are two-stage; grey: attention has not taken off when the run ends",
         fontsize=8,
     )
@@ -218,7 +218,7 @@ def predicted_against_measured(
 def attention_bars(rows: Mapping[str, Float[np.ndarray, "seed class"]], *, uniform: float, title: str) -> Drawn:
     """Average attention × 100 to the same word, the same topic and other topics; a dot per run, a bar for the mean.
 
-    ``uniform`` is what uniform attention gives to any pair.
+    ``uniform`` is uniform attention's value for any pair.
     """
     figure, [[panel]] = panels(title, (9.0, 0.62 * len(rows) + 1.6), lines="x")
     colours = {"same word": GREEN, "same topic, other word": BLUE, "different topic": ORANGE}
@@ -247,7 +247,7 @@ def _runs(values: Float[np.ndarray, " seed"], **names: object) -> list[Row]:
 
 
 def seed_points(numbers: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], float]], *, title: str) -> Drawn:
-    """Numbers of several settings, a dot per run, with the threshold that a claim puts on them; a panel per number."""
+    """Numbers of several settings, a dot per run, with the claim's threshold; a panel per number."""
     names = list(next(iter(numbers.values()))[0])
     size = (5.0 * len(numbers), 0.32 * len(names) + 1.6)
     figure, [axes] = panels(title, size, 1, len(numbers), sharey=True)
@@ -266,7 +266,7 @@ def seed_points(numbers: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " see
 def loss_levels(
     losses: Mapping[str, tuple[Mapping[str, Float[np.ndarray, " seed"]], Mapping[str, float]]], *, title: str
 ) -> Drawn:
-    """Held-out losses of several models, a dot per run, between levels that are no model's; a panel per loss."""
+    """Held-out losses of several models, a dot per run, between reference levels; a panel per loss."""
     most = max(len(models) for models, _ in losses.values())
     figure, [axes] = panels(title, (5.6 * len(losses), 0.42 * most + 2.0), 1, len(losses))
     table: list[Row] = []
@@ -290,7 +290,7 @@ def gradient_ratios(
     *,
     title: str,
 ) -> Drawn:
-    """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, a dot per run, the formula as a line."""
+    """‖∇W^V‖ over ‖∇W^K‖ at the start against the initial scale, with a dot per run and the formula as a line."""
     figure, [[panel]] = panels(title, (5.5, 4.2), letters=10)
     table: list[Row] = []
     for (name, points), colour, marker in zip(measured.items(), (BLUE, ORANGE), "os", strict=True):
@@ -312,7 +312,7 @@ def gradient_ratios(
 def layer_trajectories(settings: Mapping[str, LayerCurves], *, title: str) -> Drawn:
     """Figure 5: norms of W^K, W^Q, W^V and the rotation of W^V; a column per layer, a colour per setting.
 
-    Below them, where "attention" is given, how far it is from uniform.
+    Below them, if "attention" is given, is how far it is from uniform.
     """
     parts = {**NORM_NAMES, "rotation": ROTATION_NAME}
     first = next(iter(settings.values()))[1]

@@ -39,10 +39,10 @@ from topicscope.scale import package_versions
 
 ASSETS = Path(__file__).parent / "assets"
 
-# A page is at most 10 MB. So many are kept for its text and for what an estimate may be wrong by.
+# A page is at most 10 MB. This much is kept for its text and for errors of estimates.
 MOST_BYTES, MARGIN = 10_000_000, 800_000
 
-# The end of a page's title tells that it is ours; it is well within so many bytes.
+# The end of a page's title identifies it as ours; it is well within this many bytes.
 MARK, HEAD_BYTES = " · topicscope</title>".encode(), 65_536
 
 SCRIPTS = ("core.js", "figures.js", "sweeps.js", "claims.js", "player.js", "landscapes.js", "start.js")
@@ -57,19 +57,19 @@ class Page:
 
 
 def write_report(folders: Sequence[Path], file: Path) -> Path:
-    """Write the page of these folders, whole or not at all; each is recognised by the files in it."""
+    """Write the page about these folders, whole or not at all; each is recognised by the files in it."""
     write_page(page_of(folders).html, file)
     return file
 
 
 def write_page(html: str, file: Path) -> None:
-    """Write a page, and the folders that it is to be in."""
+    """Write a page, making its folders if needed."""
     file.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(file, html)
 
 
 def is_page(file: Path) -> bool:
-    """Whether a file is a page of ours, which may be written anew."""
+    """Whether a file is a page of ours, which may be overwritten."""
     with file.open("rb") as opened:
         return MARK in opened.read(HEAD_BYTES)
 
@@ -80,7 +80,7 @@ def page_html(folders: Sequence[Path], *, present: bool = False) -> str:
 
 
 def page_of(folders: Sequence[Path], *, present: bool = False) -> Page:
-    """The page of these folders; without the points of drawings where it would be too large with them."""
+    """The page about these folders, without the points of drawings if they would make it too large."""
     page = _page(folders, points=True, present=present)
     return page if len(page.html.encode()) <= MOST_BYTES else _page(folders, points=False, present=present)
 
@@ -91,7 +91,7 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
     if not points:
         found.notes.append("The page would be too large with the points of all drawings: they are in figures/*.csv.")
     contents = _contents(found)
-    # Beside what was trained on documents of a topic model; a page of probes or of text has another subject.
+    # It belongs beside models trained on documents of a topic model; a page of probes or of text has another subject.
     try_it = playground() if contents["claims"] or contents["runs"] or contents["landscapes"] else None
     contents["links"] = _links(contents, try_it=try_it is not None)
     drawn = [figure["image"] for section in contents["claims"] for figure in section["figures"] if figure["image"]]
@@ -142,14 +142,14 @@ def _library() -> str:
 
 
 def _contents(found: Found) -> dict[str, Any]:
-    """Everything on the page, by kind: what the template needs of each section."""
+    """Everything on the page, by kind: what the template needs for each section."""
     makers = {"claims": claims_section, "texts": text_section, "probes": probe_section, "sweeps": sweep_section}
     contents: dict[str, Any] = {}
     for kind, make in makers.items():
         made = [make(folder, number, found) for number, folder in enumerate(getattr(found, kind))]
         contents[kind] = [section for section in made if section]
     views, landscapes = run_views(found.runs, found), landscape_sections(found)
-    # Matrices over training take what room the rest leaves.
+    # Matrices over training take the room that the rest leaves.
     room = MOST_BYTES - MARGIN - len(_library()) - found.store.estimate()
     first = [view.name for view in (theory_run(views), two_stage_run(views)) if view]
     runs = run_sections(views, found.store, min(FRAME_BYTES, 3 * room // 4), first=first)
@@ -157,7 +157,7 @@ def _contents(found: Found) -> dict[str, Any]:
     rows = contents["claims"][0]["rows"] if contents["claims"] else []
     figures = {each["name"]: each for section in contents["claims"][:1] for each in section["figures"] if each["image"]}
     places = {run["name"]: place for place, run in enumerate(runs)}
-    # A run alone is shown for what it is.
+    # A page with one run is about this run.
     played = two_stage_run(views) is not None and bool(rows or len(views) > 1)
     movable = {"document": True, "landscape": bool(landscapes), "stages": played}
     sections = article(rows, figures, movable)
@@ -179,7 +179,7 @@ def _contents(found: Found) -> dict[str, Any]:
 
 
 def _heading(views: Sequence[RunView], sections: Sequence[Row], contents: Mapping[str, Any]) -> Row:
-    """What stands over the page: the paper's question, or, for one thing alone, what it is, and how a run ended."""
+    """The page's heading: the paper's question, or, for one thing alone, what it is, and how a run ended."""
     alone = [kind for kind in ("probes", "sweeps", "texts", "landscapes") if contents[kind]]
     if len(views) == 1 and not sections and not alone:
         return {"heading": typeset(title_of_run(views[0])), "lede": [typeset(outcome(views[0]))]}

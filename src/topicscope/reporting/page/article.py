@@ -1,7 +1,7 @@
 """The page as an article: an argument in the paper's order, whose sentences are chosen by the verdicts of claims.
 
-The words are in ``assets/article.toml``, numbers in sentences come from claims.json. A sentence whose claim was not run
-is left out, and so is a section of which nothing was run: what was found decides what is said.
+The words are in ``assets/article.toml``, and the numbers in sentences come from claims.json. A sentence whose claim was
+not run is left out, and so is a section of which nothing was run: the results decide what is said.
 """
 
 import math
@@ -16,7 +16,7 @@ import numpy as np
 from markupsafe import Markup
 
 from topicscope.files import Row
-from topicscope.reporting.rounding import NOTHING, decimals
+from topicscope.reporting.rounding import NOTHING, decimals, readable
 from topicscope.reporting.symbols import prose
 
 # A number of the claim, in a sentence.
@@ -46,8 +46,8 @@ def yours() -> list[Row]:
 def article(rows: Sequence[Row], figures: Mapping[str, Row], movable: Mapping[str, bool]) -> list[Row]:
     """Sections of which something was run, in the paper's order.
 
-    rows: claims as ``page.claims`` has them. figures: drawings by name. movable: players and other things that can be
-    moved, and whether they are there.
+    rows: claims as ``page.claims`` has them. figures: drawings by name. movable: players and other interactive things,
+    and whether they are there.
     """
     by_id = {row["id"]: row for row in rows}
     sections = [
@@ -62,7 +62,7 @@ def article(rows: Sequence[Row], figures: Mapping[str, Row], movable: Mapping[st
         any(part.get("measured") or part["kind"] in ("figure", "player") for part in section["parts"])
         for section in sections
     ]
-    # What documents are is needed for all the rest.
+    # All the rest needs the section on documents.
     return [each for place, each in enumerate(sections) if shown[place] or (place == 0 and any(shown))]
 
 
@@ -80,13 +80,13 @@ def findings(rows: Sequence[Row], figures: Mapping[str, Row]) -> list[Row]:
 
 
 def title_of(name: str, claims: Sequence[Row]) -> Markup:
-    """A drawing's title; where it is none that we know, that of the claims that it shows."""
+    """A drawing's title; if we have none, one from the claims that it shows."""
     sources = dict.fromkeys(row["source"] for row in claims)
     return prose(words()["titles"].get(name) or f"{', '.join(sources)}: {name.replace('-', ' ')}")
 
 
 def _part(part: Row, by_id: Mapping[str, Row], figures: Mapping[str, Row], movable: Mapping[str, bool]) -> Row | None:
-    """A paragraph, a drawing or something that moves; None if there is nothing to show of it."""
+    """A paragraph, a drawing or something interactive; None if there is nothing to show."""
     if "figure" in part:
         image = figures.get(part["figure"])
         return {"kind": "figure", "figure": image, "caption": prose(part["caption"])} if image else None
@@ -116,7 +116,7 @@ def _with_numbers(text: str, row: Row) -> str:
 
 
 def _interval(value: float, low: float | None, high: float | None, *, scale: float = 1.0, unit: str = "") -> str:
-    """A number with its interval, to at most four digits: more would only be read over."""
+    """A number with its interval, to at most four digits: nobody would read more."""
     if low is None or high is None or math.isclose(low, high, rel_tol=1e-9):
         return f"{_brief(scale * value)}{unit}"
     if abs(scale * value) >= MILLION:
@@ -131,11 +131,11 @@ def _interval(value: float, low: float | None, high: float | None, *, scale: flo
 def _brief(value: Any) -> str:
     if not isinstance(value, int | float):
         return str(value)
-    text = f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else f"{value:.3g}"
+    text = f"{value:,.0f}" if abs(value) >= 1000 or float(value).is_integer() else readable(value, 3)
     return text.replace("-", "−")
 
 
-# A document of the paper's sandbox, to look at.
+# An example document of the paper's sandbox.
 
 
 def example_document(topics: int = 10, words: int = 10, length: int = 48) -> list[Row]:

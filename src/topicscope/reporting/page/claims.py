@@ -21,12 +21,12 @@ KINDS = {
 # By how much a threshold is moved.
 FACTORS = {"third": "a third of the threshold", "triple": "three times the threshold"}
 
-# A sign beside the word, so that colour says nothing alone.
+# A sign beside the word, so that nothing depends on colour alone.
 SIGNS = {"holds": "✓", "fails": "✗", "undecided": "?", "not run": "–"}
 
 PAPER = "https://ar5iv.labs.arxiv.org/html/2303.04245"
 
-# Where the paper states each source, when its own name does not say.
+# The paper's section for each source whose name does not contain it.
 SECTIONS = {
     source: section
     for section, sources in {
@@ -89,7 +89,7 @@ def _counts(rows: list[Row]) -> list[tuple[str, int]]:
 
 
 def section_of(source: str) -> tuple[str, str]:
-    """The paper's section that a source stands in, and the address of it."""
+    """The paper's section that contains a source, and its address."""
     section = SECTIONS.get(source, source.removeprefix("§"))
     if not re.fullmatch(r"[0-9A-E](\.\d+)*", section):
         return "the paper", PAPER
@@ -107,7 +107,7 @@ def _row(row: Row, folder: Path, settings: Row) -> Row:
     return {
         **nothing,
         **row,
-        # Folders of version 0.1 say whether a claim is ours, and no more.
+        # Folders of version 0.1 only say whether a claim is ours.
         "kind": row.get("kind") or ("ours" if row.get("ours") else "paper"),
         "before": f"{before}, by what an earlier version asked for: {asked}" if before else "",
         "diagnosis": why(row) if row.get("diagnosis") else "",
@@ -128,7 +128,7 @@ def _row(row: Row, folder: Path, settings: Row) -> Row:
 
 
 def _command(identifier: str, folder: Path, settings: Row) -> str:
-    """What measures this claim again, in a folder of its own."""
+    """The command that measures this claim again, in a separate folder."""
     words = ["topicscope", "reproduce", "--only", identifier]
     for name in ("preset", "seeds", "seed"):
         if name in settings:

@@ -1,4 +1,4 @@
-"""A probe of language models: Table 1 with intervals, figures, topics, and what should be known beside the numbers."""
+"""A probe of language models: Table 1 with intervals, figures, topics, and notes about the numbers."""
 
 import html
 import math
@@ -44,7 +44,7 @@ from topicscope.reporting.figures.probe import (
     topic_name,
 )
 from topicscope.reporting.page.store import Found
-from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, with_interval
+from topicscope.reporting.rounding import NOTHING, comparison_text, is_significant, readable, with_interval
 
 # Blue, white and red of ColorBrewer, as in the pictures.
 BLUES = ("#053061", "#2166ac", "#4393c3", "#92c5de", "#d1e5f0")
@@ -52,18 +52,18 @@ REDS = ("#fddbc7", "#f4a582", "#d6604d", "#b2182b", "#67001f")
 DIVERGING = (*BLUES, "#f7f7f7", *REDS)
 COLOURS = [[place / (len(DIVERGING) - 1), colour] for place, colour in enumerate(DIVERGING)]
 
-# The end of a map's scale is at least this, so that noise about 1 stays pale.
+# The end of a map's scale is at least this, so that noise around 1 stays pale.
 LEAST_LIMIT = 0.1
 
 MOST_TOPICS = 300
 
-# Words that a note lists.
+# How many words a note lists.
 LISTED = 20
 
 # A comparison's ratio and the ends of its interval.
 INTERVAL = ("ratio", "low", "high")
 
-# Columns of the table that stand in it as they are in probe.json.
+# Columns of the table that are as in probe.json.
 PLAIN = ("assignment", "embedding", "words", "topics")
 
 Figure = dict[str, Any]
@@ -75,25 +75,25 @@ def plotted(text: object) -> str:
 
 
 def threshold_name(row: Row) -> str:
-    """The ambiguity threshold, where topics were found and not given."""
+    """The ambiguity threshold, if topics were fitted."""
     return threshold(row.get("fraction"), "own topics")
 
 
 def number(value: Any) -> float:
-    """NaN where there is none."""
+    """The number as a float; NaN if there is none."""
     return np.nan if value is None else float(value)
 
 
-# Table 1 to look at: a figure per measure and embedding.
+# Table 1 as figures, one per measure and embedding.
 
 
 def ratio_figures(rows: Sequence[Row]) -> list[Figure]:
-    """Those of vectors as they are; centred ones, which seldom have a ratio, are in the table."""
+    """Figures for vectors that are not centred; centred ones, which seldom have a ratio, are in the table."""
     groups: dict[tuple[str, str], dict[str, Row]] = {}
     for name, label in MEASURES.items():
         for row in rows:
             if not row.get("centred") and isinstance(row.get(name), dict):
-                # Attention does not depend on which embedding is looked at.
+                # Attention does not depend on the embedding.
                 title = label if name == "attention" else f"{label}, embedding {row.get('embedding')}"
                 point = ", ".join([model_label(row), threshold_name(row), str(row.get("assignment"))])
                 groups.setdefault((name, title), {})[point] = row[name]
@@ -116,7 +116,7 @@ def _ratio_figure(points: Mapping[str, Row], title: str) -> Figure:
             "marker": {"size": 9, "symbol": ["circle" if has_interval(each) else "circle-open" for each in measures]},
             "error_x": error_bars([[each.get(end) for end in INTERVAL] for each in measures]),
         },
-        # What is written where a logarithmic axis has no place for a ratio.
+        # The text where a logarithmic axis has no place for a ratio.
         {
             **{"type": "scatter", "mode": "text", "textposition": "bottom center", "cliponaxis": False},
             "x": [beside_1] * len(missing),
@@ -128,7 +128,7 @@ def _ratio_figure(points: Mapping[str, Row], title: str) -> Figure:
     return {
         "title": f"{title}: same topic over different topics",
         "text": "With 95 % intervals; 1 means no topic structure."
-        + (" Open: no whole interval." if bare else "")
+        + (" Open: no complete interval." if bare else "")
         + (" Δ: same − different topic, where there is no ratio." if any(map(is_difference, measures)) else ""),
         "traces": traces,
         "layout": {
@@ -156,7 +156,7 @@ def _ratio_figure(points: Mapping[str, Row], title: str) -> Figure:
 
 
 def error_bars(intervals: Sequence[Sequence[float | None]], **more: Any) -> dict[str, Any]:
-    """Bars about numbers, each with the ends of its interval; none where one of the three is not known."""
+    """Error bars of numbers with the ends of their intervals; none where one of the three is unknown."""
     whole = [each if None not in each else None for each in intervals]
     below, above = ([abs(each[end] - each[0]) if each else None for each in whole] for end in (1, 2))  # type: ignore[operator]
     return {"type": "data", "symmetric": False, "array": above, "arrayminus": below, **more}
@@ -232,8 +232,8 @@ def _view(model: str, row: Row, limit: float) -> dict[str, Any]:
     layers, heads = ratio.shape
     hover = [
         [
-            f"layer {layer + 1}, head {head + 1}<br>ratio {ratio[layer, head]:.4g} "
-            f"[{low[layer, head]:.4g}, {high[layer, head]:.4g}]<br>p = {p[layer, head]:.3g}"
+            f"layer {layer + 1}, head {head + 1}<br>ratio {readable(ratio[layer, head])} "
+            f"[{readable(low[layer, head])}, {readable(high[layer, head])}]<br>p = {readable(p[layer, head], 3)}"
             for head in range(heads)
         ]
         for layer in range(layers)
@@ -289,7 +289,7 @@ def probe_figures(rows: Sequence[Row], maps: Sequence[Row], anchor: str) -> list
 
 
 def _depth(rows: Sequence[Row]) -> list[Figure]:
-    """Where along the depth topics are, all models on one axis."""
+    """At which depth topics are encoded, all models on one axis."""
     traces = []
     for row in answering(rows):
         layers = [each["centred_cosine"] for each in row.get("hidden_by_layer") or ()]
@@ -311,7 +311,7 @@ def _depth(rows: Sequence[Row]) -> list[Figure]:
         "centred cosines, words of different passages, 95 % intervals. Layer 0 is the embedding layer's output. "
         "Dashed: chance."
     )
-    title = "Hidden states: where along the depth topics are"
+    title = "Hidden states: at which depth topics are encoded"
     return [{"title": title, "text": text, "traces": traces, "layout": layout}] if traces else []
 
 
@@ -384,7 +384,7 @@ def _topic_maps(maps: Sequence[Row]) -> list[Figure]:
 
 
 def _sink(row: Row) -> Figure:
-    """What later tokens of a decoder give to the first, by layer and head."""
+    """The attention of a decoder's later tokens to the first, by layer and head."""
     shares = row["sink"]
     trace = {
         **{"type": "heatmap", "name": "attention sink", "z": shares, "zmin": 0, "zmax": 1, "colorscale": "Viridis"},
@@ -469,11 +469,11 @@ def probe_section(folder: Path, number: int, found: Found) -> Row | None:
         "lda": any(row.get("fraction") is not None for row in rows),
         "columns": ("model", "fraction", *PLAIN, "centred", *MEASURES.values(), *sinks),
         "rows": [table_row(row) for row in rows],
-        # A topic's name with its words, and what the sign beside a word means.
+        # A topic's name with its words, and the meaning of the sign beside a word.
         "topics": topics,
         "kept": kept,
         "figures": probe_figures(rows, maps, anchor),
-        # Of the maps of heads; the last is shown first.
+        # Thresholds of the maps of heads; the last is shown first.
         "thresholds": head_thresholds(rows),
         "images": found.images(drawn, anchor),
     }
@@ -508,7 +508,7 @@ def _paired_row(row: Row, labels: Mapping[str, str]) -> dict[str, str]:
             label: NOTHING if row.get(name) is None else with_interval(row[name], *(row.get(end) for end in ends))
             for label, (name, *ends) in numbers.items()
         },
-        "p": NOTHING if row.get("p") is None else f"{row['p']:.3g}",
+        "p": NOTHING if row.get("p") is None else readable(row["p"], 3),
     }
 
 
@@ -535,13 +535,13 @@ def _topics(rows: Sequence[Mapping[str, str]]) -> tuple[tuple[tuple[str, str], .
     return tuple((topic, ", ".join(listed)) for topic, listed in list(words.items())[:MOST_TOPICS]), said
 
 
-# What should be known beside a probe's numbers: its corpus, what is left out, and its topics' quality.
+# Notes about a probe's numbers: its corpus, what is left out, and its topics' quality.
 
 
 def probe_notes(corpora: Sequence[Row], rows: Sequence[Row]) -> list[str]:
     """Sentences from rows of corpus.json; with several tokenizers or lengths, each begins with the models it is for.
 
-    rows: of probe.json, which say what each model was measured on.
+    rows: those of probe.json, which say what each model was measured on.
     """
     several = len(corpora) > 1
     return [
@@ -565,7 +565,7 @@ def _notes(about: Row) -> list[str]:
 
 
 def word_notes(maps: Sequence[Row]) -> list[str]:
-    """A sentence for each list of words that Figure 3 lacks, with the models that lack them; of rows of words.json."""
+    """A sentence for each list of words that Figure 3 lacks, with the models that lack them, from words.json."""
     models: dict[tuple[str, ...], list[str]] = {}
     for each in maps:
         if each.get("left_out"):

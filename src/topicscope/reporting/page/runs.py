@@ -32,7 +32,7 @@ FRAME_BYTES = 2_400_000
 
 FEWEST_FRAMES = 2
 
-# Points of a curve, and of an axis of a landscape: more than a panel has pixels are not seen.
+# The most points of a curve, and of an axis of a landscape: a panel has no pixels for more.
 CURVE_POINTS, GRID_POINTS = 150, 61
 
 LOSSES = {"cross_entropy": "cross-entropy", "squared": "squared loss"}
@@ -47,9 +47,9 @@ LEVELS = {
 
 
 def run_views(folders: Sequence[Path], found: Found) -> list[RunView]:
-    """Run folders with equal settings but for the seed are one view; kept experiments are one each.
+    """Run folders whose settings differ only in the seed are one view; kept experiments are one each.
 
-    Seeds that have recorded different things so far, such as one without snapshots, are shown apart.
+    Seeds that have recorded different things so far, such as one without snapshots, are shown separately.
     """
     groups: dict[str, list[RunView]] = {}
     for folder in folders:
@@ -71,7 +71,7 @@ def _say_how_far(view: RunView, found: Found) -> None:
             f"{view.name} is not finished: step {view.done:,} of {view.total:,}; "
             f"topicscope train --out {view.name} --resume goes on."
         )
-        # The runs of a sweep, SWEEP/runs/GROUP/seed-0, are trained together, and go on together.
+        # The runs of a sweep, SWEEP/runs/GROUP/seed-0, are trained and resumed together.
         above = Path(view.name).parents
         if len(above) > 2 and above[1].name == "runs" and (above[2] / "sweep.toml").exists():
             note = f"{above[2]} holds runs that are not finished; topicscope sweep --out {above[2]} --resume goes on."
@@ -80,7 +80,7 @@ def _say_how_far(view: RunView, found: Found) -> None:
 
 
 def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunView]]:
-    """The largest part of the seeds that have the same matrices and norms first; a note on each of the others."""
+    """First the largest group of seeds with the same matrices and norms; then a note on each of the others."""
     parts: dict[Any, list[RunView]] = {}
     for view in views:
         matrices = tuple((matrix.label, matrix.frames.shape[1:]) for matrix in view.matrices)
@@ -103,7 +103,7 @@ def _recorded(folder: Path, found: Found) -> RunView | None:
         return None
     remedy = "remove it, and train with --resume to have it written again"
     theory = found.read(lambda path: read_tensors(path, remedy), folder / "reference.safetensors") or {}
-    # Else topics of equal size, as the settings say; none where they name a matrix.
+    # Otherwise topics of equal size, as the settings say; none if they name a matrix.
     topics, words = settings["data"].get("topics", 0), settings["data"].get("words", 0)
     equal = np.concatenate([[0], np.repeat(np.arange(1, topics + 1), words)]).astype(np.int64)
     return run_view(
@@ -123,9 +123,9 @@ def _recorded(folder: Path, found: Found) -> RunView | None:
 def run_sections(
     views: Sequence[RunView], store: Store, frame_bytes: int = FRAME_BYTES, *, first: Collection[str] = ()
 ) -> list[Row]:
-    """What the script needs of each run that has something to show; frames of all take at most so many bytes.
+    """What the script needs for each run that has something to show; all frames take at most so many bytes.
 
-    Runs that the page opens on, ``first`` by name, have as many frames as were kept; the others share what is left.
+    Runs that the page opens on, ``first`` by name, keep all their frames; the others share the remaining room.
     """
     shown = [view for view in views if len(view.steps)]
     most: dict[str, int] = {}
@@ -192,7 +192,7 @@ def two_stage_run(views: Sequence[RunView]) -> RunView | None:
 
 
 def players_of(views: Sequence[RunView], places: Mapping[str, int], *, article: bool, stages: bool) -> dict[str, Row]:
-    """The page's players: in an article a film, the stages and all runs; else all runs alone, where it opens."""
+    """The page's players: in an article a film, the stages and all runs; else all runs, with which the page opens."""
     opens, staged = theory_run(views), two_stage_run(views)
     if opens is None:
         return {}
@@ -218,7 +218,7 @@ def film_caption(view: RunView | None) -> Markup:
     if not view.matrices:
         return typeset(f"Training: {described(view.settings)}.")
     matrix = view.matrices[0]
-    beside = "" if matrix.theory is None else ", what theory says of it, and the difference"
+    beside = "" if matrix.theory is None else ", theory's matrix, and the difference"
     return typeset(
         f"{matrix.label} over {view.done:,} steps of training{beside}. Row i and column j are tokens: 0 is [MASK], "
         f"then come the words, topic by topic. Red is positive, blue is negative, up to ±{_limit(matrix):.2g}. "
@@ -259,9 +259,9 @@ def evenly(count: int, most: int) -> Int[np.ndarray, " kept"]:
 
 
 def where_things_happen(view: RunView, most: int) -> Int[np.ndarray, " kept"]:
-    """At most so many of the snapshots, the first and the last among them, close to each other where much changes.
+    """At most so many of the snapshots, the first and the last among them, close together where much changes.
 
-    What changes: the averages of each matrix and of attention, each as a share of how far it goes in the run.
+    Change is measured on the averages of each matrix and of attention, each as a share of its range over the run.
     """
     count = len(view.frame_steps)
     if count <= max(most, FEWEST_FRAMES):
@@ -270,14 +270,14 @@ def where_things_happen(view: RunView, most: int) -> Int[np.ndarray, " kept"]:
     followed = np.nan_to_num(np.concatenate(curves, axis=1))
     reach = np.ptp(followed, axis=0)
     moved = np.abs(np.diff(followed[:, reach > 0], axis=0)) / reach[reach > 0]
-    # Where nothing changes, snapshots still pass by.
+    # Where nothing changes, there are still some snapshots.
     way = np.concatenate([[0.0], np.cumsum(moved.sum(axis=1) + max(moved.sum(), 1.0) / count)])
     wanted = np.linspace(0, way[-1], max(most, FEWEST_FRAMES))
     return np.unique(np.abs(way[:, None] - wanted).argmin(axis=0))
 
 
 def take_offs(view: RunView) -> list[Row]:
-    """Of each seed: when attention takes off, and what share W^V then has of the gain under uniform attention."""
+    """For each seed, when attention takes off, and W^V's share of the gain under uniform attention by then."""
     if not {"words", "mask", "gain"} <= view.stages.keys():
         return []
     curves = zip(*(view.stages[name] for name in ("words", "mask", "gain")), strict=True)
@@ -304,11 +304,11 @@ def _section(view: RunView, store: Store, most: int) -> Row:
         "loss": store.numbers(view.loss[:, rows]),
         "heldOut": store.numbers(view.held_out[:, known]) if known.any() else None,
         "heldOutSteps": store.numbers(view.steps[known]),
-        # A part that is frozen has nothing to say over steps.
+        # A frozen part does not change over steps.
         "norms": {name: store.numbers(each[:, rows]) for name, each in view.norms.items() if np.ptp(each) > 0},
         "stages": {name: store.numbers(each[:, rows]) for name, each in view.stages.items()},
         "takeOffs": take_offs(view),
-        # What theory says of the stages: the step of take-off, and a reduced model.
+        # Theory's prediction of the stages: the step of take-off, and a reduced model.
         "predicted": predicted if isinstance(predicted := view.levels.get("stages"), dict) else {},
         "frameSteps": store.numbers(view.frame_steps[frames]),
         "matrices": [_matrix(matrix, frames, store, keep=most >= FEWEST_FRAMES) for matrix in view.matrices],
@@ -337,9 +337,9 @@ def _matrix(matrix: Matrix, frames: Int[np.ndarray, " kept"], store: Store, *, k
 
 
 def _limit(matrix: Matrix) -> float:
-    """End of the colour scale, common to trained and theory: at most three times the largest off the diagonal."""
+    """The end of the colour scale of trained and theory: at most three times the largest entry off the diagonal."""
     shown = [matrix.frames[-1], *([] if matrix.theory is None else [matrix.theory])]
-    # A spoilt file may hold anything; what is no number has no place on the scale.
+    # A damaged file may hold anything; what is not a number is left out of the scale.
     shown = [np.where(np.isfinite(each), each, 0.0) for each in shown]
     off = ~np.eye(shown[0].shape[-1], dtype=bool)
     return max(float(min(np.abs(each).max(), 3 * np.abs(each[off]).max(initial=0.0))) for each in shown) or 1.0
@@ -349,7 +349,7 @@ def _limit(matrix: Matrix) -> float:
 
 
 def landscape_sections(found: Found) -> list[Row]:
-    """One entry per landscape, for whichever T, τ and W^V there are."""
+    """One entry per landscape, for every T, τ and W^V in the folders."""
     sections = []
     for folder in found.landscapes:
         # Many small ones in one file, as ``reproduce`` writes them, or one of ``landscape``.
@@ -369,7 +369,7 @@ def landscape_sections(found: Found) -> list[Row]:
             sections.append((said, arrays["alpha"][kept], arrays["loss"][np.ix_(kept, kept)]))
     unique: dict[Any, Row] = {}
     for about, weights, loss in sections:
-        # By its name in the script; a row of the grid per β, as a plot has it.
+        # By its name in the script; the grid has a row per β, as a plot does.
         shown = {"perDocument" if name == "per_document" else name: value for name, value in about.items()}
         shown |= {"weights": found.store.numbers(weights), "grid": found.store.halves(loss.T)}
         unique[shown["value"], shown["topics"], shown["perDocument"], shown["words"]] = shown

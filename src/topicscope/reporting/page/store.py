@@ -1,8 +1,8 @@
-"""What a page is made of: folders, told by the files in them, and arrays and drawings, packed for the browser.
+"""What a page is made of: folders, recognised by the files in them, and arrays and drawings, packed for the browser.
 
 Everything on the page is read from disk. ``claims.json`` → claims, ``settings.toml`` → a run (on text, if it names a
 corpus), ``landscape.npz`` or ``landscapes.npz`` → landscapes, ``probe.json`` → a probe, ``sweep.csv``, or
-``sweep.toml`` beside ``work``, → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) is taken as its parts.
+``sweep.toml`` beside ``work``, → a sweep. A folder of run folders (``seed-0``, ``seed-1``, …) stands for its parts.
 What cannot be read is left out, and named on the page.
 """
 
@@ -27,10 +27,10 @@ from topicscope.settings.toml import names_a_corpus
 
 T = TypeVar("T")
 
-# How deep run folders may lie inside a folder that is given: results/runs/figure4/squared/adam-0.003/scale-0.001.
+# How deep run folders may be inside a folder that is given: results/runs/figure4/squared/adam-0.003/scale-0.001.
 DEPTH = 6
 
-# A file, and what the folder that holds it is.
+# A file, and what a folder with this file is.
 MARKS = {
     "claims.json": "claims",
     "trained.safetensors": "runs",
@@ -42,13 +42,13 @@ MARKS = {
 }
 KINDS = ("claims", "runs", "texts", "landscapes", "probes", "sweeps")
 
-# Least loss of space for the time; the page is written once and sent often.
+# The compression level: the page is written once and sent often.
 COMPRESSION = 9
 
-# Larger drawings, of thousands of marks, would fill the page; they stay in the folder. So do tables of more rows.
+# Larger drawings, with thousands of marks, would fill the page and stay in the folder. So do tables with more rows.
 LARGEST, MOST_ROWS = 1_500_000, 400_000
 
-# Rows of a drawing's table that are kept to seven digits; of more there are four.
+# Tables of drawings with up to this many rows have seven digits; larger ones have four.
 MOST_EXACT, EXACT_DIGITS, DIGITS = 2_000, 7, 4
 
 Reference = dict[str, int]
@@ -56,7 +56,7 @@ Reference = dict[str, int]
 
 @dataclass(eq=False)
 class Store:
-    """What the page's script finds by number: ``{"$": 3}`` in its data stands for array 3."""
+    """The arrays that the page's script finds by number: ``{"$": 3}`` in its data stands for array 3."""
 
     index: list[dict[str, Any]] = field(default_factory=list)
     chunks: list[bytes] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Store:
         return self._add("float32", np.asarray(array, dtype="<f4"))
 
     def halves(self, array: Float[np.ndarray, "..."]) -> Reference:
-        """Numbers of a map, as float16 above its least: exact to 1/2,000 of the distance to that."""
+        """Numbers of a map, as float16 above its least: exact to 1/2,000 of the distance from it."""
         finite = np.asarray(array, dtype=np.float64)[np.isfinite(array)]
         low, scale = (float(finite.min()), float(np.ptp(finite)) or 1.0) if finite.size else (0.0, 1.0)
         # float16 holds numbers up to 65,504, so the map is brought between 0 and 1.
@@ -86,9 +86,9 @@ class Store:
         values = np.asarray(array, dtype="<f4")
         bits = values.view("<u4")
         if not exact and not np.array_equal(values, np.rint(values), equal_nan=True):
-            # Half of the last bit that is kept, so that cutting the rest off rounds.
+            # Half of the last bit that is kept is added, so that cutting off the rest rounds.
             bits = np.where(np.isfinite(values), (bits + 0x400) & 0xFFFFF800, bits).astype("<u4")
-        # Bytes of equal weight together: those that are alike pack best side by side.
+        # Bytes of equal weight are stored together, because similar bytes compress best side by side.
         planes = np.ascontiguousarray(bits.reshape(-1, 1).view(np.uint8).T)
         return self._add("planes", planes.reshape(4, *np.shape(array)))
 
@@ -105,7 +105,7 @@ class Store:
         return self._add("bytes", np.frombuffer(content, dtype=np.uint8))
 
     def estimate(self) -> int:
-        """About how many characters ``packed`` will have, in a tenth of the time."""
+        """About how many characters ``packed`` will have, computed in a tenth of the time."""
         return len(packed(b"".join(self.chunks), compression=1))
 
     def packed(self) -> str:
@@ -128,9 +128,9 @@ def packed(content: bytes, compression: int = COMPRESSION) -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that can stand inside a script element, whatever text is in it."""
+    """JSON that is safe inside a script element, whatever text is in it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    # Neither an end tag, nor a comment's beginning, nor JavaScript's own line ends.
+    # It must have no end tag, no beginning of a comment, and none of JavaScript's own line ends.
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text
@@ -138,7 +138,7 @@ def script_json(value: Any) -> str:
 
 @dataclass
 class Found:
-    """Folders by what they hold, what there is to say of the others, and what the page keeps of them."""
+    """Folders by what they hold, notes about the others, and what the page keeps of them."""
 
     claims: list[Path] = field(default_factory=list)
     runs: list[Path] = field(default_factory=list)
@@ -148,14 +148,14 @@ class Found:
     sweeps: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seen: set[Path] = field(default_factory=set)
-    """Folders that were looked at: one that is given twice, or lies in another, is shown once."""
+    """Folders that were looked at: one that is given twice, or is inside another, is shown once."""
     store: Store = field(default_factory=Store)
 
     def __len__(self) -> int:
         return sum(len(getattr(self, kind)) for kind in KINDS)
 
     def read(self, reader: Callable[[Path], T], path: Path) -> T | None:
-        """What a reader of ``records`` finds; None if there is nothing, with a note if it cannot be read."""
+        """What a reader of ``records`` returns; None if there is nothing, with a note if it cannot be read."""
         if not path.exists():
             return None
         try:
@@ -165,12 +165,12 @@ class Found:
             return None
 
     def images(self, paths: Sequence[Path], anchor: str) -> list[Row]:
-        """Those of several drawings that can be shown."""
+        """Those of the drawings that can be shown."""
         images = [self.image(path, f"{anchor}-image-{place}") for place, path in enumerate(paths)]
         return [image for image in images if image]
 
     def image(self, path: Path, anchor: str) -> Row | None:
-        """An SVG file, under the name that links lead to; None, with a note, if it is not there or too large.
+        """An SVG file, under the name that links use; None, with a note, if it is missing or too large.
 
         ``numbers`` is its table, for the script, if that was written beside it, and ``rounded`` whether the page has
         fewer digits of it.
@@ -181,7 +181,7 @@ class Found:
         numbers = path.with_suffix(".csv")
         points = self._table(numbers) if self.store.points and numbers.exists() else None
         content = path.read_bytes()
-        # Its size in pixels, of which a point has four thirds, so that the page can keep a place of that shape.
+        # Its size in pixels (a point has four thirds), so that the page can reserve a place of that shape.
         box = re.search(rb'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', content[:2000])
         width, height = (round(float(side) * 4 / 3) for side in box.groups()) if box else (640, 480)
         return {
@@ -195,7 +195,7 @@ class Found:
         }
 
     def _table(self, path: Path) -> Row | None:
-        """A drawing's table, by column: numbers as an array; words, many of them alike, as a list and places in it."""
+        """A drawing's table, by column: numbers as an array; words, many of them equal, as a list and places in it."""
         try:
             texts = dict.fromkeys(csv.open_csv(path).schema.names, pa.string())
             options = csv.ConvertOptions(column_types=texts, strings_can_be_null=True)

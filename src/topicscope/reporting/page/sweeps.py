@@ -1,4 +1,4 @@
-"""A sweep: its table, or, while it goes on, what its finished groups have left; any measure against any setting."""
+"""A sweep: its table or, while it goes on, the results of finished groups; any measure against any setting."""
 
 import json
 import math
@@ -9,6 +9,7 @@ from topicscope.errors import InputError
 from topicscope.files import Row, read_toml
 from topicscope.records import read_sweep_rows
 from topicscope.reporting.page.store import Found
+from topicscope.reporting.rounding import readable
 from topicscope.scale import read_result
 from topicscope.settings.sweep import Sweep, labels, load_sweep
 from topicscope.settings.toml import flat
@@ -19,7 +20,7 @@ MOST_IMAGES = 12
 Cells = dict[str, str]
 Shown = Mapping[str, Mapping[str, str]]
 
-# What people sweep for, the first that was measured, in words.
+# What people sweep for, in words; the first one that was measured counts.
 SWEPT_FOR = {
     "excess_over_optimum": "excess loss over the exact optimum",
     "distance_to_optimum": "distance to the exact optimum",
@@ -49,7 +50,7 @@ def sweep_rows(folder: Path, found: Found) -> list[Cells]:
 
 
 def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
-    """Rows of runs that were trained together; none if their result is not whole."""
+    """Rows of runs that were trained together; none if their result is damaged."""
     content = read_result(path)
     try:
         rows: list[Row] = json.loads(content)["rows"] if content is not None else []
@@ -57,7 +58,7 @@ def _group(path: Path, folder: Path, sweep: Sweep) -> list[Cells]:
         for row in rows:
             settings = flat(read_toml(folder / row["run"] / "settings.toml", ""))
             values = {name: settings[name] for name in sweep.vary} | row
-            # As the table of a whole sweep has them.
+            # In the form of a finished sweep's table.
             texts = {name: json.dumps(value) if isinstance(value, list) else value for name, value in values.items()}
             found.append({name: "" if text is None else str(text) for name, text in texts.items()})
         return found
@@ -73,7 +74,7 @@ def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
     names = tuple(name for name in rows[0] if len({row[name] for row in rows}) > 1)
     columns = {name: [_number(row[name]) for row in rows] for name in names}
     numeric = {name: values for name, values in columns.items() if any(value is not None for value in values)}
-    # Files by the ends of their paths that tell them apart; the table's CSV has them whole.
+    # Files by the parts of their paths that distinguish them; the table's CSV has whole paths.
     shown = {name: labels(list(dict.fromkeys(row[name] for row in rows))) for name in names if name not in numeric}
     texts = {name: [each[row[name]] for row in rows] for name, each in shown.items()}
     anchor = f"sweep-{number}"
@@ -86,7 +87,7 @@ def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
             for row in rows[:MOST_ROWS]
         ],
         "said": f"{len(rows)} runs. {_best(columns, [name for name in names if '.' in name], rows, shown)}".strip(),
-        # Whether the runs themselves are there, for a page of their own.
+        # Whether the runs themselves are there, for a separate page.
         "has_runs": (folder / "runs").is_dir(),
         "images": found.images(sorted((folder / "figures").glob("*.svg"))[:MOST_IMAGES], anchor),
         # For the script: numbers by column, to be drawn against each other; columns of words; which are settings.
@@ -102,7 +103,7 @@ def sweep_section(folder: Path, number: int, found: Found) -> Row | None:
 
 
 def _best(columns: Mapping[str, list[float | None]], settings: list[str], rows: list[Cells], shown: Shown) -> str:
-    """Where the measure that people sweep for is least, on average over seeds; empty if there is none, or one place."""
+    """Where the measure that people sweep for is smallest, averaged over seeds; empty without it or with one place."""
     measure = next((name for name in SWEPT_FOR if name in columns), None)
     groups: dict[tuple[str, ...], list[float]] = {}
     for row, value in zip(rows, columns[measure] if measure else (), strict=False):
@@ -116,13 +117,13 @@ def _best(columns: Mapping[str, list[float | None]], settings: list[str], rows: 
         shown[name][value] if name in shown else four_digits(value) for name, value in zip(settings, best, strict=True)
     ]
     where = " and ".join(f"{name} = {text}" for name, text in zip(settings, texts, strict=True))
-    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {means[best]:.4g} on average over seeds."
+    return f"The {SWEPT_FOR[measure]} is smallest at {where}: {readable(means[best])} on average over seeds."
 
 
 def four_digits(text: str) -> str:
     """A number with a fraction to four digits; all else as it is."""
     value = _number(text)
-    return text if value is None or float(value).is_integer() else f"{value:.4g}"
+    return text if value is None or float(value).is_integer() else readable(value)
 
 
 def _number(text: str) -> float | None:

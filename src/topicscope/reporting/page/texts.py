@@ -12,10 +12,10 @@ from topicscope.reporting.page.runs import CURVE_POINTS, evenly
 from topicscope.reporting.page.store import Found
 from topicscope.text.formats import corpus_notes
 
-# Curves of so few points have them marked.
+# Curves with at most this many points have them marked.
 FEW_POINTS = 30
 
-# Layers beyond the palette's colours have other dashes.
+# Layers beyond the palette's colours have different dashes.
 PALETTE = 6
 DASHES = ("solid", "dash", "dot", "dashdot")
 
@@ -52,7 +52,7 @@ def text_section(folder: Path, number: int, found: Found) -> Row | None:
     anchor = f"text-{number}"
     figures = [_loss(rows), *_layers(rows), *structure_figures(rows)]
     for place, figure in enumerate(figures):
-        # All over the same steps, whenever they were measured.
+        # All panels have the same steps, whenever something was measured.
         figure["layout"]["xaxis"]["range"] = [end * max(rows[-1]["step"], 1) for end in (-0.03, 1.03)]
         figures[place] = {"id": f"{anchor}-figure-{place}", **figure}
     path, notes = folder / "passages" / "passages.json", []
@@ -165,7 +165,7 @@ def _has_points(trace: Curve) -> bool:
 def curve(name: str, rows: Sequence[Row], pick: Callable[[Row], float | None]) -> Curve:
     """A number over the steps of these rows."""
     kept = [rows[place] for place in evenly(len(rows), CURVE_POINTS)]
-    # Few points are marked: a line of one cannot be seen.
+    # Few points are marked, because a line of one point is invisible.
     mode = "lines+markers" if len(kept) <= FEW_POINTS else "lines"
     values = [pick(row) for row in kept]
     return {"type": "scatter", "mode": mode, "name": name, "x": [row["step"] for row in kept], "y": values}
@@ -201,7 +201,7 @@ def panel(title: str, label: str, traces: Sequence[Curve], *, text: str = "", lo
 
 
 def _ticks(traces: Sequence[Curve]) -> int | str:
-    """Of a logarithmic axis: powers of ten, and within few of them 2 and 5 times these too."""
+    """Ticks of a logarithmic axis: powers of ten, and on a short axis 2 and 5 times these too."""
     values = [value for trace in traces for value in trace["y"] if value]
     return "D2" if values and max(values) < 100 * min(values) else 1
 

@@ -35,10 +35,10 @@ class Playground:
 
 def playground(settings: Mapping[str, Any] | None = None) -> Playground:
     """The playground that opens with these settings, by the names of ``assets/settings.js``."""
-    # A "<" could end the element that the JSON stands in.
+    # A "<" could end the element that contains the JSON.
     given = json.dumps(dict(settings or {})).replace("<", "\\u003c")
     html = _template("section.html", settings=given, worker=_asset("worker.js"))
-    # Made of our own files but for the settings, which are JSON.
+    # It consists of our own files, except for the settings, which are JSON.
     return Playground(Markup(html), _script(), _asset("playground.css"), _wasm())  # noqa: S704
 
 
@@ -54,7 +54,8 @@ def playground_html(settings: Mapping[str, Any] | None = None) -> str:
 def content_policy(*scripts: str, workers: bool = False) -> str:
     """The content-security policy of a page, without any network.
 
-    Only these scripts; styles of the page; pictures made in it; ``workers``: WebAssembly in workers made in it.
+    It allows only these scripts, the page's styles and pictures made in it; with ``workers`` also WebAssembly in
+    workers made in it.
     """
     hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts]
     compiled, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if workers else ("", "")

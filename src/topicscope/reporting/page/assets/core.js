@@ -91,14 +91,14 @@ async function loadLibrary() {
 
 function shown(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
-  return Math.abs(value) >= 1e5 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
+  return powers(Math.abs(value) >= 1e5 ? value.toExponential(3) : String(Number(value.toPrecision(4))));
 }
 
 // Three digits, for tables of many columns.
 function short(value) {
   if (value === 0 || value === null || Number.isNaN(value)) return value === 0 ? "0" : "–";
   const size = Math.abs(value);
-  return size < 1e-3 || size >= 1e4 ? value.toExponential(2) : String(Number(value.toPrecision(3)));
+  return powers(size < 1e-3 || size >= 1e4 ? value.toExponential(2) : String(Number(value.toPrecision(3))));
 }
 
 // Text from outside, where the plotting library would take tags for markup.
@@ -110,9 +110,11 @@ const SYMBOL = /([Wb])\^(pred|[A-Z](?![a-z]))(⊤?)|\b([pd])_([a-z])\b/g;
 // For the plotting library, which knows a little markup.
 const marked = (text) => plain(text).replace(SYMBOL, (_, big, up, turned, low, index) => (big ? `${big}<sup>${up}${turned}</sup>` : `${low}<sub>${index}</sub>`));
 
-// Numbers such as 3e-05, as in `reporting/symbols.py`.
-const powers = (text) => text.replace(/(?<![\w.-])(\d+(?:\.\d+)?)e([+-]?)0*(\d+)\b/g, (_, number, sign, digits) =>
-  (number === "1" ? "" : number + "·") + "10" + (sign.replace("+", "") + digits).replace(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]));
+// Numbers such as 3e-05, as in `reporting/rounding.py`.
+const powers = (text) => text.replace(/(?<![\w.])(?<![\w.]-)(\d+(?:\.\d+)?)e([+-]?)0*(\d+)(²|\b)/g, (_, number, sign, digits, square) => {
+  const written = (number === "1" ? "" : number + "·") + "10" + (sign.replace("+", "") + digits).replace(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]);
+  return square ? `(${written})²` : written;
+});
 
 // For the page: as MathML.
 function typeset(element, written) {

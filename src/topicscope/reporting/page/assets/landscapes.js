@@ -23,7 +23,7 @@ function landscapeSpecs(each) {
   const floor = 1e-4 * (most - least);
   const excess = rows(Float64Array.from(loss, (value) => Math.log10(Math.max(value - least, floor))), size);
   const ticks = Array.from({ length: 5 }, (_, place) => Math.log10(most - least) - place);
-  const bar = { title: { text: "loss − least", side: "right" }, thickness: 12, tickvals: ticks, ticktext: ticks.map((value) => (10 ** value).toExponential(0)) };
+  const bar = { title: { text: "loss − least", side: "right" }, thickness: 12, tickvals: ticks, ticktext: ticks.map((value) => powers((10 ** value).toExponential(0))) };
   const map = { name: "log10 of the loss above its least", x: weights, y: weights, z: excess, colorscale: "Cividis", colorbar: bar, showlegend: false,
     hovertemplate: "α = %{x:.4g}<br>β = %{y:.4g}<br>log₁₀ excess %{z:.3f}<extra></extra>" };
   const inside = (value) => Math.min(Math.max(value, weights[0]), weights[size - 1]);

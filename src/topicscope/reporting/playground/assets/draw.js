@@ -145,7 +145,7 @@ function ticks(low, high, count) {
 const brief = (value) => {
   const size = Math.abs(value);
   if (value === 0) return "0";
-  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace("e+", "e");
+  if (size >= 1e5 || size < 1e-3) return value.toExponential(1).replace(/e\+?(.+)/, (_, power) => "·10" + power.replace(/./g, (each) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(each)]));
   return String(Number(value.toPrecision(3)));
 };
 
