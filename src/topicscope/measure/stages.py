@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.measure.blocks import words_of
+
 # Attention takes off when that of word queries is on average this far from uniform, in total variation.
 TAKE_OFF = 0.05
 # Two-stage: W^V then has at least this share of what the optimum under uniform attention gains.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from topicscope.measure.blocks import centred_columns, class_averages
+from topicscope.measure.blocks import centred_columns, class_averages, words_of
 from topicscope.measure.stages import LEAST_GROWTH, TAKE_OFF
 from topicscope.model.weights import embedded
 from topicscope.paper import figure1, figure2, figure10
@@ -158,13 +158,14 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
     def draw(trained: Results) -> Drawn:
         from topicscope.reporting.figures.training import heat_maps
 
-        panels = {}
+        panels, tokens = {}, TopicModel.from_settings(LDA).vocabulary
         for place, words in enumerate(("as written", "as released")):
             for title, pair in pairs.items():
                 run = trained[pair[place].name]
                 embedding = run.settings.model.embedding.train
                 matrix = run.embedding_products[0] if embedding else centred_columns(run.value_products[0])
-                panels[f"{title}\n{'W^E⊤W^E' if embedding else 'W^V'}, {words}"] = matrix
+                # START and END, which only the released code has, come last.
+                panels[f"{title}\n{'W^E⊤W^E' if embedding else 'W^V'}, {words}"] = matrix[:tokens, :tokens]
         title = "As written (above) and as the paper's code was released (below); columns of W^V centred"
         return heat_maps(panels, words=LDA.words, columns=len(pairs), title=title)
 
@@ -435,7 +436,7 @@ def common_to_queries(trained: Trained) -> Float[np.ndarray, " seed"]:
     It is 1 if all words ask for the same, and 0 if what they ask for averages out.
     """
     weights = {name: weight.astype(np.float64) for name, weight in trained.weights.items()}
-    inputs = embedded(weights)[:, 1:]
+    inputs = embedded(weights)[:, words_of(trained.word_topics)]
     key, query = (
         inputs @ weights[name][:, 0].transpose(0, 2, 1) + weights[f"{name}_bias"] for name in ("key", "query")
     )
