@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Int
+from safetensors.numpy import load
 
 from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_tokenizer
-from topicscope.probing.passes import PASSAGES, attention_sums, layer_means
+from topicscope.probing.passes import PASSAGES, attention_sums
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
@@ -128,8 +129,8 @@ def compare_forward(passages: int = PASSAGES) -> None:
         texts = [np.array(study.passages[place]) for place in chosen]
         words = [study.passages.spelled(place) for place in chosen]
         articles = [int(study.passages.articles[place]) for place in chosen]
+        centre = load(study.vectors(model))["centre"]
     plan = study.plan
-    centre = layer_means(model, texts[:8])
     every = -(-len(study.chosen) // MOST_HIDDEN)
     states = [place % every == 0 for place in range(passages)]
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)

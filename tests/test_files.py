@@ -11,8 +11,7 @@ import pytest
 from support.helpers import run_files, small_settings, start_python
 from topicscope.errors import InputError
 from topicscope.files import LEFTOVER, alone_in, remove_leftovers, write_atomically
-from topicscope.scale import Item, map_items
-from topicscope.scale.engines import LONGEST_WRITE
+from topicscope.scale import LONGEST_WRITE, Item, map_items
 from topicscope.training.loop import train
 
 WITHOUT_LOCKS = """

@@ -2,13 +2,7 @@
 
 import sys
 
-from topicscope.cli import main
-
-
-def run() -> None:
-    """Run the command line as a program, which ends with its exit code."""
-    sys.exit(main())
-
+from topicscope.cli import main as run
 
 if __name__ == "__main__":
-    run()
+    sys.exit(run())

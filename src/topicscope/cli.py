@@ -62,7 +62,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code is 0, or 2 for bad input, 3 diverged training, 4 lost workers, 130 Ctrl-C."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        return _dispatch(words)
+        if not words or words[0] in ("--help", "-h"):
+            width = max(map(len, COMMANDS))
+            table = "\n".join(f"  {name:<{width}}   {text}" for name, text in COMMANDS.items())
+            sys.stdout.write(USAGE.format(commands=table))
+            return 0
+        if words[0] == "--version":
+            sys.stdout.write(f"topicscope {topicscope.__version__}\n")
+            return 0
+        _refuse(words)
+        # It is imported only now: --help must answer at once, and torch takes seconds.
+        command = importlib.import_module(f"topicscope.commands.{words[0]}").main
+        return int(command(words[1:]) or 0)
     except (InputError, DivergedError, LostWorkError) as error:
         _say(str(error))
         return error.exit_code
@@ -92,28 +103,13 @@ def _say(sentence: str) -> None:
     sys.stderr.write(f"topicscope: {plain[:kept]}{middle}{plain[-kept:] if middle else ''}\n")
 
 
-def _dispatch(words: list[str]) -> int:
-    if not words or words[0] in ("--help", "-h"):
-        width = max(map(len, COMMANDS))
-        table = "\n".join(f"  {name:<{width}}   {text}" for name, text in COMMANDS.items())
-        sys.stdout.write(USAGE.format(commands=table))
-        return 0
-    if words[0] == "--version":
-        sys.stdout.write(f"topicscope {topicscope.__version__}\n")
-        return 0
-    name, rest = words[0], words[1:]
+def _refuse(words: list[str]) -> None:
+    """Refuse names that are not UTF-8, an unknown command, and an option given twice: one of two might be ignored."""
     if strange := [word for word in words if "\0" in word or any("\ud800" <= each <= "\udfff" for each in word)]:
         raise InputError(f"{strange[0]} is not UTF-8: give files and folders names that are.")
-    if name not in COMMANDS:
-        nearest = difflib.get_close_matches(name, COMMANDS, n=1, cutoff=0.0)[0]
-        raise InputError(f'"{name}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
-    # It is imported only now: --help must answer at once, and torch takes seconds.
-    _refuse_twice(rest)
-    return int(importlib.import_module(f"topicscope.commands.{name}").main(rest) or 0)
-
-
-def _refuse_twice(words: list[str]) -> None:
-    """Refuse an option that is given twice: one of the two might be ignored without a word."""
+    if words[0] not in COMMANDS:
+        nearest = difflib.get_close_matches(words[0], COMMANDS, n=1, cutoff=0.0)[0]
+        raise InputError(f'"{words[0]}" is not a command: did you mean {nearest}? (topicscope --help lists them.)')
     options = [word.partition("=")[0].replace("_", "-") for word in words if re.match(r"--[a-z]", word)]
     twice = next((option for option in options if options.count(option) > 1), None)
     if twice:

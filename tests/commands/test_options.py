@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from topicscope.commands.options import INLINE, POSITIONAL, call, parse
+from topicscope.commands.options import INLINE, POSITIONAL, keywords, parse
 from topicscope.commands.train import parse_options as parse_train
 from topicscope.errors import InputError
 
@@ -210,10 +210,10 @@ def test_a_verb_is_called_with_all_options_but_those_of_the_command_and_must_kno
     def verb(out: str, *, workers: int | None, report: Any = None) -> tuple[Any, ...]:
         return out, workers, report
 
-    assert call(verb, Few(), without=("dry_run",), report="bar") == ("here", 2, "bar")
-    assert call(verb, Few(), without=("dry_run",), workers=5) == ("here", 5, None)
+    assert verb(**keywords(Few(), without=("dry_run",)), report="bar") == ("here", 2, "bar")
+    assert verb(workers=5, **keywords(Few(), without=("dry_run", "workers"))) == ("here", 5, None)
     with pytest.raises(TypeError, match="dry_run"):
-        call(verb, Few())
+        verb(**keywords(Few()))
 
 
 @pytest.mark.parametrize("corpus", [[], ["--data.corpus", "x"]])

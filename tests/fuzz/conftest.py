@@ -12,7 +12,7 @@ import pytest
 from support.small_registry import SMALL as SMALL_REGISTRY
 from topicscope.commands import options
 from topicscope.errors import InputError
-from topicscope.scale.items import Task
+from topicscope.scale import Task
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,8 @@ def quick() -> Iterator[None]:
         patch.setattr("topicscope.commands.demo.demo", _refused)
         patch.setattr("topicscope.reporting.figures.probe.draw", lambda *given: [])
         # Work is done in this process, and nobody asks the hub.
-        patch.setattr("topicscope.scale.engines.run_local", _in_this_process)
-        patch.setattr("topicscope.scale.engines._ray", _refused)
+        patch.setattr("topicscope.scale.run_local", _in_this_process)
+        patch.setattr("topicscope.scale._ray", _refused)
         patch.setattr("topicscope.text.hub.reachable", lambda: False)
         patch.setattr(options, "parse_from_object", functools.cache(docstring_parser.parse_from_object))
         patch.setattr(jinja2.Environment, "compile", _compiled_once(jinja2.Environment.compile))

@@ -10,8 +10,9 @@ import pytest
 from ray.exceptions import AuthenticationError
 
 from support.scale_work import calls, items, square
+from topicscope import scale
 from topicscope.errors import InputError
-from topicscope.scale import engines, map_items, versions
+from topicscope.scale import map_items, versions
 
 
 class NotedRay:
@@ -66,7 +67,7 @@ def test_a_ray_of_our_own_has_cores_for_every_workers_threads(
     workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray = NotedRay()
-    monkeypatch.setattr(engines, "_ray", lambda: ray)
+    monkeypatch.setattr(scale, "_ray", lambda: ray)
     work = [*items(tmp_path, 2, threads=3), *items(tmp_path, 4)[2:]]
     found = map_items(square, work, folder=tmp_path / "work", workers=workers, engine="ray")
     assert found == [b"0", b"1", b"4", b"9"]
@@ -77,8 +78,8 @@ def test_a_ray_of_our_own_has_cores_for_every_workers_threads(
 
 def test_threads_that_no_machine_of_a_cluster_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ray = NotedRay(cluster=4)
-    monkeypatch.setattr(engines, "_ray", lambda: ray)
-    monkeypatch.setattr(engines, "_knock", lambda address: None)
+    monkeypatch.setattr(scale, "_ray", lambda: ray)
+    monkeypatch.setattr(scale, "_knock", lambda address: None)
     options: dict[str, Any] = {"folder": tmp_path / "work", "engine": "ray", "address": "auto"}
     assert map_items(square, items(tmp_path, 1, threads=4), **options) == [b"0"]
     assert ray.asked == [4]
@@ -99,7 +100,7 @@ def test_a_cluster_that_does_not_take_our_token_is_refused_and_one_that_does_is_
                 raise AuthenticationError("no token")
 
     ray = NotedRay(cluster=1)
-    monkeypatch.setattr(engines, "_ray", lambda: ray)
+    monkeypatch.setattr(scale, "_ray", lambda: ray)
     monkeypatch.setattr("ray._raylet.GcsClient", Door)
     # So that no token of this machine is used, for the rest of the tests neither.
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
@@ -117,7 +118,7 @@ def test_an_address_left_by_a_cluster_that_is_gone_is_said_and_not_waited_for(
 ) -> None:
     # What Ray finds for "auto" when a cluster was killed.
     monkeypatch.setattr("ray._private.services.get_ray_address_from_environment", lambda *words: "127.0.0.1:1")
-    monkeypatch.setattr(engines, "_ray", lambda: NotedRay(cluster=1))
+    monkeypatch.setattr(scale, "_ray", lambda: NotedRay(cluster=1))
     options: dict[str, Any] = {"engine": "ray", "folder": tmp_path / "work"}
     with pytest.raises(InputError, match=r'--address = "auto" cannot be reached \(nobody answers at 127\.0\.0\.1:1'):
         map_items(square, items(tmp_path), address="auto", **options)
@@ -129,13 +130,13 @@ def test_a_machine_with_other_versions_computes_nothing_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ray, asked = NotedRay(), versions()
-    monkeypatch.setattr(engines, "_ray", lambda: ray)
+    monkeypatch.setattr(scale, "_ray", lambda: ray)
     # First who asks, then the machine that computes.
     answers = iter([asked, asked | {"numpy": "1.0"}])
-    monkeypatch.setattr(engines, "versions", lambda: next(answers))
+    monkeypatch.setattr(scale, "versions", lambda: next(answers))
     options: dict[str, Any] = {"folder": tmp_path / "work", "engine": "ray"}
     with pytest.raises(InputError, match=rf"other versions \(numpy 1\.0 there, {asked['numpy']} here\): install"):
         map_items(square, items(tmp_path, 1), **options)
     assert calls(tmp_path) == []
-    monkeypatch.setattr(engines, "versions", versions)
+    monkeypatch.setattr(scale, "versions", versions)
     assert map_items(square, items(tmp_path, 1), **options) == [b"0"]

@@ -29,7 +29,7 @@ from typing import Any
 SOURCES = str(Path(__file__).parents[2] / "src" / "topicscope")
 CALLS = ("fsync", "replace", "rename", "unlink", "remove")
 # Places that write for others: who calls them is part of a place's name.
-WRITERS = ("files.py", "scale/items.py")
+WRITERS = ("files.py", "scale.py")
 LONGEST_NAME = 160
 
 Tree = dict[str, bytes]

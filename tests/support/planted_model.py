@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from topicscope.probing.models import Outputs
+from topicscope.probing.models import Outputs, Subject
 from topicscope.probing.statistics.labelling import Labelling
 
 
@@ -60,3 +60,11 @@ def planted_labelling(topic: Int[np.ndarray, " token"], seed: int = 0) -> Labell
     """All tokens with their own topics."""
     membership = topic[:, None] == np.arange(topic.max() + 1)
     return Labelling(membership, name=f"planted/{seed}", fraction=0.1, assignment="one", seed=seed)
+
+
+def layer_means(model: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[np.ndarray, "layer width"]:
+    """Each layer's mean hidden state over all tokens of some passages; no layer if there are none."""
+    outputs = [model.run([passage]).hidden for passage in passages]
+    layers = [np.concatenate([layer[0].numpy() for layer in alike]) for alike in zip(*outputs, strict=True)]
+    means = [states.mean(axis=0, dtype=np.float64) for states in layers]
+    return np.stack(means).astype(np.float32) if means else np.zeros((0, 0), dtype=np.float32)

@@ -12,7 +12,7 @@ import pytest
 from support.fuzzing import MEGABYTE, little_memory
 from topicscope.errors import InputError
 from topicscope.text.corpora import open_corpus
-from topicscope.text.parquet import largest_page
+from topicscope.text.formats import largest_page
 
 pytest.importorskip("zstandard")
 pytest.importorskip("pyarrow")

@@ -8,8 +8,7 @@ from topicscope.settings import Data, Masking
 from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
-from topicscope.theory.cross_entropy import cross_entropy_optimum
-from topicscope.theory.cross_entropy_length import contrasts, limit_contrasts
+from topicscope.theory.cross_entropy import contrasts, cross_entropy_optimum, limit_contrasts
 
 MASKING = Masking(mask=0.4, keep=0.4, random=0.1)
 

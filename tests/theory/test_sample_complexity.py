@@ -9,8 +9,15 @@ from topicscope.synthetic.documents import Bags
 from topicscope.synthetic.masking import mask_documents
 from topicscope.synthetic.topics import TopicModel, sample_documents
 from topicscope.theory.classes import Vocabulary
-from topicscope.theory.finite_documents import class_moments, class_optimum, finite_optimum, moments
-from topicscope.theory.sample_complexity import documents_needed, entry_variance, residual
+from topicscope.theory.finite_documents import (
+    class_moments,
+    class_optimum,
+    documents_needed,
+    entry_variance,
+    finite_optimum,
+    moments,
+    residual,
+)
 
 DATA = Data(topics=3, words=3, dirichlet=(0.3,), length=(15, 25))
 MASKING = Masking(mask=0.3, keep=0.2, random=0.1)

@@ -191,7 +191,7 @@ def check_equal(case: Case) -> None:
     step = case.steps - 1
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("topicscope.model.bag.LARGEST_TABLE", largest)
-        patch.setattr("topicscope.model.counts.MANY_TARGETS", 0 if case.merged else 64)
+        patch.setattr("topicscope.model.bag.MANY_TARGETS", 0 if case.merged else 64)
         for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-4)):
             fast, slow = engines(case, dtype)
             expected = outcome(slow, case, step)

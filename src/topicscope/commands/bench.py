@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.table import Table
 
-from topicscope.commands.options import call, parse
+from topicscope.commands.options import keywords, parse
 from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.errors import InputError, check_at_least
 from topicscope.files import frame_of
@@ -347,7 +347,7 @@ def main(words: list[str]) -> None:
     options = parse(Options, words, command="bench", description=DESCRIPTION)
     check_at_least("--rounds", options.rounds, 1)
     with progress_bar("measuring", quiet=options.quiet) as report:
-        found = call(bench, options, report=report)
+        found = bench(**keywords(options), report=report)
     if options.json:
         print_json(found)
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topicscope.commands.folders import is_begun, locked
-from topicscope.commands.options import call, parse
+from topicscope.commands.options import keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import path_of
 from topicscope.files import frame_of
@@ -143,7 +143,7 @@ def main(words: list[str]) -> None:
     options = parse(Options, words, command="demo", description=DESCRIPTION)
     log_to_terminal(quiet=True)
     with progress_bar("training", quiet=options.quiet) as report:
-        found = call(demo, options, report=report)
+        found = demo(**keywords(options), report=report)
     if options.json:
         plain = dataclasses.asdict(found) | {"out": str(found.out), "page": str(found.page)}
         print_json(plain | {"gain": found.gain if found.take_off is not None else None})

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.commands.folders import check_empty
-from topicscope.commands.options import INLINE, call, check_out_is_given, parse
+from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse
 from topicscope.commands.terminal import console, print_json
 from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
@@ -296,7 +296,7 @@ def main(words: list[str]) -> None:
     """Parse, compute, write, print where and what."""
     check_out_is_given(words, "landscape")
     options = parse(Options, words, command="landscape", description=DESCRIPTION)
-    result = call(landscape, options)
+    result = landscape(**keywords(options))
     if options.json:
         print_json(result.to_dict())
         return

@@ -145,13 +145,10 @@ def parse(
     return _made(options, default, {option.path: values.get(option.key, option.default) for option in found})
 
 
-def call(verb: Callable[..., T], options: Any, *, without: Collection[str] = (), **more: Any) -> T:
-    """Call a verb with all options by name; ``more`` overrides them, and an unknown one is a TypeError.
-
-    Options in ``PRINTING`` and ``without`` are for the command itself and are not passed on.
-    """
+def keywords(options: Any, *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The options by name, to call a verb with; those in ``PRINTING`` and ``without`` are for the command itself."""
     kept = {field.name for field in dataclasses.fields(options)} - {*PRINTING, *without}
-    return verb(**{name: getattr(options, name) for name in kept} | more)
+    return {name: getattr(options, name) for name in kept}
 
 
 def value_of(words: Sequence[str], option: str) -> str | None:

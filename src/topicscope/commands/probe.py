@@ -9,7 +9,6 @@ import hashlib
 import json
 import logging
 import math
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -18,11 +17,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 
 from topicscope import scale
-from topicscope.commands.folders import holds_something, is_begun, locked
+from topicscope.commands.folders import is_begun, locked
 from topicscope.commands.options import INLINE, POSITIONAL, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, UnreadableError, listed, path_of
-from topicscope.files import Row, flat_row, frame_of, read_text, table_rows_of, table_text, write_atomically
+from topicscope.files import (
+    Row,
+    as_before_if_refused,
+    flat_row,
+    frame_of,
+    read_text,
+    table_rows_of,
+    table_text,
+    write_atomically,
+)
 from topicscope.probing.settings import (
     MEASURES,
     CorpusSettings,
@@ -307,7 +315,10 @@ def probe(
         show_words=show_words,
         report=report,
     )
-    with folder.opened(settings.table(corpus)):
+    asked = settings.table(corpus)
+    with folder.opened(asked):
+        # The settings first: by them a folder is known that was begun.
+        write_atomically(folder.settings, json.dumps(asked, indent=2) + "\n")
         finished: list[Finished] = []
         for each in measured:
             finished.append(each)
@@ -361,47 +372,33 @@ class ProbeFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.work = path / "work"
-        self._settings = path / "probe-settings.json"
+        self.settings = path / "probe-settings.json"
 
     @contextlib.contextmanager
     def opened(self, settings: Row) -> Iterator[None]:
         """Make the folder, or go on in it, with other processes kept out; refuse one that holds something else.
 
-        A study that was refused or stopped before anything was measured leaves the folder to another: passages and
-        topics in it are found by their content.
+        What is refused before anything was measured leaves the folder as it was.
         """
         # Refused before anything is made, and checked again under the lock: another command may have begun meanwhile.
-        self.check()
-        there = self.path.is_dir()
-        try:
-            with locked(self.path):
-                begun = self.check()
-                if begun and self._measured():
-                    self._refuse_other(settings)
-                write_atomically(self._settings, json.dumps(settings, indent=2) + "\n")
-                try:
-                    yield
-                except InputError:
-                    if not begun and not self._measured():
-                        self._settings.unlink()
-                        shutil.rmtree(self.work, ignore_errors=True)
-                    raise
-        except InputError:
-            # Nothing is left of what was refused.
-            if not there and not holds_something(self.path):
-                with contextlib.suppress(OSError):
-                    self.path.rmdir()
-            raise
+        self.check(settings)
+        with as_before_if_refused(self.path, locked(self.path), self._measured):
+            self.check(settings)
+            yield
 
     def _measured(self) -> bool:
         return (self.path / "probe.json").exists() or any((self.work / "measured").glob("*"))
 
-    def check(self) -> bool:
-        """Whether a study has begun here; refuse a file, and a folder of something else."""
-        return is_begun(self.path, self._settings.name, what="study", command="probe")
+    def check(self, settings: Row | None = None) -> None:
+        """Refuse a file, a folder of something else, and one in which other settings than these were measured.
 
-    def _refuse_other(self, settings: Row) -> None:
-        stored = flat(read_probe_settings(self._settings))
+        A study that was stopped before anything was measured leaves the folder to another: passages and topics in it
+        are found by their content.
+        """
+        begun = is_begun(self.path, self.settings.name, what="study", command="probe")
+        if settings is None or not begun or not self._measured():
+            return
+        stored = flat(read_probe_settings(self.settings))
         here = flat(json.loads(json.dumps(settings)))
         found = [
             f"{name} {stored.get(name)} there, {here[name]} here"

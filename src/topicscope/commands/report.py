@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from topicscope.commands.options import POSITIONAL, call, parse
+from topicscope.commands.options import POSITIONAL, keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError, listed, path_of
 
@@ -115,7 +115,7 @@ def main(words: list[str]) -> None:
     """Parse, write, print where the page is."""
     options = parse(Options, words, command="report", description=DESCRIPTION)
     log_to_terminal(quiet=False)
-    say_where(call(report, options), as_json=options.json)
+    say_where(report(**keywords(options)), as_json=options.json)
 
 
 def say_where(file: Path, *, as_json: bool) -> None:

@@ -26,7 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from topicscope import scale
 from topicscope.commands.folders import is_begun, locked
-from topicscope.commands.options import call, parse
+from topicscope.commands.options import keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json
 from topicscope.errors import InputError, check_at_least, check_one_of, listed, path_of, refuse
 from topicscope.files import Row, frame_of, table_text, write_atomically
@@ -483,7 +483,7 @@ def main(words: list[str]) -> int:
         print_json(claims) if options.json else _print_list(claims)
         return 0
     with _progress_shown(quiet=options.quiet) as report:
-        result = call(reproduce, options, without=("list", "strict"), report=report)
+        result = reproduce(**keywords(options, without=("list", "strict")), report=report)
     if options.json:
         print_json(result.rows)
     else:

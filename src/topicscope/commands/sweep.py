@@ -26,7 +26,7 @@ from rich.table import Table
 
 from topicscope import scale
 from topicscope.commands.folders import holds_something, locked
-from topicscope.commands.options import POSITIONAL, call, check_out_is_given, parse
+from topicscope.commands.options import POSITIONAL, check_out_is_given, keywords, parse
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, listed, path_of
 from topicscope.files import Row, as_before_if_refused, frame_of, table_text, write_atomically
@@ -438,7 +438,7 @@ def main(words: list[str]) -> None:
         _print_estimate(asked, options)
         return
     with progress_bar("training", quiet=options.quiet) as report:
-        result = call(sweep, options, without=("dry_run",), sweep=asked, report=report)
+        result = sweep(asked, **keywords(options, without=("dry_run", "sweep")), report=report)
     if options.json:
         print_json(result.rows)
     elif not options.quiet:

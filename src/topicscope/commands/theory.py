@@ -12,7 +12,7 @@ from jaxtyping import Float
 from rich.table import Table
 
 from topicscope.commands.folders import check_empty
-from topicscope.commands.options import INLINE, call, parse
+from topicscope.commands.options import INLINE, keywords, parse
 from topicscope.commands.terminal import console, print_json, progress_bar
 from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names, option_names
 from topicscope.errors import InputError, check_at_least, path_of, refuse
@@ -520,7 +520,7 @@ def main(words: list[str]) -> None:
     """Parse, compute, print."""
     options = parse(Options, words, command="theory", description=DESCRIPTION)
     with progress_bar("Bayes floors", quiet=options.quiet) as report:
-        found = call(theory, options, report=report)
+        found = theory(**keywords(options), report=report)
     if options.json:
         print_json(found.to_dict())
     else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from topicscope.commands.options import INLINE, call, check_out_is_given, parse, value_of
+from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse, value_of
 from topicscope.commands.terminal import console, log_to_terminal, print_json, progress_bar
 from topicscope.errors import InputError, path_of, refuse
 from topicscope.files import expanded
@@ -161,7 +161,7 @@ def main(words: list[str]) -> None:
     options = parse_options(words)
     log_to_terminal(quiet=options.quiet)
     with progress_bar("training", quiet=options.quiet) as report:
-        trained: Any = call(train, options, report=report)
+        trained: Any = train(**keywords(options), report=report)
     row, speed, on_text = trained.metrics()[-1], trained.speed, isinstance(options, TextOptions)
     if options.json:
         rates = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}

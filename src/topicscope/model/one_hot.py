@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.linalg import vecdot
 
-from topicscope.model.counts import TableBatch, Targets
+from topicscope.model.bag import TableBatch, Targets
 from topicscope.settings import Model
 from topicscope.settings.training import Loss
 

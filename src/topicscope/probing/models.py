@@ -90,17 +90,6 @@ class Loading:
     """Tokens per sequence, special ones included; fewer if the model takes fewer."""
 
 
-class Network(NamedTuple):
-    """A network, and what running it once shows."""
-
-    module: Any
-    layers: int
-    heads: int
-    causal: bool
-    length: int
-    """The longest sequence that it accepted, at most the one asked for."""
-
-
 def model_tokenizer(source: Source) -> Tokenizer:
     """The tokenizer of a model; a model that could not be loaded is refused before anything else is loaded."""
     check_architecture(source)
@@ -158,15 +147,56 @@ class HuggingFaceModel:
     """
 
     def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
-        """``special``: the tokens that the tokenizer puts before and after a text."""
+        """``special``: the tokens that the tokenizer puts before and after a text.
+
+        The network is run once, on as many tokens as asked for or as it takes, to see its layers, heads and length.
+        """
         check_architecture(source)
         self.source, self.loading = source, loading
         self.name, self.revision = source.name, source.revision
         self._before, self._after = list(special[0]), list(special[1])
-        _, self.layers, self.heads, self.causal, longest = load_network(source, source.digest, loading)
+        # On the processor: a GPU does not recover from a position that has no embedding.
+        network = self._network.cpu()
+        attentions: Sequence[Tensor] = ()
+        try:
+            words = network.get_input_embeddings().num_embeddings
+            limit = min(loading.length, getattr(network.config, "max_position_embeddings", None) or loading.length)
+            for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
+                # All but the padding token, which some models give no position.
+                trial = torch.arange(longest)[None] % (words - 1)
+                trial += trial >= _padding(network)
+                try:
+                    output = _run(network, trial, torch.ones_like(trial), output_attentions=True)
+                except (IndexError, RuntimeError) as error:
+                    if "index" not in str(error):
+                        raise
+                    continue
+                attentions = getattr(output, "attentions", None) or ()
+                break
+            if not attentions or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attentions):
+                raise InputError(
+                    f"model {self.name} returned no attention between all positions even with "
+                    "attn_implementation='eager': give a transformer with full self-attention."
+                )
+            if len({layer.shape[1] for layer in attentions}) > 1:
+                raise InputError(
+                    f"model {self.name} has layers of different numbers of heads: give one with as many in each."
+                )
+            self.layers, self.heads = len(attentions), attentions[0].shape[1]
+            self.causal = all(not layer.triu(1).any() for layer in attentions)
+        except (InputError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:  # models of images or sound raise whatever they miss
+            if "memory" in str(error):
+                raise
+            reason = _first_sentence(error)
+            raise InputError(
+                f"model {self.name} does not run on tokens of text ({reason}): give a model of text."
+            ) from None
         self.length = longest - len(self._before) - len(self._after)
         """How many content tokens fit into a sequence."""
         self.first = int(self.causal and not self._before)
+        network.to(device_named(loading.device))
 
     def check_tokens(self, tokenizer: Tokenizer) -> None:
         """Refuse a tokenizer whose tokens have numbers for which the model has no embedding."""
@@ -216,12 +246,12 @@ class HuggingFaceModel:
 
     @property
     def _network(self) -> Any:
-        return load_network(self.source, self.source.digest, self.loading).module
+        return load_network(self.source, self.source.digest, self.loading)
 
 
 @lru_cache(maxsize=1)
-def load_network(source: Source, digest: str, loading: Loading) -> Network:
-    """The network and what running it shows, kept until another is asked for or its folder has other weights.
+def load_network(source: Source, digest: str, loading: Loading) -> Any:
+    """The network, kept until another is asked for or its folder has other weights.
 
     The network is in evaluation mode (no dropout) and returns its attention (not fused).
     """
@@ -277,52 +307,13 @@ def load_network(source: Source, digest: str, loading: Loading) -> Network:
         raise InputError(f"model {source.name} was changed while it was probed: probe it again.")
     if network.config.is_encoder_decoder:
         network = network.get_encoder()
-    network = network.eval().requires_grad_(False)
-    try:
-        shape = _trial(network, source.name, loading.length)
-    except (InputError, MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:  # models of images or sound raise whatever they miss
-        if "memory" in str(error):
-            raise
-        reason = _first_sentence(error)
-        raise InputError(
-            f"model {source.name} does not run on tokens of text ({reason}): give a model of text."
-        ) from None
-    return Network(network.to(device_named(loading.device)), *shape)
+    return network.eval().requires_grad_(False).to(device_named(loading.device))
 
 
 def _first_sentence(error: Exception) -> str:
     """What an error says, without the advice that follows."""
     line = (str(error).splitlines() or [""])[0]
     return line.split(". ")[0].rstrip(".:") or type(error).__name__
-
-
-def _trial(network: Any, name: str, length: int) -> tuple[int, int, bool, int]:
-    """Run the model once on as many tokens as asked for, or as it takes: layers, heads, causality, tokens."""
-    tokens = network.get_input_embeddings().num_embeddings
-    limit = min(length, getattr(network.config, "max_position_embeddings", None) or length)
-    for longest in range(limit, max(limit - SPARE_POSITIONS, 0), -1):
-        # All but the padding token, which some models give no position.
-        trial = torch.arange(longest)[None] % (tokens - 1)
-        trial += trial >= _padding(network)
-        try:
-            output = _run(network, trial, torch.ones_like(trial), output_attentions=True)
-        except (IndexError, RuntimeError) as error:
-            if "index" not in str(error):
-                raise
-            continue
-        attentions = getattr(output, "attentions", None) or ()
-        if not attentions or any(layer is None or layer.shape[2:] != (longest, longest) for layer in attentions):
-            break
-        causal = all(not layer.triu(1).any() for layer in attentions)
-        if len({layer.shape[1] for layer in attentions}) > 1:
-            raise InputError(f"model {name} has layers of different numbers of heads: give one with as many in each.")
-        return len(attentions), attentions[0].shape[1], causal, longest
-    raise InputError(
-        f"model {name} returned no attention between all positions even with attn_implementation='eager': "
-        "give a transformer with full self-attention."
-    )
 
 
 @torch.inference_mode()

@@ -191,17 +191,6 @@ def read_centre(path: Path) -> Float[np.ndarray, "layer width"]:
         return found
 
 
-def layer_means(subject: Subject, passages: Sequence[Int[np.ndarray, " _"]]) -> Float[np.ndarray, "layer width"]:
-    """The mean vector of each layer's hidden states over all tokens of some passages; no layer if it offers none."""
-    sums, tokens = np.zeros((0, 0)), 0
-    for passage in passages:
-        states = [layer[0, : len(passage)].cpu().numpy() for layer in subject.run([passage]).hidden]
-        if states:
-            found = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
-            sums, tokens, kind = (sums + found if tokens else found), tokens + len(passage), states[0].dtype
-    return (sums / tokens).astype(kind) if tokens else sums.astype(np.float32)
-
-
 def attention_sums(
     subject: Subject,
     passages: Sequence[Int[np.ndarray, " _"]],

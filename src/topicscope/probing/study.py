@@ -23,7 +23,7 @@ from topicscope import scale
 from topicscope.errors import InputError, collected, refuse_all
 from topicscope.files import Row, alone_in, write_atomically
 from topicscope.probing.models import HuggingFaceModel, Loading, Subject, device_named, model_tokenizer
-from topicscope.probing.passes import PASSAGES, Plan, Shard, layer_means
+from topicscope.probing.passes import PASSAGES, Plan, Shard
 from topicscope.probing.rows import (
     BY_TOPIC,
     COMPARED,
@@ -222,10 +222,10 @@ def _measured(
         machine = study.machine
         # Embeddings of the plan's words, and each layer's mean vector, are kept as a file of each model.
         vectors = [study.item(model, "vectors", model, suffix=".safetensors") for model in alike]
-        contents = scale.map_items(study.vectors, vectors, folder=study.work)
+        contents = dict(scale.completed(study.vectors, vectors, folder=study.work))
         work = {
-            model: study.items(model, item.path(study.work), load(content)["centre"].shape)
-            for model, item, content in zip(alike, vectors, contents, strict=True)
+            model: study.items(model, item.path(study.work), load(contents[place])["centre"].shape)
+            for place, (model, item) in enumerate(zip(alike, vectors, strict=True))
         }
         order = [(model, item) for model, items in work.items() for item in items]
         waiting = {model: len(items) for model, items in work.items()}
@@ -237,13 +237,12 @@ def _measured(
             engine=machine.engine,
             address=machine.address,
             timeout=machine.timeout,
+            report=report,
         )
         # Contents stay on disk until they are summed up: their size grows with the corpus.
         for finished, (place, _) in enumerate(done, start=1):
-            model, piece = order[place]
+            model = order[place][0]
             waiting[model] -= 1
-            if report:
-                report(finished, len(order), piece.name)
             if not waiting[model]:
                 if report:
                     report(finished, len(order), f"{model.title}: tests and intervals")
@@ -525,11 +524,18 @@ class Study:
         """Embeddings of the plan's words, and each layer's mean hidden state in a few passages, if asked for."""
         tokens, mean = self.words.token_means(self.plan.tokens)
         few = self.chosen[:: -(-len(self.chosen) // CENTRED)].tolist() if self.detailed else []
+        # No layer if it offers no hidden states.
+        sums, seen, kind = np.zeros((0, 0)), 0, np.dtype(np.float32)
+        for passage in (self.passages[place] for place in few):
+            states = [layer[0, : len(passage)].cpu().numpy() for layer in model.run([passage]).hidden]
+            if states:
+                found = np.stack([layer.sum(axis=0, dtype=np.float64) for layer in states])
+                sums, seen, kind = (sums + found if seen else found), seen + len(passage), states[0].dtype
         return save(
             {
                 "matrix": mean_vectors(mean, model.embedding_matrix()[tokens]),
                 "layer": mean_vectors(mean, model.embedding_layer(tokens)),
-                "centre": layer_means(model, [self.passages[place] for place in few]),
+                "centre": (sums / max(seen, 1)).astype(kind),
             }
         )
 
@@ -638,7 +644,7 @@ class Study:
         # The summary of all shards, and Table 2's comparison for each embedding, are kept because they take a while.
         about = {"measures": asdict(measures), "chosen": self.chosen.tolist()}
         item = self.item(model, "summary", shards, about)
-        scale.map_items(summarise, [item], folder=self.work)
+        list(scale.completed(summarise, [item], folder=self.work))
         attention, arrays = unpacked(item.path(self.work))
         labellings = [plan.labellings[places[0]] for places in plan.groups]
         similar, more = zip(*(unpacked(embeddings[group][1]) for group in plan.groups), strict=True)

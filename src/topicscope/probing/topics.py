@@ -27,7 +27,7 @@ from topicscope.probing.settings import PAPER_FRACTIONS, Assignment, TopicOption
 from topicscope.probing.statistics.labelling import Labelling
 from topicscope.randomness import Purpose, generator
 from topicscope.records import FITTED, read_fitted_topics
-from topicscope.scale import Item, Report, code_digest, map_items, versions
+from topicscope.scale import Item, Report, code_digest, completed, versions
 from topicscope.text.stop_words import led_by_stop_words, stop_word_list
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
@@ -221,7 +221,8 @@ def fit_topics(
         )
         for seed in seeds
     ]
-    fitted = [_restored(content) for content in map_items(_fit, items, folder=folder, workers=workers, report=report)]
+    done = completed(_fit, items, folder=folder, workers=workers, report=report)
+    fitted = [_restored(content) for _, content in sorted(done)]
     about = {
         "tokenizer": words.tokenizer.digest,
         "tokenizer_name": words.tokenizer.name,

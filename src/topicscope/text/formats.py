@@ -8,12 +8,13 @@ page in memory, and returns nothing at all from a dump that breaks off.
 
 import bz2
 import csv
+import io
 import json
 import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,6 @@ from typing import Any, NamedTuple, cast
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from topicscope.errors import InputError, import_for_language
-from topicscope.text.parquet import largest_page
 
 # Said of an archive from which nothing could be read.
 FROM_THE_BEGINNING = "from its beginning"
@@ -54,6 +54,8 @@ DELIMITERS = (",", ";", "\t", "|")
 PARQUET, ROWS, TITLE = b"PAR1", 256, "title"
 # Bytes that a page of a Parquet file may unpack to.
 LARGEST_PAGE = 1 << 26
+# No page header has more bytes than this, nor more structures inside each other.
+LONGEST_HEADER, DEEPEST = 1 << 16, 8
 BLANK_LINE = re.compile(rb"\S[^\n]*\n[ \t\r]*\n\s*\S")
 LONE_SURROGATE = re.compile(r"[\ud800-\udfff]")
 
@@ -493,6 +495,80 @@ def parquet_texts(
             problems.archives.append(f"{path.name} is a Parquet file that cannot be read to its end ({reason})")
     if progress:
         progress(size - told)
+
+
+def largest_page(file: Any, group: Any, columns: Sequence[str]) -> int:
+    """How many bytes the largest page of these columns unpacks to, from the headers of all pages.
+
+    A page is the smallest unit that can be unpacked, pyarrow allocates what its header says, and no mandatory index has
+    its size. Headers are in Thrift's compact protocol.
+    """
+    largest = 0
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if chunk.path_in_schema.partition(".")[0] not in columns:
+            continue
+        starts = [chunk.data_page_offset, chunk.dictionary_page_offset if chunk.has_dictionary_page else None]
+        at = min(start for start in starts if start is not None)
+        end = at + chunk.total_compressed_size
+        while at < end:
+            file.seek(at)
+            header = io.BytesIO(file.read(LONGEST_HEADER))
+            fields = _thrift(header)
+            unpacked, packed = fields.get(2), fields.get(3)
+            if unpacked is None or packed is None or unpacked < 0 or packed < 0:
+                raise ValueError("a page has no size")
+            largest = max(largest, unpacked)
+            at += header.tell() + packed
+    return largest
+
+
+def _thrift(content: io.BytesIO, level: int = 0) -> dict[int, int]:
+    """The whole numbers of a structure by their ids, in Thrift's compact protocol; everything else is skipped."""
+    found, name = {}, 0
+    while (head := _byte(content)) and level < DEEPEST:
+        name = name + (head >> 4) if head >> 4 else _zigzag(content)
+        value = _thrift_value(content, head & 15, level)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+def _thrift_value(content: io.BytesIO, kind: int, level: int) -> int | None:
+    if kind in (4, 5, 6):
+        return _zigzag(content)
+    if kind == 12:
+        _thrift(content, level + 1)
+    elif kind == 8:
+        content.seek(_varint(content), io.SEEK_CUR)
+    elif kind in (3, 7):
+        content.seek(1 if kind == 3 else 8, io.SEEK_CUR)
+    elif kind not in (1, 2):
+        # Headers of pages have no lists and no maps.
+        raise ValueError("a page's header is not one")
+    return None
+
+
+def _zigzag(content: io.BytesIO) -> int:
+    number = _varint(content)
+    return (number >> 1) ^ -(number & 1)
+
+
+def _varint(content: io.BytesIO) -> int:
+    number, shift = 0, 0
+    while shift < 64:
+        byte = _byte(content)
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number
+        shift += 7
+    raise ValueError("a number in a page's header has no end")
+
+
+def _byte(content: io.BytesIO) -> int:
+    if not (found := content.read(1)):
+        raise ValueError("a page's header is cut short")
+    return found[0]
 
 
 def _column(columns: list[Any], field: str, name: str) -> int:

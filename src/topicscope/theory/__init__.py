@@ -6,8 +6,14 @@ The functions ``lemma1``, ``theorem1``, ``theorem2`` and ``theorem3`` are named 
 
 from topicscope.theory.bayes import BayesFloors, bayes_floors
 from topicscope.theory.check import Residuals, embedding_residuals, residuals
-from topicscope.theory.cross_entropy import CrossEntropyOptimum, cross_entropy_optimum, uniform_cross_entropy
-from topicscope.theory.cross_entropy_length import Contrasts, contrasts, limit_contrasts
+from topicscope.theory.cross_entropy import (
+    Contrasts,
+    CrossEntropyOptimum,
+    contrasts,
+    cross_entropy_optimum,
+    limit_contrasts,
+    uniform_cross_entropy,
+)
 from topicscope.theory.dynamics import (
     LogitGradient,
     Stage1Rates,
@@ -33,8 +39,11 @@ from topicscope.theory.finite_attention import (
     sampled_counts,
 )
 from topicscope.theory.finite_documents import (
+    EntryVariance,
     Moments,
+    documents_needed,
     embedding_loss,
+    entry_variance,
     finite_optimum,
     gradient_descent,
     infinite_moments,
@@ -45,7 +54,6 @@ from topicscope.theory.finite_documents import (
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
 from topicscope.theory.reduced import Reduced, Rows, flow
-from topicscope.theory.sample_complexity import EntryVariance, documents_needed, entry_variance
 from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,

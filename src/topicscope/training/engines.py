@@ -16,8 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from topicscope.files import Row
-from topicscope.model.bag import BagTransformer, uses_table
-from topicscope.model.counts import Targets, slot_batches, table_batches
+from topicscope.model.bag import BagTransformer, Targets, slot_batches, table_batches, uses_table
 from topicscope.model.one_hot import OneHotPass, is_equation_7
 from topicscope.model.transformer import Transformer, padded_batch
 from topicscope.model.weights import Sizes, initial_weights, part_of

@@ -7,9 +7,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from support.planted import words_of_one_token
+from support.planted_model import layer_means
 from support.tiny_models import VOCABULARY, tiny_config
 from topicscope.probing.models import HuggingFaceModel, Loading
-from topicscope.probing.passes import Plan, attention_sums, layer_means
+from topicscope.probing.passes import Plan, attention_sums
 from topicscope.probing.rows import COMPARED, EmbeddingTask, attention_summary, unpacked
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.sources import find_model

@@ -3,24 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import combinations
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from jaxtyping import Float, Int
+from safetensors.numpy import load
 from torch import Tensor
 
-from support.planted import words_of_one_token
-from support.planted_model import PlantedModel, planted_labelling
+from support.planted import word_tokenizer, words_of_one_token
+from support.planted_model import PlantedModel, layer_means, planted_labelling
 from topicscope.probing.models import Subject
-from topicscope.probing.passes import Plan, attention_sums, layer_means
+from topicscope.probing.passes import Plan, attention_sums
 from topicscope.probing.rows import attention_summary
 from topicscope.probing.settings import MeasureSettings
 from topicscope.probing.statistics.attention import AttentionTotals, ShardSums
 from topicscope.probing.statistics.hidden import KINDS, HiddenAccumulator, HiddenSums
 from topicscope.probing.statistics.labelling import Labelling, over_one_vocabulary
 from topicscope.probing.statistics.pairs import count_pairs
+from topicscope.probing.study import CENTRED, GivenModel, Study
 
 WORDS, TOPICS = 60, 6
 TOPIC = np.arange(WORDS) % TOPICS
@@ -70,6 +73,24 @@ def summed(model: Subject, plan: Plan, shards: int = 3) -> AttentionTotals:
         found = attention_sums(model, passages, passages, articles, plan=plan, batch=100, hidden=hidden, centre=centre)
         totals.add(ShardSums.restore(found.to_bytes()))
     return totals
+
+
+def test_hidden_states_are_centred_on_the_mean_of_each_layer_over_a_few_passages() -> None:
+    model = GivenModel(Deep((0.0, 1.0)), 64, word_tokenizer(1, 1))
+    study: Any = SimpleNamespace(
+        words=words_of_one_token(WORDS),
+        plan=SimpleNamespace(tokens=np.arange(WORDS)),
+        passages=PASSAGES,
+        chosen=np.arange(len(PASSAGES)),
+        detailed=True,
+    )
+    every = -(-len(PASSAGES) // CENTRED)
+    centre = load(Study.vectors(study, model))["centre"]
+    # Means of some 300 numbers of the size of 3, rounded to float32.
+    assert centre == pytest.approx(layer_means(model, PASSAGES[::every]), rel=1e-6, abs=1e-6)
+    assert centre != pytest.approx(layer_means(model, PASSAGES), rel=1e-3)
+    study.detailed = False
+    assert load(Study.vectors(study, model))["centre"].shape == (0, 0)
 
 
 def by_layer(model: Subject, labels: Labelling) -> list[dict[str, Any]]:
