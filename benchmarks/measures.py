@@ -20,7 +20,7 @@ from jaxtyping import Int
 from safetensors.numpy import load
 
 from topicscope.probing.models import HuggingFaceModel, Loading, Outputs, model_tokenizer
-from topicscope.probing.passes import attention_sums
+from topicscope.probing.passes import PASSAGES, attention_sums
 from topicscope.probing.settings import Machine, ProbeSettings, TopicOptions
 from topicscope.probing.sources import find_model
 from topicscope.probing.statistics.attention import PairAccumulator, passage_pairs
@@ -115,8 +115,8 @@ class Timed:
         return found
 
 
-def compare_forward(passages: int = 64) -> None:
-    """At the probe's defaults on wiki-sample; LDA's iterations are few, for its topics hardly matter here."""
+def compare_forward(passages: int = PASSAGES) -> None:
+    """A shard at the probe's defaults on wiki-sample; LDA's iterations are few, for its topics hardly matter here."""
     torch.set_num_threads(1)
     machine = Machine(device="cpu", workers=1)
     settings = ProbeSettings(topics=TopicOptions(iterations=20))
@@ -131,7 +131,7 @@ def compare_forward(passages: int = 64) -> None:
         articles = [int(study.passages.articles[place]) for place in chosen]
         centre = load(study.vectors(model))["centre"]
     plan = study.plan
-    every = max(len(study.chosen) // MOST_HIDDEN, 1)
+    every = -(-len(study.chosen) // MOST_HIDDEN)
     states = [place % every == 0 for place in range(passages)]
     attention_sums(model, texts[:2], words[:2], articles[:2], plan=plan, batch=CPU_BATCH)
     timed = Timed(model)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from topicscope.measure.blocks import block_sums, centred_columns, class_averages, pattern, product_contrasts
+from topicscope.measure.blocks import block_sums, centred_columns, class_averages, pattern, product_contrasts, stand_out
 from topicscope.settings import Data, Masking
 from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.theorem2 import diagonal_value, theorem2
@@ -30,6 +30,22 @@ def test_class_averages_equal_a_loop_over_pairs_of_words() -> None:
     assert found.mask_row == pytest.approx(matrix[0].mean())
     shifted = class_averages(matrix, np.roll(TOPICS, 1))
     assert shifted.same_topic != pytest.approx(found.same_topic)
+
+
+def test_tokens_of_no_topic_are_in_no_class() -> None:
+    draw = np.random.default_rng(2)
+    topics = np.array([0, 1, 1, 2, 2, 2, 3, 0, 0])
+    matrix = draw.normal(size=(9, 9))
+    found, small = class_averages(matrix, topics), matrix[:7, :7]
+    for name, expected in brute_force(small).items():
+        assert getattr(found, name) == pytest.approx(expected, rel=1e-12)
+    assert found.mask_column == pytest.approx(small[1:, 0].mean())
+    assert stand_out(matrix, topics).block == pytest.approx(stand_out(small, TOPICS).block, rel=1e-12)
+    assert block_sums(matrix, topics) == pytest.approx(block_sums(small, TOPICS), rel=1e-12)
+    rows = draw.normal(size=(1, 9, 3))
+    products = product_contrasts(rows, rows, topics), product_contrasts(rows[:, :7], rows[:, :7], TOPICS)
+    assert products[0] == pytest.approx(products[1], rel=1e-12)
+    assert class_averages(matrix, np.array([*TOPICS, 4, 4])).different_topic != pytest.approx(found.different_topic)
 
 
 def test_empty_classes_are_none() -> None:

@@ -42,6 +42,7 @@ def test_every_run_has_the_released_codes_documents_masks_mean_and_optimiser(exp
     settings = experiment.settings
     training = settings.training
     assert (settings.data.documents, settings.data.fresh, settings.masking.fixed) == (10_000, False, True)
+    assert settings.data.ends
     assert (training.batch, training.steps, training.average, training.l2) == (40, 1_000, "batch", 0.0)
     assert training.optimizer in ("sgd", "adamw")
     assert training.weight_decay == 0
@@ -76,7 +77,7 @@ def test_starts_are_pytorchs_or_near_zero() -> None:
 
 def small(settings: Settings) -> Settings:
     """The same switches on so few documents that eight steps see some of them twice."""
-    data = replace(small_settings().data, length=(30, 40))
+    data = replace(small_settings().data, length=(30, 40), ends=True)
     training = replace(settings.training, batch=5, steps=8, precision="float64", snapshots=0, validate_every=0)
     return replace(settings, data=data, training=training)
 
@@ -143,6 +144,18 @@ def test_training_is_that_of_pytorchs_own_parts(experiment: Experiment) -> None:
         moved = float(abs(weight.numpy() - start[name]).max())
         # b^K shifts all scores of a query alike: its gradient is zero.
         assert name == "key_bias" or (moved > 1e-9) == (part_of(name) in settings.model.trained_parts), name
+
+
+def test_documents_begin_with_start_and_end_with_end_which_are_never_masked() -> None:
+    settings = small(TABLE_3.settings)
+    topics = TopicModel.from_settings(settings.data)
+    batch = batch_of(BatchStream(settings, topics), 0)
+    first, last = batch.offsets[:-1], batch.offsets[1:] - 1
+    assert (batch.tokens[first] == topics.vocabulary - 2).all()
+    assert (batch.tokens[last] == topics.vocabulary - 1).all()
+    assert not batch.masked[np.concatenate([first, last])].any()
+    assert batch.masked[first + 1].any()
+    assert batch.targets.max() < topics.vocabulary - 2
 
 
 @pytest.mark.parametrize("switch", ["masked keys", "masks", "mean", "entries", "decay", "biases"])
@@ -246,10 +259,10 @@ def test_the_token_type_explains_only_more_attention_to_topics_without_it() -> N
 def test_logits_common_to_queries_are_all_of_them_or_none() -> None:
     """W^K⊤W^Q = I lets each word ask for itself; with one query for all of them all ask for the same."""
     start = untrained(TABLE_3_NO_TYPE)
-    eye, none = np.tile(np.eye(101), (SEEDS, 1, 1, 1)), np.zeros((SEEDS, 1, 101))
+    eye, none = np.tile(np.eye(103), (SEEDS, 1, 1, 1)), np.zeros((SEEDS, 1, 103))
     own = {**start.weights, "key": eye, "query": eye, "key_bias": none, "query_bias": none}
     assert as_released.common_to_queries(replace(start, weights=own)) == pytest.approx(0, abs=1e-12)
-    alike = own | {"query": 0 * eye, "query_bias": none + np.eye(101)[5]}
+    alike = own | {"query": 0 * eye, "query_bias": none + np.eye(103)[5]}
     assert as_released.common_to_queries(replace(start, weights=alike)) == pytest.approx(1, rel=1e-6)
     # The token-type vector alone makes queries alike, before any training.
     assert as_released.common_to_queries(start).max() < 0.1

@@ -1,5 +1,6 @@
 """Numbers have the digits that their interval is worth."""
 
+import numpy as np
 import pytest
 
 from topicscope.reporting.rounding import (
@@ -81,3 +82,7 @@ def test_numbers_of_claims_have_five_digits() -> None:
     assert claim_text({"measured": 1.234567, "low": None, "high": None}) == "1.2346"
     assert claim_text({"measured": None}) == "–"
     assert claim_number("> 0") == "> 0"
+
+
+def test_whole_numbers_and_numpys_are_read_too() -> None:
+    assert [readable(each) for each in (3, np.float32(0.25), np.int64(7))] == ["3", "0.25", "7"]

@@ -1,7 +1,9 @@
 """Sampled documents against exact probabilities: topics, words, groups of Pólya's urn, guided draws."""
 
 import math
+import re
 from collections import Counter
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from topicscope.synthetic.topics import (
     groups_of_equal_topic,
     sample_documents,
 )
+from topicscope.theory.finite_documents import moments
 
 COUNT = 4000
 
@@ -302,3 +305,18 @@ def test_a_transposed_matrix_is_recognised() -> None:
         check_topic_words(matrix.T, "topics")
     with pytest.raises(InputError, match="sums to"):
         check_topic_words(2 * matrix, "topics")
+
+
+def test_documents_between_start_and_end_are_the_same_documents_in_between() -> None:
+    data = Data(topics=3, words=4, length=(1, 6))
+    plain, ended = (TopicModel.from_settings(replace(data, ends=ends)) for ends in (False, True))
+    without, found = (sample_documents(model, 50, generator=np.random.default_rng(5)) for model in (plain, ended))
+    assert ended.vocabulary == plain.vocabulary + 2
+    assert ended.word_topics.tolist() == [*plain.word_topics.tolist(), 0, 0]
+    for document in range(50):
+        inside = without.tokens[without.offsets[document] : without.offsets[document + 1]].tolist()
+        here = found.tokens[found.offsets[document] : found.offsets[document + 1]].tolist()
+        assert here == [13, *inside, 14]
+    with pytest.raises(InputError, match=re.escape("set data.ends = false.")):
+        moments(ended)
+    moments(plain)

@@ -83,6 +83,7 @@ def _check_the_page_can(settings: Settings) -> None:
         "model: the playground trains eq. 7, one layer and head with one-hot embeddings and no biases": equation_7,
         f"data.length: documents of the playground have 2 to {LONGEST} words": 2 <= shortest <= longest <= LONGEST,
         f"training.batch: the playground takes at most {MOST_DOCUMENTS} documents per step": few,
+        "data.ends: documents of the playground have no START and END": not data.ends,
         "data.dirichlet: the playground has one number for all topics": len(set(data.dirichlet)) == 1,
         "training.average: the playground takes each document's mean over its own masked positions": own,
         "training.squared: the playground's squared loss is a sum over the vocabulary": training.squared == "sum",

@@ -24,10 +24,11 @@ def pair_classes(
 ) -> tuple[Pairs, Pairs, Pairs]:
     """Which pairs of positions hold the same word, other words of the same topic, and words of different topics.
 
-    [MASK] positions are left out, as keys and as queries, and so is a position's pair with itself.
+    Positions of no topic ([MASK], START, END) are left out, as keys and as queries, and so is a position's pair with
+    itself.
     """
     topics = word_topics[tokens]
-    usable = present & (tokens != 0)
+    usable = present & (topics > 0)
     pair = usable[:, :, None] & usable[:, None, :] & ~np.eye(tokens.shape[1], dtype=bool)
     alike = tokens[:, :, None] == tokens[:, None, :]
     related = topics[:, :, None] == topics[:, None, :]
@@ -65,10 +66,10 @@ def bag_attention_averages(
 
     That holds with masked positions hidden as keys too: their own share of A is zero.
     """
-    usable = (counts > 0) & (tokens != 0)
+    topics = word_topics[tokens]
+    usable = (counts > 0) & (topics > 0)
     pair = usable[:, :, None] & usable[:, None, :]
     alike = tokens[:, :, None] == tokens[:, None, :]
-    topics = word_topics[tokens]
     related = topics[:, :, None] == topics[:, None, :]
     queries = pair * (counts[:, None, :] - (alike & pair).astype(np.float64))
     found = []

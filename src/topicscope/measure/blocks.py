@@ -9,16 +9,22 @@ from jaxtyping import Bool, Float, Int
 Pattern = Literal["block", "diagonal", "none"]
 
 
+def words_of(word_topics: Int[np.ndarray, " token"]) -> slice | Int[np.ndarray, " word"]:
+    """The tokens that have a topic: all but [MASK] (token 0), and START and END where documents have these."""
+    return slice(1, None) if word_topics[1:].all() else np.flatnonzero(word_topics)
+
+
 def class_masks(topic: Int[np.ndarray, " token"]) -> dict[str, Bool[np.ndarray, "token token"]]:
     """Which entries (i, j) belong to which class; row i predicts token i, column j is the token seen."""
     row, column = np.ogrid[: len(topic), : len(topic)]
-    of_words = (row > 0) & (column > 0)
+    is_word = topic > 0
+    of_words = is_word[:, None] & is_word
     same = of_words & (topic[:, None] == topic[None, :])
     return {
         "same_word": same & (row == column),
         "same_topic": same & (row != column),
         "different_topic": of_words & ~same,
-        "mask_column": (row > 0) & (column == 0),
+        "mask_column": is_word[:, None] & (column == 0),
         "mask_row": (row == 0) & (column >= 0),
     }
 
@@ -52,7 +58,8 @@ class ClassAverages:
 
 def class_averages(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> ClassAverages:
     """Average each class of entries of a V × V matrix (token 0 is [MASK]), from sums over topics."""
-    words, member = matrix[1:, 1:].astype(np.float64), _membership(word_topics)
+    here, member = words_of(word_topics), _membership(word_topics)
+    words = matrix[here][:, here].astype(np.float64)
     pairs_within, pairs_outside = _pair_counts(member)
     diagonal, total = float(np.trace(words)), float(words.sum())
     within = float(np.einsum("it,ij,jt->", member, words, member, optimize=True))
@@ -60,7 +67,7 @@ def class_averages(matrix: Float[np.ndarray, "token token"], word_topics: Int[np
         same_word=diagonal / len(member),
         same_topic=(within - diagonal) / pairs_within if pairs_within else None,
         different_topic=(total - within) / pairs_outside if pairs_outside else None,
-        mask_column=float(matrix[1:, 0].mean()),
+        mask_column=float(matrix[here, 0].mean()),
         mask_row=float(matrix[0].mean()),
     )
 
@@ -74,7 +81,8 @@ def product_contrasts(
 
     No product is ever formed: V × V may be too large.
     """
-    left, right, member = rows[..., 1:, :], columns[..., 1:, :], _membership(word_topics)
+    here, member = words_of(word_topics), _membership(word_topics)
+    left, right = rows[..., here, :], columns[..., here, :]
     pairs_within, pairs_outside = _pair_counts(member)
     if not pairs_within or not pairs_outside:
         return None
@@ -91,8 +99,8 @@ def _pair_counts(member: Float[np.ndarray, "word topic"]) -> tuple[float, float]
 
 
 def _membership(word_topics: Int[np.ndarray, " token"]) -> Float[np.ndarray, "word topic"]:
-    """One for a word's own topic, else zero; [MASK] is left out."""
-    topics = word_topics[1:]
+    """One for a word's own topic, else zero; tokens of no topic are left out."""
+    topics = word_topics[words_of(word_topics)]
     return (topics[:, None] == np.unique(topics)).astype(np.float64)
 
 
@@ -139,6 +147,6 @@ def centred_columns(matrix: Float[np.ndarray, "token token"]) -> Float[np.ndarra
 
 def block_sums(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarray, " token"]) -> tuple[float, float]:
     """Theorem 1's Σ_{l ∈ t} E_il, averaged over words i: for i's own topic t, and for the other topics."""
-    member = _membership(word_topics)
-    sums = matrix[1:, 1:] @ member
+    here, member = words_of(word_topics), _membership(word_topics)
+    sums = matrix[here][:, here] @ member
     return float(sums[member == 1].mean()), float(sums[member == 0].mean())

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
+from topicscope.measure.blocks import words_of
+
 # Attention takes off when that of word queries is on average this far from uniform, in total variation.
 TAKE_OFF = 0.05
 # Two-stage: W^V then has at least this share of what the optimum under uniform attention gains.
@@ -113,10 +115,11 @@ def mode_norms(
     queries) that differ between topics and not within them. Attention to topics can grow through this part alone,
     attention to or from [MASK] through that column.
     """
-    topics = word_topics[1:]
+    here = words_of(word_topics)
+    topics = word_topics[here]
     member = (topics[:, None] == np.unique(topics)).astype(np.float64)
     size = member.sum(axis=0)
-    words = matrix[..., 1:].astype(np.float64)
+    words = matrix[..., here].astype(np.float64)
     averages = words @ (member / size)
     spread = (averages - words.mean(axis=-1, keepdims=True)) * np.sqrt(size)
     return np.linalg.norm(matrix[..., 0], axis=-1), np.linalg.norm(spread, axis=(-2, -1))

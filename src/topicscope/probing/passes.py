@@ -120,8 +120,7 @@ class Plan:
     def permuted(self) -> tuple[PermutedLabels, ...]:
         """The tested labellings with permuted words, for the test over heads."""
         return tuple(
-            PermutedLabels(self.labellings[place], self.orders(place, self.permutations), self.strata(place))
-            for place in self.tested
+            PermutedLabels(self.labellings[place], self.orders(place, self.permutations)) for place in self.tested
         )
 
     def to_bytes(self) -> bytes:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, SupportsFloat
 
 from topicscope.records import SIGNIFICANT
 
@@ -18,9 +18,9 @@ POWER = re.compile(r"(?<![\w.])(?<![\w.]-)(\d+(?:\.\d+)?)e([+-]?)0*(\d+)(²|\b)"
 HIGH = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def readable(value: float, digits: int = 4) -> str:
+def readable(value: SupportsFloat, digits: int = 4) -> str:
     """So many significant digits, and powers of ten as people write them: ``0.0123``, ``3.2·10⁻⁵``."""
-    return powers(f"{value:.{digits}g}")
+    return powers(f"{float(value):.{digits}g}")
 
 
 def powers(text: str) -> str:

@@ -62,7 +62,9 @@ def mathtext(text: str) -> str:
 @lru_cache(maxsize=1024)
 def mathml(latex: str) -> Markup:
     """A formula for HTML."""
-    return Markup(convert(latex).replace(' xmlns="http://www.w3.org/1998/Math/MathML"', ""))  # noqa: S704 made from our own LaTeX or from symbols that the pattern knows
+    # An operator would have room on both sides: the sign of a transpose is a letter.
+    plain = convert(latex).replace(' xmlns="http://www.w3.org/1998/Math/MathML"', "")
+    return Markup(plain.replace("<mo>&#x022A4;</mo>", "<mi>&#x022A4;</mi>"))  # noqa: S704 made from our own LaTeX or from symbols that the pattern knows
 
 
 def _latex(plain: str) -> str:

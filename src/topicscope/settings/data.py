@@ -45,6 +45,10 @@ class Data:
     length: tuple[int, int] = (100, 150)
     """Shortest and longest document; lengths are uniform between them, both included."""
 
+    ends: bool = False
+    """Begin each document with START and end it with END, tokens of no topic that are never masked, as the released
+    code has them; lengths count the words between them."""
+
     fresh: bool = False
     """Draw new documents at every step instead of a fixed set."""
 

@@ -1,7 +1,8 @@
 """Topic models and their documents (§3.1, §6.1).
 
-Token 0 is [MASK]; words are tokens 1 … V−1. Topics are numbered 1 … T, and 0 means "of no topic", which is true of
-[MASK] alone. In the paper's model word i belongs to topic ⌈i/v⌉ and is as likely as the topic's other words.
+Token 0 is [MASK]; words are tokens 1 … V−1, the last two of which are START and END where documents have these.
+Topics are numbered 1 … T, and 0 means "of no topic", which is true of [MASK], START and END. In the paper's model word
+i belongs to topic ⌈i/v⌉ and is as likely as the topic's other words.
 """
 
 import math
@@ -33,6 +34,8 @@ class TopicModel:
     per_document: int
     dirichlet: Float[np.ndarray, " topic"]
     length: tuple[int, int]
+    ends: bool = False
+    """Whether documents begin with START and end with END, the last two tokens."""
 
     @classmethod
     def from_settings(cls, data: Data, topic_words: Float[np.ndarray, "topic word"] | None = None) -> "TopicModel":
@@ -50,7 +53,9 @@ class TopicModel:
         if data.sampler == "topics" and data.per_document > topics:
             raise refuse("data.per_document", data.per_document, f"data.topic_words has {topics} topics only")
         dirichlet = np.broadcast_to(np.array(data.dirichlet, dtype=float), topics)
-        return cls(topic_words, data.sampler, data.per_document, dirichlet, data.length)
+        if data.ends:
+            topic_words = np.pad(topic_words, ((0, 0), (0, 2)))
+        return cls(topic_words, data.sampler, data.per_document, dirichlet, data.length, data.ends)
 
     @property
     def topics(self) -> int:
@@ -61,6 +66,11 @@ class TopicModel:
     def vocabulary(self) -> int:
         """V, [MASK] included."""
         return int(self.topic_words.shape[1]) + 1
+
+    def require_no_ends(self) -> None:
+        """Refuse START and END, of which theory knows nothing."""
+        if self.ends:
+            raise InputError("Theory is about documents without START and END: set data.ends = false.")
 
     @cached_property
     def word_topics(self) -> Int[np.ndarray, " token"]:
@@ -155,7 +165,15 @@ def sample_documents(
     else:
         tokens = model._word_outcomes.draw(np.repeat(topics, counts), generator=generator) + np.int32(1)
     documents = Documents(lengths, tokens)
-    return _shuffled(documents, generator) if shuffled else documents
+    documents = _shuffled(documents, generator) if shuffled else documents
+    return _between_ends(documents, model.vocabulary) if model.ends else documents
+
+
+def _between_ends(documents: Documents, vocabulary: int) -> Documents:
+    """Each document after START and before END, the last two tokens."""
+    places = np.stack([documents.offsets[:-1], documents.offsets[1:]], axis=1).ravel()
+    ends = np.tile([vocabulary - 2, vocabulary - 1], len(documents))
+    return Documents(documents.lengths + np.int32(2), np.insert(documents.tokens, places, ends))
 
 
 def _topic_counts(

@@ -122,6 +122,7 @@ def bayes_floors(
     ``report`` is called with the number of documents done, the number in all, and a few words on the state.
     """
     check_at_least("samples", samples, 2)
+    model.require_no_ends()
     parts: list[DocumentLosses] = []
     done = 0
     # How many documents to work on together.

@@ -175,6 +175,7 @@ def infinite_shares(mask: float) -> Shares:
 
 
 def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:
+    model.require_no_ends()
     vocabulary, keep = model.vocabulary, masking.keep
     theta, theta_second = topic_moments(model)
     p = np.concatenate([[0.0], theta @ model.topic_words])

@@ -102,11 +102,13 @@ class BatchStream:
         return sample_documents(self.topic_model, count, shuffled=shuffled, generator=draw)
 
     def _mask(self, documents: Documents, draw: np.random.Generator) -> MaskedDocuments:
+        model = self.topic_model
         return mask_documents(
             documents,
             self.settings.masking,
-            self.topic_model.vocabulary,
+            model.vocabulary,
             needs_visible_key=self.settings.model.masked_keys == "hidden",
+            maskable=documents.tokens < model.vocabulary - 2 if model.ends else None,
             generator=draw,
         )
 

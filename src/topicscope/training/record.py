@@ -170,13 +170,13 @@ def uniform_gain(
 ) -> Callable[[Float[np.ndarray, "token token"]], float] | None:
     """g: the gain of W^V under uniform attention as a share of the gain of the optimum under uniform attention.
 
-    The gain is over predicting nothing (W^V = 0), without L2. It is exact for the squared loss; for cross-entropy both
-    losses are computed on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add nothing to
-    the optimum. None where the optimum is not known: with hidden keys or parts beyond eq. 6, and for cross-entropy with
-    words that are not equally likely.
+    The gain is that over predicting nothing (W^V = 0), without L2. Exact for the squared loss; for cross-entropy both
+    losses are taken on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add nothing to the
+    optimum. None where the optimum is not known: with hidden keys, START and END or parts beyond eq. 6, and for
+    cross-entropy with words that are not equally likely.
     """
     model, loss = settings.model, settings.training.loss
-    if model.masked_keys == "hidden" or model.residual or model.extras:
+    if model.masked_keys == "hidden" or model.residual or model.extras or topic_model.ends:
         return None
     if loss == "squared":
         exact = moments(topic_model, settings.masking, settings.training.average)

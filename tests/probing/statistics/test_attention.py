@@ -194,21 +194,22 @@ def test_a_permuted_labelling_gives_what_the_permuted_words_give() -> None:
         assert np.abs(found.sums[1:] - found.sums[0]).max() > 1e-3
 
 
-def test_many_words_are_compared_by_their_topics_and_not_in_a_table_that_overflows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.parametrize("table", [True, False])
+def test_words_of_several_topics_are_compared_as_their_topics_are(table: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not table:
+        monkeypatch.setattr("topicscope.probing.statistics.attention.LOOKED_UP", 10)
     draw = np.random.default_rng(8)
+    # More topics than there are bits to compare them by.
     several = Labelling(draw.random((40, 70)) < 0.05)
     kept = np.flatnonzero(several.kept)
     order = np.tile(np.arange(40), (6, 1))
     order[:, kept] = [draw.permutation(kept) for _ in range(6)]
     first, second = draw.choice(kept, size=(2, 200))
-    looked_up = PermutedLabels(several, order).same_topic(first, second)
-    strata = draw.integers(3, size=40)
-    assert (PermutedLabels(several, order, strata).same_topic(first, second) == looked_up).all()
-    monkeypatch.setattr("topicscope.probing.statistics.attention.LOOKED_UP", 10)
-    assert (PermutedLabels(several, order).same_topic(first, second) == looked_up).all()
-    assert 0 < looked_up.mean() < 1
+    found = np.zeros((200, 6), dtype=bool)
+    found[PermutedLabels(several, order).same_topic(first, second)] = True
+    expected = (several.membership[order.T[first]] & several.membership[order.T[second]]).any(axis=-1)
+    assert (found == expected).all()
+    assert (found != expected[:, ::-1]).any()
     # The table's last place fits into 32 bits for as many words as are looked up, and not for all.
     assert LOOKED_UP**2 - 1 <= np.iinfo(np.int32).max < 46_341**2 - 1
 

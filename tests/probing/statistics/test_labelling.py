@@ -7,6 +7,7 @@ from topicscope.probing.statistics.labelling import (
     DIFFERENT_TOPIC,
     SAME_TOPIC,
     SAME_WORD,
+    Classes,
     Labelling,
     over_one_vocabulary,
 )
@@ -43,3 +44,15 @@ def test_two_topics_under_one_and_tokens_out_of_order_are_refused() -> None:
         labelled([1, 0], [1, 1], assignment="one")
     with pytest.raises(AssertionError, match="ascending"):
         Labelling(np.eye(2, dtype=bool), tokens=np.array([4, 3]))
+
+
+def test_classes_under_many_labellings_are_those_of_each() -> None:
+    draw = np.random.default_rng(1)
+    one = Labelling(np.eye(80, dtype=bool)[draw.integers(80, size=30)] & (draw.random(30) < 0.8)[:, None])
+    several = Labelling(draw.random((30, 80)) < 0.05)
+    first, second = draw.integers(30, size=(2, 500))
+    for labellings in ((one, several, one), (one,), (several,)):
+        found = Classes(labellings).of(first, second)
+        expected = [each.classes(first, second) for each in labellings]
+        assert (found == expected).all()
+    assert (Classes((one,)).of(first, second) != several.classes(first, second)).any()

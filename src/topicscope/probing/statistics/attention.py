@@ -22,7 +22,7 @@ from safetensors.numpy import load, save
 from scipy import sparse
 
 from topicscope.probing.statistics.hidden import KINDS, HiddenSums
-from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Labelling
+from topicscope.probing.statistics.labelling import CLASSES, DIFFERENT_TOPIC, SAME_TOPIC, Classes, Labelling
 from topicscope.probing.statistics.matching import DISTANCES, Matched, Strata, cells_by_labelling, matched_averages
 from topicscope.probing.statistics.pairs import PairTable
 from topicscope.probing.statistics.permutation import (
@@ -55,13 +55,13 @@ SUMS = (
 SPARSE = 0.5
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
-# How many pairs of positions are held before they are summed under permutations, and how many are compared at once.
-WAITING, PERMUTED_BLOCK = 4096, 2048
-# How many shards' tables of pairs are held before they are put together.
-MERGED = 8
-# For up to this many words a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond
-# this number it would be larger than everything else.
+# Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
+WAITING, PERMUTED_BLOCK = 1 << 23, 2048
+# Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
+# number it would be larger than all else.
 LOOKED_UP = 20_000
+# Shards' tables of pairs that are held before they are put together.
+MERGED = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,13 +102,16 @@ def passage_pairs(
     places = places[places >= skip]
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
-    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
+    # Rows of numbers are taken from quicker than matrices.
+    rows = [layer.reshape(len(layer), length * length) for layer in attention]
+    backward = np.stack([layer.take(late * length + early, axis=1) for layer in rows]).astype(np.float64)
     if causal:
         backward *= (late + 1) / 100
         directed, both = backward.mean(axis=(0, 1))[None], backward
     else:
         backward *= length / 100
-        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64) * (length / 100)
+        forward = np.stack([layer.take(early * length + late, axis=1) for layer in rows]).astype(np.float64)
+        forward *= length / 100
         directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
         both = backward + forward
     return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
@@ -124,47 +127,49 @@ class PermutedLabels:
 
     labelling: Labelling
     order: Int[np.ndarray, "permutation word"]
-    stratum: Int[np.ndarray, " word"] | None = None
-    """The strata of words that exchange topics, if known: numbered side by side, words are quicker to look up."""
-
-    @cached_property
-    def _number(self) -> Int32[np.ndarray, " word"]:
-        """The kept words' numbers, stratum after stratum; those of other words are not used."""
-        kept = np.flatnonzero(self.labelling.kept)
-        order = kept if self.stratum is None else kept[np.argsort(self.stratum[kept], kind="stable")]
-        number = np.zeros(len(self.labelling.kept), dtype=np.int32)
-        number[order] = np.arange(len(order), dtype=np.int32)
-        return number
 
     @cached_property
     def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
         """A row per word, so that all permutations of a pair are compared in two contiguous reads.
 
-        Topics themselves if words have one each; else the words' numbers, to be looked up in ``_related``.
+        Topics themselves if words have one each; else bits, of which two words that share a topic have one in common.
         """
-        if not self.labelling.single:
-            return np.ascontiguousarray(self._number[self.order].T)
-        small = np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32
-        return np.ascontiguousarray(self.labelling.topic[self.order].astype(small).T)
+        topics = self.labelling.membership.shape[1]
+        if self.labelling.single:
+            label = self.labelling.topic.astype(np.uint8 if topics < 255 else np.int32)
+        else:
+            bit = (1 << np.arange(topics) % 16).astype(np.uint16)
+            label = np.bitwise_or.reduce(np.where(self.labelling.membership, bit, 0), axis=1)
+        return np.ascontiguousarray(label[self.order].T)
+
+    @cached_property
+    def _words(self) -> Int32[np.ndarray, " word_permutation"]:
+        """The word whose topics each word takes, numbered among those that are kept, a row per word."""
+        number = (np.cumsum(self.labelling.kept) - 1).astype(np.int32)
+        return np.ascontiguousarray(number[self.order].T).ravel()
 
     @cached_property
     def _related(self) -> Bool[np.ndarray, " word_pair"]:
         """Whether two words share a topic, for all pairs of kept words by their numbers."""
-        kept = np.flatnonzero(self.labelling.kept)
-        member = np.empty((len(kept), self.labelling.membership.shape[1]), dtype=np.float32)
-        member[self._number[kept]] = self.labelling.membership[kept]
+        member = self.labelling.membership[self.labelling.kept].astype(np.float32)
         return (member @ member.T > 0).ravel()
 
     def same_topic(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
-    ) -> Bool[np.ndarray, "pair permutation"]:
-        """Whether two kept words have a topic in common, under each permutation."""
+    ) -> tuple[Int[np.ndarray, " found"], Int[np.ndarray, " found"]]:
+        """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
+        one, other, count = self._permuted[first], self._permuted[second], len(self.order)
         if self.labelling.single:
-            return self._permuted[first] == self._permuted[second]
-        words = int(self.labelling.kept.sum())
+            return np.divmod(np.flatnonzero(one == other), count)
+        # A bit stands for several topics, so that these are candidates.
+        pair, permutation = np.divmod(np.flatnonzero((one & other) != 0), count)
+        words = self.labelling.words
         if words > LOOKED_UP:
-            return self.labelling.shares(self.order.T[first], self.order.T[second])
-        return self._related[self._permuted[first] * np.int32(words) + self._permuted[second]]
+            shared = self.labelling.shares(self.order[permutation, first[pair]], self.order[permutation, second[pair]])
+        else:
+            left, right = (self._words.take(each[pair] * count + permutation) for each in (first, second))
+            shared = self._related.take(left * np.int32(words) + right)
+        return pair[shared], permutation[shared]
 
 
 class PermutedSums(NamedTuple):
@@ -281,7 +286,7 @@ class PairAccumulator:
         """All labellings are over one vocabulary; ``states`` is the number of layers whose hidden states are summed."""
         self.labellings, self.permuted, self.strata = labellings, permuted, strata
         self.sunk, self.queries = np.zeros((layers, heads)), 0
-        self._vocabulary = len(labellings[0].membership)
+        self._vocabulary, self._classes = len(labellings[0].membership), Classes(labellings)
         by_class, cells = (len(labellings), len(CLASSES)), strata[0].size if strata else 0
         self._shapes = {
             "sums": (*by_class, layers, heads),
@@ -301,6 +306,7 @@ class PairAccumulator:
         self._articles: dict[int, dict[str, np.ndarray]] = {}
         self._tables: list[PairTable] = []
         self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
+        self._held = 0
         self._permuted = tuple(
             PermutedSums(np.zeros((len(each.order), layers, heads)), np.zeros(len(each.order))) for each in permuted
         )
@@ -312,7 +318,7 @@ class PairAccumulator:
         if not len(pairs.earlier):
             return
         found = self._articles[article]
-        classes = np.stack([each.classes(pairs.earlier, pairs.later) for each in self.labellings])
+        classes = self._classes.of(pairs.earlier, pairs.later)
         indicator = classes[:, None, :] == np.arange(len(CLASSES))[:, None]
         flat = pairs.attention.reshape(len(pairs.attention), self.sunk.size)
         rows = indicator.reshape(-1, indicator.shape[-1])
@@ -330,7 +336,8 @@ class PairAccumulator:
             self._tables = [PairTable.merged(self._tables)]
         if self.permuted:
             self._waiting.append((pairs.earlier, pairs.later, flat, pairs.directions))
-            if sum(len(each[0]) for each in self._waiting) > WAITING:
+            self._held += flat.size
+            if self._held > WAITING:
                 self._add_permuted()
 
     def result(self) -> ShardSums:
@@ -361,18 +368,23 @@ class PairAccumulator:
             return
         directions = self._waiting[0][3]
         first, second, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(3))
-        self._waiting = []
+        self._waiting, self._held = [], 0
+        # Many pairs of positions hold the same two words: these are summed first.
+        codes = np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second)
+        order, ends, codes = grouped(codes)
+        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(order)))
+        attention, number = gather @ attention, directions * np.diff(ends)
+        first, second = np.divmod(codes, self._vocabulary)
         for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
             kept = labels.labelling.kept
             usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
             for start in range(0, len(usable), PERMUTED_BLOCK):
                 chosen = usable[start : start + PERMUTED_BLOCK]
-                same = labels.same_topic(first[chosen], second[chosen])
-                # Few pairs share a topic, and everything below concerns those alone.
-                pair, permutation = np.divmod(np.flatnonzero(same), same.shape[1])
-                counts[:] += directions * np.bincount(permutation, minlength=same.shape[1])
+                # Few pairs share a topic: all that follows is done on those alone.
+                pair, permutation = labels.same_topic(first[chosen], second[chosen])
+                counts[:] += np.bincount(permutation, number[chosen[pair]], minlength=len(counts))
                 ends = np.concatenate([[0], np.cumsum(np.bincount(pair, minlength=len(chosen)))])
-                matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=same.shape)
+                matrix = sparse.csr_array((np.ones(len(pair)), permutation, ends), shape=(len(chosen), len(counts)))
                 sums[:] += (matrix.T @ attention[chosen]).reshape(sums.shape)
 
     def add_within(
@@ -384,10 +396,9 @@ class PairAccumulator:
     ) -> None:
         """Add the similarities of the hidden states of a passage that was added."""
         found = self._articles[article]
-        for place, labelling in enumerate(self.labellings):
-            sides = labelling.classes(earlier, later) == np.array([[SAME_TOPIC], [DIFFERENT_TOPIC]])
-            found["within_sums"][place] += np.tensordot(sides.astype(np.float64), similarity, axes=1)
-            found["within_counts"][place] += sides.sum(axis=1)
+        sides = self._classes.of(earlier, later)[:, None] == np.array([[SAME_TOPIC], [DIFFERENT_TOPIC]])
+        found["within_sums"] += np.tensordot(sides.astype(np.float64), similarity, axes=1)
+        found["within_counts"] += sides.sum(axis=-1)
 
     def _add_by_distance(
         self,
@@ -398,11 +409,11 @@ class PairAccumulator:
     ) -> None:
         """Add sums by bin of distance, and the same-topic pair that each head connects most, as an example."""
         bins, number = np.searchsorted(DISTANCES, pairs.distance), len(DISTANCES) + 1
-        for row, place in enumerate(self._tested):
-            code = np.where(classes[place] >= SAME_TOPIC, (classes[place] - SAME_TOPIC) * number + bins, -1)
-            cells = (code == np.arange(2 * number)[:, None]).astype(np.float64)
-            found["distance_sums"][row] += (cells @ flat).reshape(self._shapes["distance_sums"][1:])
-            found["distance_counts"][row] += pairs.directions * cells.sum(axis=1).reshape(2, number)
+        tested = classes[self._tested]
+        code = np.where(tested >= SAME_TOPIC, (tested - SAME_TOPIC) * number + bins, -1)
+        cells = (code[:, None] == np.arange(2 * number)[:, None]).astype(np.float64)
+        found["distance_sums"] += (cells @ flat).reshape(self._shapes["distance_sums"])
+        found["distance_counts"] += pairs.directions * cells.sum(axis=-1).reshape(self._shapes["distance_counts"])
         if self._widest is not None and len(same := np.flatnonzero(classes[self._widest] == SAME_TOPIC)):
             best = same[flat[same].argmax(axis=0)]
             value = flat[best, np.arange(flat.shape[1])] / pairs.directions
@@ -420,6 +431,15 @@ class PairAccumulator:
         codes, size = (labelling * 2 + kind) * shape[-1] + cells[labelling, pair], int(np.prod(shape))
         found["matched_counts"] += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
         found["matched_sums"] += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
+
+
+def grouped(
+    codes: Int[np.ndarray, " pair"],
+) -> tuple[Int[np.ndarray, " pair"], Int[np.ndarray, " bound"], Int[np.ndarray, " code"]]:
+    """An order in which equal codes stand together, where each group begins and the last one ends, and their codes."""
+    order = np.argsort(codes, kind="stable")
+    begins = np.flatnonzero(np.diff(codes[order], prepend=-1))
+    return order, np.append(begins, len(order)), codes[order[begins]]
 
 
 def best_examples(candidates: Float[np.ndarray, "candidate column three"]) -> Float[np.ndarray, "example column three"]:

@@ -120,6 +120,27 @@ class Labelling:
         return Labelling(self.membership[self.kept])
 
 
+class Classes:
+    """Classes of pairs under many labellings of one vocabulary at once."""
+
+    def __init__(self, labellings: Sequence[Labelling]) -> None:
+        self._single = np.array([each.single for each in labellings])
+        self._kept = np.stack([each.kept for each in labellings])
+        self._topic = np.stack([each.topic for each in labellings])[self._single]
+        self._bits = np.stack([each.bits for each in labellings if not each.single] or [labellings[0].bits[:0]])
+
+    def of(
+        self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
+    ) -> Int[np.ndarray, "labelling pair"]:
+        """``Labelling.classes`` of each."""
+        shares = np.empty((len(self._single), len(first)), dtype=bool)
+        shares[self._single] = self._topic[:, first] == self._topic[:, second]
+        if not self._single.all():
+            shares[~self._single] = (self._bits[:, first] & self._bits[:, second]).any(axis=-1)
+        found = np.where(first == second, SAME_WORD, np.where(shares, SAME_TOPIC, DIFFERENT_TOPIC))
+        return np.where(self._kept[:, first] & self._kept[:, second], found, -1)
+
+
 def over_one_vocabulary(
     labellings: Sequence[Labelling], beside: Int[np.ndarray, " word"] | None = None
 ) -> tuple[Labelling, ...]:

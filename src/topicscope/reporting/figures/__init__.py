@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from matplotlib import rc_context
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from matplotlib.ticker import FixedFormatter
 
 from topicscope.files import Row, table_text, write_atomically
 from topicscope.reporting.symbols import mathtext
@@ -63,6 +65,10 @@ def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
     paths = []
     for text in figure.findobj(Text):
         text.set_text(mathtext(text.get_text()))
+    # Drawing sets the labels of ticks anew, from their axis.
+    for axis in figure.findobj(Axis):
+        if isinstance(names := axis.get_major_formatter(), FixedFormatter):
+            names.seq = [mathtext(name) for name in names.seq]
     for kind in ("png", "svg"):
         picture = io.BytesIO()
         with rc_context({"svg.hashsalt": "topicscope"}):

@@ -129,7 +129,7 @@ function typeset(element, written) {
   for (const found of text.matchAll(SYMBOL)) {
     const [whole, big, up, turned, low, index] = found;
     pieces.push(text.slice(at, found.index), node("math", big
-      ? node("msup", node("mi", big), node("mrow", node("mi", up), ...(turned ? [node("mo", turned)] : [])))
+      ? node("msup", node("mi", big), node("mrow", node("mi", up), ...(turned ? [node("mi", turned)] : [])))
       : node("msub", node("mi", low), node("mi", index))));
     at = found.index + whole.length;
   }
