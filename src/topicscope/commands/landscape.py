@@ -12,8 +12,13 @@ from jaxtyping import Float
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, check_out_is_given, keywords, parse
 from topicscope.commands.terminal import console, print_json
-from topicscope.commands.theory import NOT_ATTAINED, NOT_FLAT, theorem_3_part
-from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names
+from topicscope.commands.theory_setting import (
+    NOT_ATTAINED,
+    NOT_FLAT,
+    TheorySetting,
+    errors_with_option_names,
+    theorem_3_part,
+)
 from topicscope.errors import InputError, check_at_least, path_of
 from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.randomness import Purpose, generator

@@ -14,7 +14,14 @@ from rich.table import Table
 from topicscope.commands.folders import check_empty
 from topicscope.commands.options import INLINE, keywords, parse
 from topicscope.commands.terminal import console, print_json, progress_bar
-from topicscope.commands.theory_setting import TheorySetting, errors_with_option_names, option_names
+from topicscope.commands.theory_setting import (
+    NOT_ATTAINED,
+    NOT_FLAT,
+    TheorySetting,
+    errors_with_option_names,
+    option_names,
+    theorem_3_part,
+)
 from topicscope.errors import InputError, check_at_least, path_of, refuse
 from topicscope.files import flat_row, frame_of, write_atomically
 from topicscope.measure.blocks import pattern
@@ -41,7 +48,6 @@ from topicscope.theory.landscape import Landscape, minimise
 from topicscope.theory.lemma1 import constants, require_topic_sets
 from topicscope.theory.take_off import Stepping, predict
 from topicscope.theory.theorem2 import Pattern, theorem2_of
-from topicscope.theory.theorem3 import theorem3
 
 DESCRIPTION = """Closed forms, exact optima and floors for one setting: what training should lead to.
 
@@ -79,9 +85,6 @@ MOST_DENSE_TOKENS = 2_001
 MOST_SAMPLED_TOKENS = 20_001
 
 SAMPLES = 2_000
-
-NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
-NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
 
 # Parts in the order shown: name, title, and for each row the dotted names of its number and its label.
 TABLES: list[tuple[str, str, dict[str, str]]] = [
@@ -316,23 +319,6 @@ def _theorem2(setting: TheorySetting) -> Part:
     # Theorem 2 does not distinguish a word from others of its topic.
     del numbers["same_word"]
     return numbers | {"loss": float(Landscape(setting.infinite, value).loss(1.0, 1.0))}
-
-
-def theorem_3_part(setting: TheorySetting) -> Part:
-    """Theorem 3's numbers; one that is null has its reason beside it."""
-    found = theorem3(setting.infinite)
-    part: Part = {**asdict(found), "violated": list(found.violated)}
-    if found.lambda2 is None:
-        part["lambda2_reason"] = part["high_reason"] = "λ₂ divides by p_m p_r, which is 0"
-    if found.limit is None:
-        part["limit_reason"] = part["limit_fixed_reason"] = (
-            "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
-            if setting.keep == 0
-            else "every masked position keeps its word (p_c = 1), and the best average is infinite"
-        )
-    elif found.limit_fixed is None:
-        part["limit_fixed_reason"] = "a topic has one word (v = 1): the average is beta, which [MASK] queries pull to 1"
-    return part
 
 
 def _attention_optimum(setting: TheorySetting, pattern: Pattern) -> Part:

@@ -1,9 +1,12 @@
-"""The setting that theory is asked about: one topic model, read both as LDA and as documents of τ topics."""
+"""The setting that theory is asked about: one topic model, read both as LDA and as documents of τ topics.
+
+Also here is what several commands say of it.
+"""
 
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from topicscope.errors import InputError, refuse
@@ -13,8 +16,12 @@ from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.landscape import InfiniteDocuments
 from topicscope.theory.lemma1 import require_topic_sets
 from topicscope.theory.theorem2 import Pattern, diagonal_classes, theorem2_classes
+from topicscope.theory.theorem3 import theorem3
 
 SAMPLERS: tuple[Sampler, ...] = ("topics", "dirichlet")
+
+NOT_FLAT = "the loss is flat in no direction: the minimiser is one point"
+NOT_ATTAINED = "not attained: the loss still falls at the largest weights searched; its infimum is at infinite weights"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,3 +135,20 @@ def option_names(message: str) -> str:
     """A message of the settings' checks, with this command's names of options."""
     names = "|".join(field.name for kind in (Data, Masking) for field in fields(kind))
     return re.sub(rf"\b(?:data|masking)\.({names})\b", r"\1", message)
+
+
+def theorem_3_part(setting: TheorySetting) -> dict[str, Any]:
+    """Theorem 3's numbers; one that is null has its reason beside it."""
+    found = theorem3(setting.infinite)
+    part: dict[str, Any] = {**asdict(found), "violated": list(found.violated)}
+    if found.lambda2 is None:
+        part["lambda2_reason"] = part["high_reason"] = "λ₂ divides by p_m p_r, which is 0"
+    if found.limit is None:
+        part["limit_reason"] = part["limit_fixed_reason"] = (
+            "no masked position keeps its word (p_c = 0), so a word query says nothing about its target"
+            if setting.keep == 0
+            else "every masked position keeps its word (p_c = 1), and the best average is infinite"
+        )
+    elif found.limit_fixed is None:
+        part["limit_fixed_reason"] = "a topic has one word (v = 1): the average is beta, which [MASK] queries pull to 1"
+    return part
