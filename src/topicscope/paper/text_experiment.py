@@ -46,13 +46,13 @@ CORPUS = "wiki-sample"
 # As many layers and heads as in the paper's Figure 5.
 LAYERS, HEADS = 4, 4
 PARTS = ("key", "query", "value")
-# Whose attention is held against uniform attention.
+# The queries whose attention is compared with uniform attention.
 QUERIES = ("words", "mask")
-# What log-ratios are taken of, as training records it. The embedding's cosines are positive from the start, so that the
+# What log-ratios are computed from, as training records it. The embedding's cosines are positive from the start, so the
 # ratio is defined.
 STRUCTURES = {"embedding": "embedding_layer", "attention": "attention"}
-# Seconds of a multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the
-# quick one's), and of reading text and fitting topics.
+# Seconds per multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the
+# quick one's), and seconds for reading text and fitting topics.
 SECONDS_PER_MULTIPLY = 6e-11
 PREPARING_SECONDS = 12.0
 
@@ -74,7 +74,7 @@ class TextExperiment:
     """How many seeds before these are left to experiments of the same settings, which can run at the same time."""
 
     attention_passages: int = 0
-    """Held-out passages on which each layer's attention is held against uniform attention; 0: it is not."""
+    """How many held-out passages each layer's attention is compared with uniform attention on; 0 for none."""
 
     suffix: ClassVar[str] = ".safetensors"
 
@@ -99,8 +99,8 @@ class TextExperiment:
     def compute(self, seeds: Seeds) -> bytes:
         """Train every seed and measure: the fields of ``TextRuns``, as safetensors.
 
-        One that diverges does not keep the others from finishing. Stopped and taken up again as a work item, it goes on
-        from the last checkpoint.
+        One that diverges does not keep the others from finishing. If it is stopped and resumed as a work item, it goes
+        on from the last checkpoint.
         """
         from topicscope.training.loop import Trainer
         from topicscope.training.machine import torch_threads
@@ -163,7 +163,7 @@ class TextRuns:
     steps: Int[np.ndarray, " row"]
     loss: Float[np.ndarray, "seed row"]
     norms: Mapping[str, Float[np.ndarray, "seed row layer"]]
-    """Of "key", "query" and "value", heads together."""
+    """Norms of "key", "query" and "value", heads together."""
 
     rotation: Float[np.ndarray, "seed row layer"]
     """(1 − cos)/2 between W^V and itself 10 steps earlier; NaN before step 10."""
@@ -183,7 +183,7 @@ class TextRuns:
     """Lower end of the 95 % interval of the last log-ratio."""
 
     layer_log_ratios: Float[np.ndarray, "seed measured layer"]
-    """Of attention, layer by layer."""
+    """The log-ratio of attention, layer by layer."""
 
     layer_final_low: Float[np.ndarray, "seed layer"]
     seconds: float
