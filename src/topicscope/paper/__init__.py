@@ -87,7 +87,7 @@ def matches(claim: Claim, word: str) -> bool:
 
 def registry(preset: Preset) -> Registry:
     """Every module's claims and drawings; those of a new module are added here."""
-    # Imported here so that naming a claim's type does not need what measures it.
+    # These are imported here, so that a claim's type can be named without the code that measures it.
     from topicscope.paper import (
         as_released,
         figure1,

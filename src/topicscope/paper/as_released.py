@@ -1,11 +1,11 @@
 """Figures 1, 2, 4 and Table 3 with what the paper's released code does, beside what the paper writes.
 
 The released code differs from the paper's equations in its embedding layer (a token-type vector and LayerNorm), in its
-starts (PyTorch's defaults, or 0.001 × U(0, 1) for "near zero"), in its decoder (of its own where embeddings are
-trained), in its loss (one mean over masked positions, and over entries for the squared loss; L2 without a gradient, so
-none) and in its data (10,000 fixed documents between START and END, masks drawn once, masked positions hidden as keys,
-biases trained). Each of these is a switch. For each figure one or two runs have all of them, and one more takes one
-difference back: what that changes says what explains the picture. docs/choices.md lists the differences.
+starts (PyTorch's defaults, or 0.001 × U(0, 1) for "near zero"), in its decoder (a separate matrix where embeddings are
+trained), in its loss (one mean over masked positions, and over entries for the squared loss; its L2 has no gradient and
+so no effect) and in its data (10,000 fixed documents between START and END, masks drawn once, masked positions hidden
+as keys, biases trained). Each of these is a switch. For each figure one or two runs have all of them, and one more run
+takes one difference back: the change shows what explains the picture. docs/choices.md lists the differences.
 """
 
 import re
@@ -51,7 +51,7 @@ from topicscope.synthetic.topics import TopicModel
 STEPS = 1_000
 # Gradient steps of the released demo: 20 epochs of 10,000 documents in batches of 40.
 DEMO_STEPS = 5_000
-# Effects are many times their spread: so few seeds decide them. What does not move at all needs fewer still.
+# Effects are many times their spread, so few seeds decide them. What does not move at all needs even fewer.
 SEEDS, STILL_SEEDS = 3, 2
 # How far blocks stand out with Adam in Figure 1 differs more between seeds.
 MORE_SEEDS = 6
@@ -146,7 +146,7 @@ TABLE_3_NO_TYPE = experiment("table3/no-token-type", replace(ONE_HOT, token_type
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """What each figure is as released, and which difference explains it."""
+    """How each figure looks as released, and which difference explains it."""
     return (*_figure_1(), *_figure_2(), *_figure_4(), *_table_3())
 
 
@@ -306,7 +306,7 @@ def _claim(
     unit: str = "standard deviations of the background",
     **claim: Any,
 ) -> Claim:
-    """A claim on the run as released, the last one; on what taking one difference back changes, if two are given."""
+    """A claim on the run as released, the last one; with two, on what taking one difference back changes."""
     released = of[-1].name
     figure, number = re.fullmatch(r"as-released/(figure|table)(\d)/.*", released).groups()  # type: ignore[union-attr]
     return Claim(
@@ -337,7 +337,7 @@ def embedding_blocks(trained: Trained) -> Measurement:
 
 
 def start_change(trained: Trained) -> Measurement:
-    """How much W^E⊤W^E has changed, relative to its start, in Frobenius norm; and what the blocks are."""
+    """How much W^E⊤W^E has changed, relative to its start, in Frobenius norm; and its blocks."""
     starts, blocks = embeddings_at_start(trained), embedding_blocks(trained)
     moved = np.linalg.norm(trained.embedding_products - starts, axis=(1, 2)) / np.linalg.norm(starts, axis=(1, 2))
     return over_seeds(moved, blocks=blocks.value, **blocks.details)
@@ -358,9 +358,9 @@ def value_blocks(trained: Trained) -> Measurement:
 
 
 def topic_e_folding() -> Measurement:
-    """Steps of SGD in which what tells two topics apart comes nearer to its optimum by a factor of e.
+    """How many steps of SGD bring the contrast between topics nearer to its optimum by a factor of e.
 
-    Under uniform attention it does so at rate 2ηλ, λ the eigenvalue of S = E[x̃x̃ᵀ] on topic contrasts; a mean over V
+    Under uniform attention its rate is 2ηλ, where λ is the eigenvalue of S = E[x̃x̃ᵀ] on topic contrasts; a mean over V
     entries makes that 2ηλ/V.
     """
     topics, second = TopicModel.from_settings(LDA).word_topics, paper_moments().second
@@ -466,13 +466,13 @@ def _difference(measure: Any, changed: Trained, released: Trained) -> Measuremen
 
 
 def true_block() -> Float[np.ndarray, "token token"]:
-    """One for two words of one topic, else zero; what the released code means to freeze W^V at."""
+    """One for two words of one topic, else zero: the matrix at which the released code means to freeze W^V."""
     topics = TopicModel.from_settings(LDA).word_topics
     return ((topics[:, None] == topics) & (topics > 0)).astype(float)
 
 
 def aliased_block() -> Float[np.ndarray, "token token"]:
-    """What it does: its rows are all one list, which keeps what was written for the last word."""
+    """What it does instead: its rows are all one list, which keeps what was written for the last word."""
     return np.tile(true_block()[-1], (len(true_block()), 1))
 
 

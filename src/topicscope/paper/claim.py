@@ -15,13 +15,13 @@ A module of claims offers ``claims(preset) -> tuple[Claim, ...]`` and ``drawings
             ),
         )
 
-The verdict never looks at anything but the measurement and the rule: ``holds`` if the 95 % interval is inside the
-rule's, ``fails`` if it is outside on one side, ``undecided`` if it straddles an end (or a run diverged).
+The verdict depends only on the measurement and the rule: ``holds`` if the 95 % interval is inside the rule's,
+``fails`` if it is outside on one side, ``undecided`` if it straddles an end (or a run diverged).
 
-What claims and figures rest on is a ``Need``: work that is done once, in any process, kept on disk and given back as a
-result. Training an experiment is one kind (``paper.experiment``), probing a language model another
+Claims and figures rest on a ``Need``: work that is done once, in any process, kept on disk and read back as a result.
+Training an experiment is one kind (``paper.experiment``), probing a language model another
 (``paper.probe_experiment``). A new kind is a frozen dataclass at the top of a module (it is pickled for the worker)
-with the members of ``Need``; nothing else has to know of it.
+with the members of ``Need``; nothing else has to know about it.
 """
 
 import json
@@ -52,7 +52,7 @@ else:
 
 Seeds = tuple[int, ...]
 NeedItem = Item[Callable[[], bytes]]
-# What ``Need.restore`` gave, by the need's name.
+# What ``Need.restore`` returned, by the need's name.
 Results = Mapping[str, Any]
 Verdict = Literal["holds", "fails", "undecided", "not run"]
 # Whose statement a claim is: the paper's; the paper's, on a model or a corpus that is not the paper's; ours, beside it.
@@ -64,9 +64,9 @@ Cause = Literal["error", "wording", "settings", "power", "unknown"]
 Number = float | int | np.floating[Any] | np.integer[Any]
 Detail = Number | str | None
 UNEXPLAINED = "It is not known why: in the runs that this version was released with the claim did not fail."
-# A threshold that was chosen here is moved by these factors, to see which verdicts hang on it.
+# A threshold that was chosen here is moved by these factors, to see which verdicts depend on it.
 SENSITIVITY = {"third": 1 / 3, "triple": 3.0}
-# A number that should be zero, up to rounding; excess losses are below 10⁻¹⁵ then.
+# A number that should be zero is below this; excess losses are then below 10⁻¹⁵.
 ROUNDING = 1e-10
 # Parts of the package that a measurement or a figure depends on, beside what it needs.
 MEASURING = ("settings", "synthetic", "theory", "measure", "paper", "reporting", "randomness.py")
@@ -79,7 +79,7 @@ class Preset:
     name: str
     seeds: int
     models: tuple[str, ...] = ()
-    """Language models to probe, as ``--models`` names them; the claims' own choice if none is named."""
+    """Language models to probe, as ``--models`` names them; by default the claims' own choice."""
 
     @property
     def full(self) -> bool:
@@ -97,7 +97,7 @@ class Rule:
     low: Number = -np.inf
     high: Number = np.inf
     origin: Number | None = None
-    """What a threshold that was chosen here is measured from; None if the statement itself gives it ("larger than")."""
+    """The point from which a threshold chosen here is measured; None if the statement itself has it ("larger than")."""
 
     share: bool = False
     """Whether the number is a share of something, so that three times a threshold means three times its odds."""
@@ -144,20 +144,20 @@ def within(low: Number, high: Number) -> Rule:
 
 def near(target: Number, tolerance: Number) -> Rule:
     """Less than ``tolerance`` from ``target``."""
-    # A tolerance for rounding alone is no choice of anybody's.
+    # A tolerance for rounding alone was not chosen by anybody.
     return Rule(target - tolerance, target + tolerance, target if tolerance > ROUNDING else None)
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Why a claim fails, or stays undecided: shown only where it does."""
+    """Why a claim fails or stays undecided; shown only if it does."""
 
     cause: Cause
     explanation: str
     """What explains it, in whole sentences."""
 
     holds: str = ""
-    """The nearest setting at which the verdict turns; empty if there is none."""
+    """The nearest setting at which the verdict changes; empty if there is none."""
 
     see: tuple[str, ...] = ()
     """Claims that show this."""
@@ -171,11 +171,11 @@ class Before:
     """In words."""
 
     verdict: Verdict | None = None
-    """The verdict of then, where it rested on other runs; None if it can be had from the same runs."""
+    """The verdict at that time, if it rested on other runs; None if it follows from the same runs."""
 
     rule: Rule | None = None
     measure: Callable[[Mapping[str, Any]], "Measurement"] | None = None
-    """By these two."""
+    """The earlier rule's verdict, from these two."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Measurement:
     """
 
     values: tuple[float, ...]
-    """The number itself if exact or with a given interval; one per seed."""
+    """The number itself if it is exact or has a given interval; otherwise one per seed."""
 
     kind: Literal["exact", "mean", "given"]
 
@@ -203,17 +203,17 @@ class Measurement:
     null: float = np.nan
 
     seconds: float = 0.0
-    """What measuring took, with the work that it needed."""
+    """Seconds that measuring took, with the work that it needed."""
 
     verdict_before: Verdict | None = None
-    """The verdict by the rule of before, where the claim has one."""
+    """The verdict by the earlier rule, if the claim has one."""
 
     varied: Mapping[str, Verdict] = field(default_factory=dict)
-    """Verdicts with other thresholds inside the measurement, where the claim has one."""
+    """Verdicts with other thresholds inside the measurement, if the claim has one."""
 
     @property
     def finite(self) -> bool:
-        """Whether all runs gave a number, and a given interval has ends."""
+        """Whether all runs have a number, and a given interval has ends."""
         ends = (self.low, self.high) if self.kind == "given" else ()
         return bool(np.isfinite(self.values).all() and not np.isnan(ends).any())
 
@@ -246,7 +246,7 @@ class Measurement:
             return float(self.value == threshold)
         if self.kind == "given":
             p = interval_p(self.interval(), float(threshold))
-            # Where a test was made of this very threshold, both it and the interval must speak against it.
+            # If this very threshold was tested, both the test and the interval must reject it.
             return max(p, self.p) if threshold == self.null else p
         return student_p(np.array(self.values), float(threshold))
 
@@ -257,7 +257,7 @@ def exact(value: Number, **details: Detail) -> Measurement:
 
 
 def over_seeds(values: Sequence[float] | np.ndarray, **details: Detail) -> Measurement:
-    """One number per seed; their mean is what the claim is about."""
+    """One number per seed; the claim is about their mean."""
     return Measurement(tuple(float(value) for value in values), "mean", details)
 
 
@@ -272,7 +272,7 @@ def interval_given(
 ) -> Measurement:
     """A number whose 95 % interval, and p-value of being ``null``, come from outside: a bootstrap, a permutation.
 
-    An interval that leaves its own value out (a skewed bootstrap may) is widened to take it in.
+    An interval that excludes its own value (a skewed bootstrap may) is widened to include it.
     """
     low, high = float(np.minimum(low, value)), float(np.maximum(high, value))
     found = Measurement((float(value),), "given", details, low, high)
@@ -289,20 +289,20 @@ class Need(Protocol):
 
     @property
     def cost(self) -> float:
-        """Seconds on one idle core with the quick preset's seeds, roughly: orders work and estimates the time left."""
+        """Rough seconds on one idle core with the quick preset's seeds, to order work and to estimate the time left."""
 
     @property
     def suffix(self) -> str:
         """Ending of the file that keeps it."""
 
     def key(self, seeds: Seeds) -> dict[str, Any]:
-        """Everything that the result depends on, as plain values; the name is not part of it. Equal keys, one work."""
+        """Everything that the result depends on, as plain values, without the name. Equal keys mean the same work."""
 
     def compute(self, seeds: Seeds) -> bytes:
         """Do the work."""
 
     def restore(self, content: bytes) -> Any:
-        """The result from what ``compute`` returned; an attribute ``seconds`` of it counts as what it took."""
+        """The result from what ``compute`` returned; its attribute ``seconds``, if any, is the time that it took."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +310,7 @@ class Claim:
     """One statement of the paper (or of ours beside it), and how it is decided."""
 
     id: str
-    """Unique, small letters with slashes, beginning with what it is about: "figure2/squared-adam/same-topic"."""
+    """A unique name in small letters with slashes, subject first: "figure2/squared-adam/same-topic"."""
 
     statement: str
     """One sentence that the measured number can show to be wrong."""
@@ -318,15 +318,15 @@ class Claim:
     rule: Rule
 
     measure: Callable[[Results], Measurement]
-    """From the results of ``needs``, by name, to the number; an exact claim takes none."""
+    """The function from the results of ``needs``, by name, to the number; an exact claim takes none."""
 
     needs: tuple[Need, ...] = ()
 
     source: str = ""
-    """Singular, as in the paper: "Figure 2", "Theorem 3", "Table 3", "§4"; what the id begins with if not given."""
+    """As in the paper, in the singular: "Figure 2", "Theorem 3", "Table 3", "§4"; by default from the id."""
 
     expected: float | int | str | None = None
-    """What the number should be, or the condition on it in words; that of the rule ("> 0") if none is given."""
+    """What the number should be, or the condition on it in words; by default the rule's ("> 0")."""
 
     unit: str = ""
     figure: str = ""
@@ -335,13 +335,13 @@ class Claim:
     kind: Kind = "paper"
 
     diagnosis: Diagnosis | None = None
-    """What is known about why it does not hold, if it does not."""
+    """Why it does not hold, as far as that is known, if it does not."""
 
     before: Before | None = None
-    """If its rule was another before: what verdict that gives."""
+    """The verdict by its earlier rule, if that was different."""
 
     varied: Mapping[str, Callable[[Results], Measurement]] = field(default_factory=dict)
-    """The measurement with a threshold inside it, that of take-off say, a third or three times of what it is."""
+    """The measurement with an inner threshold, such as that of take-off, at a third or three times its value."""
 
     unavailable: str = ""
     """Why it cannot be run here (a model that is not on this machine), in one sentence; it is then ``not run``."""
@@ -357,7 +357,7 @@ class Claim:
 
     @property
     def cost(self) -> float:
-        """Seconds that what it needs takes; 0 for theory."""
+        """Seconds that its needs take; 0 for theory."""
         return sum((need.cost for need in self.needs), start=0.0)
 
 
@@ -376,7 +376,7 @@ def verdict(rule: Rule, measurement: Measurement) -> Verdict:
 
 
 def decision_p(rule: Rule, measurement: Measurement) -> float:
-    """The p-value of the side that the verdict takes: below 0.05 if and only if the interval straddles no end.
+    """The p-value behind the verdict: below 0.05 if and only if the interval straddles no end.
 
     Inside the rule, both ends must be refuted, so the larger of their p-values counts; outside, the end that was
     crossed. An exact number is certain.
@@ -414,9 +414,9 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
 def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seeds: int = 0) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``seeds`` is how many runs were asked for, and stands for an exact number; a mean knows its own, which may be
-    fewer. The row has 0 where the number is not taken over seeds. ``low`` and ``high`` are null where the
-    number is exact, and where a single seed leaves it without an interval.
+    ``seeds`` is how many runs were asked for; a mean knows its own number, which may be smaller. The row has 0 where
+    the number is not a mean over seeds. ``low`` and ``high`` are null where the number is exact, and where a single
+    seed leaves it without an interval.
     """
     found = measurement or exact(np.nan)
     interval = found.interval() if found.finite else None
@@ -454,7 +454,7 @@ def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, se
 
 
 def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement) -> dict[str, Any] | None:
-    """Why a claim was not run, fails or is undecided: what is known beforehand, or what its own numbers say."""
+    """Why a claim was not run, fails or is undecided: a reason known beforehand, or what its own numbers say."""
     if decided == "holds":
         return None
     if decided == "not run":
@@ -466,7 +466,7 @@ def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement) -> dict[
 
 
 def why_undecided(rule: Rule, measurement: Measurement) -> str:
-    """What an interval that straddles an end of the rule needs to leave it."""
+    """How many runs an interval that straddles an end of the rule needs to leave it."""
     if not measurement.finite:
         without = int(np.sum(~np.isfinite(measurement.values)))
         return f"{without} of {len(measurement.values)} runs have no such number."
@@ -476,7 +476,7 @@ def why_undecided(rule: Rule, measurement: Measurement) -> str:
     if measurement.kind != "mean" or len(measurement.values) < 2 or found.value == nearest:
         return said
     reach = max(found.high - found.value, found.value - found.low) / abs(found.value - nearest)
-    # The interval narrows as the square root of the number of runs, at least.
+    # The interval narrows at least as the square root of the number of runs.
     runs = int(np.ceil(len(measurement.values) * reach**2))
     return f"{said} If the mean stays where it is, about {runs:,} runs instead of {len(measurement.values)} decide it."
 
@@ -489,12 +489,12 @@ def sensitivity(rule: Rule, measurement: Measurement) -> dict[str, Verdict]:
 
 
 def rule_text(rule: Rule) -> str:
-    """The rule as one reads it."""
+    """The rule in words."""
     if np.isinf(rule.low):
         return f"< {rule.high:.6g}"
     if np.isinf(rule.high):
         return f"> {rule.low:.6g}"
-    # Enough digits to tell the ends apart, and from what is between them.
+    # Enough digits to distinguish the ends from each other and from what is between them.
     digits = max(
         6, int(np.ceil(np.log10(max(abs(float(rule.low)), abs(float(rule.high))) / float(rule.high - rule.low)))) + 2
     )
@@ -502,7 +502,7 @@ def rule_text(rule: Rule) -> str:
 
 
 def measured(claim: Claim, results: Results) -> Measurement:
-    """Measure a claim, by its rule of before too if it has one, and how long that takes with the work that it needs."""
+    """Measure a claim, also by its earlier rule if it has one, and the time that it takes with the work it needs."""
     began = time.perf_counter()
     found, old = claim.measure(results), claim.before
     before = old.verdict if old else None
@@ -514,12 +514,12 @@ def measured(claim: Claim, results: Results) -> Measurement:
 
 
 def claim_on(need: Need, measure: Callable[[Any], Measurement], **claim: Any) -> Claim:
-    """A claim on one result: that of an experiment, say."""
+    """A claim on one result, such as that of an experiment."""
     return Claim(needs=(need,), measure=lambda results: measure(results[need.name]), **claim)
 
 
 def zero(**claim: Any) -> Claim:
-    """A claim that an exact number, least at zero, is there up to rounding."""
+    """A claim that an exact number that is never below zero is zero up to rounding."""
     return Claim(expected=0.0, rule=below(ROUNDING), **claim)
 
 

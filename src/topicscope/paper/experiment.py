@@ -39,19 +39,19 @@ if TYPE_CHECKING:
     from topicscope.training.runs import MemoryRun
     from topicscope.training.text import Measure, PreparedText
 
-# Seconds that a document of a step takes on one core for the quick preset's seeds, one-hot embeddings and uniform
-# attention; by how much more attention, trained embeddings and biases beside one-hot words take; what a snapshot for
-# the page and everything around training take. ``benchmarks/reproduce.py`` holds their sum against what is measured.
+# Seconds per document of a step on one core, for the quick preset's seeds, one-hot embeddings and uniform attention;
+# how much more attention, trained embeddings and biases beside one-hot words take; seconds of a snapshot for the page
+# and of everything around training. ``benchmarks/reproduce.py`` compares their sum with measured times.
 DOCUMENT_SECONDS = 6e-5
 ATTENTION_FACTOR = 2.9
 EMBEDDING_FACTOR = 2.1
 BIAS_FACTOR = 1.6
 SNAPSHOT_SECONDS = 0.05
 AROUND_SECONDS = 0.6
-# Held-out documents: the same for every seed and experiment of equal data and masking.
+# The number of held-out documents, which are the same for every seed and experiment of equal data and masking.
 HELD_OUT_SEED = 0
 HELD_OUT_DOCUMENTS = 4_000
-# Documents of them that attention is averaged over, and that gradients at the start are taken on.
+# How many of them attention is averaged over, and gradients at the start are computed on.
 ATTENTION_DOCUMENTS = 100
 GRADIENT_DOCUMENTS = 400
 # Documents per forward pass.
@@ -75,13 +75,13 @@ CORPUS = "wiki-sample"
 # As many layers and heads as in the paper's Figure 5.
 LAYERS, HEADS = 4, 4
 PARTS = ("key", "query", "value")
-# Whose attention is held against uniform attention.
+# The queries whose attention is compared with uniform attention.
 QUERIES = ("words", "mask")
-# What log-ratios are taken of, as training records it. The embedding's cosines are positive from the start, so that the
+# What log-ratios are computed from, as training records it. The embedding's cosines are positive from the start, so the
 # ratio is defined.
 STRUCTURES = {"embedding": "embedding_layer", "attention": "attention"}
-# Seconds of a multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the
-# quick one's), and of reading text and fitting topics.
+# Seconds per multiply-add of a step, forward and backward (measured: 4e-11 at the paper preset's size, 8e-11 at the
+# quick one's), and seconds for reading text and fitting topics.
 SECONDS_PER_MULTIPLY = 6e-11
 PREPARING_SECONDS = 12.0
 
@@ -94,13 +94,13 @@ class Experiment:
     """Readable and unique, with slashes: "figure2/squared-adam"."""
 
     settings: Settings
-    """All but the seed, which is the ensemble's to choose."""
+    """All settings except the seed, which the ensemble chooses."""
 
     topic_words: tuple[tuple[float, ...], ...] = ()
     """A topic-word matrix (one row per topic), instead of the topics that ``settings.data`` describes."""
 
     most_seeds: int = 0
-    """At most so many of the seeds are trained; all if 0."""
+    """How many of the seeds are trained at most; 0 means all."""
 
     gradients: bool = False
     """Whether the norms of gradients at the start are kept."""
@@ -119,7 +119,7 @@ class Experiment:
 
     @property
     def topic_model(self) -> TopicModel:
-        """What its documents are drawn from."""
+        """The topic model that its documents are drawn from."""
         return TopicModel.from_settings(self.settings.data, np.array(self.topic_words) if self.topic_words else None)
 
     def key(self, seeds: Seeds) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Experiment:
         }
 
     def compute(self, seeds: Seeds) -> bytes:
-        """Train all seeds in memory and measure: the fields of ``Trained``, all but the settings, as safetensors."""
+        """Train all seeds in memory and measure: the fields of ``Trained`` without the settings, as safetensors."""
         from topicscope.training.engines import make_engine
         from topicscope.training.loop import train_in_memory
         from topicscope.training.machine import torch_threads
@@ -232,10 +232,10 @@ class Trained:
     recorded (``training.record.StageRecorder``), as the two below."""
 
     modes: Mapping[str, Float[np.ndarray, "seed row"]]
-    """Norms of what grows in W^K and W^Q: "key-topics" what tells topics apart, "key-mask" the column of [MASK]."""
+    """Norms of parts of W^K and W^Q: "key-topics" is the part that distinguishes topics, "key-mask" [MASK]'s column."""
 
     uniform_gain: Float[np.ndarray, "seed row"]
-    """g(t): the share that W^V has, under uniform attention, of what the optimum under uniform attention gains."""
+    """g(t): W^V's gain under uniform attention as a share of the gain of the optimum under uniform attention."""
 
     held_out_loss: Float[np.ndarray, " seed"]
     """Final loss, without L2, on one large set of documents and masks common to all seeds and, for equal data and
@@ -248,7 +248,7 @@ class Trained:
     NaN for a class without a pair."""
 
     seconds: float
-    """What training all seeds took."""
+    """Seconds that training all seeds took."""
 
     first_gradients: Mapping[str, Float[np.ndarray, " seed"]] = field(default_factory=dict)
     """Norm of each trained parameter's gradient at the initial weights, on the held-out set (§8.1), if asked for."""
@@ -279,7 +279,7 @@ def held_out_documents(settings: Settings, topic_model: TopicModel) -> MaskedDoc
 
 
 def start_weights(settings: Settings, seed: int, topic_model: TopicModel) -> Weights:
-    """What a seed begins with."""
+    """The weights that a seed begins with."""
     return initial_weights(settings.model, topic_model, settings.masking, generator=generator(seed, Purpose.WEIGHTS))
 
 
@@ -316,7 +316,7 @@ def attention_averages(
     """
     keys, queries = np.zeros((2, len(documents), topic_model.vocabulary))
     np.add.at(queries, (documents.document, documents.tokens), 1)
-    # A hidden key gets no attention whatever it holds: it says nothing of its class.
+    # A hidden key gets no attention whatever it holds, so it says nothing about its class.
     visible = ~documents.masked if settings.model.masked_keys == "hidden" else 1
     np.add.at(keys, (documents.document, documents.tokens), visible)
     topics = topic_model.word_topics
@@ -333,7 +333,7 @@ def attention_averages(
         inputs = embedded(tables)[0]
         key, query = (inputs @ tables[name][0, 0].T + tables[f"{name}_bias"][0] for name in ("key", "query"))
         scores = key @ query.T / np.sqrt(key.shape[1])
-        # Each query's largest score is taken away: exponentials of trained scores may be too large.
+        # Each query's largest score is subtracted, because exponentials of trained scores may be too large.
         powers = np.exp(scores - scores.max(axis=0))
         shares = lengths / (keys @ powers)
         own = np.diag(powers) * (keys * shares).sum(axis=0)
@@ -368,7 +368,7 @@ def load_arrays(content: bytes) -> dict[str, Any]:
 def column(
     members: Sequence[Sequence[Row]], steps: Int[np.ndarray, " row"], pick: Callable[[Row], Any], *shape: int
 ) -> Float[np.ndarray, "seed row *shape"]:
-    """One quantity of every row of all members, by step; NaN where there is none, as from where a member diverged."""
+    """One quantity of every row of all members, by step; NaN where there is none, as after a member diverged."""
     found = np.full((len(members), len(steps), *shape), np.nan)
     for place, rows in enumerate(members):
         for row in rows:
@@ -427,7 +427,7 @@ class TextExperiment:
     """How many seeds before these are left to experiments of the same settings, which can run at the same time."""
 
     attention_passages: int = 0
-    """Held-out passages on which each layer's attention is held against uniform attention; 0: it is not."""
+    """How many held-out passages each layer's attention is compared with uniform attention on; 0 for none."""
 
     suffix: ClassVar[str] = ".safetensors"
 
@@ -452,8 +452,8 @@ class TextExperiment:
     def compute(self, seeds: Seeds) -> bytes:
         """Train every seed and measure: the fields of ``TextRuns``, as safetensors.
 
-        One that diverges does not keep the others from finishing. Stopped and taken up again as a work item, it goes on
-        from the last checkpoint.
+        One that diverges does not keep the others from finishing. If it is stopped and resumed as a work item, it goes
+        on from the last checkpoint.
         """
         from topicscope.training.loop import Trainer
         from topicscope.training.machine import torch_threads
@@ -516,7 +516,7 @@ class TextRuns:
     steps: Int[np.ndarray, " row"]
     loss: Float[np.ndarray, "seed row"]
     norms: Mapping[str, Float[np.ndarray, "seed row layer"]]
-    """Of "key", "query" and "value", heads together."""
+    """Norms of "key", "query" and "value", heads together."""
 
     rotation: Float[np.ndarray, "seed row layer"]
     """(1 − cos)/2 between W^V and itself 10 steps earlier; NaN before step 10."""
@@ -536,7 +536,7 @@ class TextRuns:
     """Lower end of the 95 % interval of the last log-ratio."""
 
     layer_log_ratios: Float[np.ndarray, "seed measured layer"]
-    """Of attention, layer by layer."""
+    """The log-ratio of attention, layer by layer."""
 
     layer_final_low: Float[np.ndarray, "seed layer"]
     seconds: float

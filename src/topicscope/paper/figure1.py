@@ -36,7 +36,7 @@ from topicscope.synthetic.topics import TopicModel
 
 # All parts start near zero, a saddle of the loss: plain SGD leaves it only after a flow time of some hundreds.
 SGD = Budget(0.5, 1_600)
-# How many times its value before training clause 3's contrast must at least be.
+# Clause 3's contrast must be at least this many times its value before training.
 LEAST_CHANGE = 2.0
 MATRICES = {"embedding": "W^E⊤W^E", "value": "W^E⊤W^V W^E"}
 
@@ -46,7 +46,7 @@ def experiment(preset: Preset, loss: Loss, optimizer: Optimizer) -> Experiment:
     name = f"figure1/{combination_id(loss, optimizer)}"
     # Adam's runs are what §2 and §4 compare with, so they last until their losses settle.
     how_long = SGD if optimizer == "sgd" else SETTLED
-    # What §4 says of cross-entropy is near its threshold, and needs all seeds.
+    # What §4 says about cross-entropy is near its threshold, and needs all seeds.
     few = 0 if (loss, optimizer) == ("cross_entropy", "adam") else FEW_SEEDS
     return set_up(name, preset, ALL_PARTS, loss, optimizer, how_long, snapshots=FRAMES, most_seeds=few)
 
@@ -94,7 +94,7 @@ def patterns(matrices: Float[np.ndarray, "seed token token"], word_topics: Int[n
 
 
 def contrast(which: str, trained: Trained) -> Measurement:
-    """The final same- minus different-topic average, with what it was before training."""
+    """The final same- minus different-topic average, with its value before training."""
     rows, matrices = trained.contrasts[which], products(trained, which)
     return over_seeds(
         rows[:, -1], at_the_start=float(rows[:, 0].mean()), patterns=patterns(matrices, trained.word_topics)
@@ -121,7 +121,7 @@ def _combination(experiment: Experiment) -> list[Claim]:
             clause_3,
             id=f"{experiment.name}/embedding",
             # The caption takes a diagonal for a special case of the blocks, and it is one: a word's own entry is part
-            # of its topic's sum. But any W^E⊤W^E has a diagonal, untrained too: its size is held against that.
+            # of its topic's sum. But any W^E⊤W^E has a diagonal, even untrained: its size is compared with that.
             statement=f"With {words}, W^E⊤W^E has what clause 3 of Theorem 1 asks for: a word's products with its own "
             "topic, itself included, sum to more than with another topic, by at least twice what the untrained "
             "embedding has.",
@@ -173,7 +173,7 @@ def _combination(experiment: Experiment) -> list[Claim]:
 
 
 def clause_3(trained: Trained) -> Measurement:
-    """Own- minus other-topic sum of E = W^E⊤W^E, diagonal included, over what it was before training."""
+    """Own- minus other-topic sum of E = W^E⊤W^E, diagonal included, over its value before training."""
     model = TopicModel.from_settings(trained.settings.data)
     starts = [start_weights(trained.settings, seed, model)["embedding"].astype(np.float64) for seed in trained.seeds]
     before, after = (

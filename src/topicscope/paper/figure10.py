@@ -20,7 +20,7 @@ from topicscope.paper.setups import (
 )
 from topicscope.settings.training import Loss, Optimizer
 
-# Attention trained: as long as the settings of robustness and masking, which are compared with these.
+# With attention trained, as long as the settings of robustness and masking, which are compared with these.
 STEPS = 1_000
 # Attention takes longer than W^V: under cross-entropy at flow time 60,000 it still goes to [MASK] alone.
 JOINT_SGD: dict[Loss, Budget] = {"squared": SGD["squared"], "cross_entropy": Budget(60.0, 2_500)}

@@ -56,7 +56,7 @@ from topicscope.theory.finite_documents import finite_optimum, gradient_descent,
 from topicscope.theory.theorem2 import theorem2
 
 STEPS = 2_000
-# With these W^V is where its objective is within a per cent of the least. Under the squared loss that is Theorem 2's
+# With these budgets W^V's objective is within a per cent of the least. Under the squared loss that is Theorem 2's
 # block: the diagonal of the optimum for finite documents comes fifty times later.
 SGD: dict[Loss, Budget] = {"squared": Budget(0.5, 1_000), "cross_entropy": Budget(30.0, 2_000)}
 # How near class averages must be to theory, as a share of its same- minus different-topic contrast; but always nearer
@@ -164,7 +164,7 @@ def shown_value(trained: Trained) -> Float[np.ndarray, "token token"]:
 
 
 def block_claims(experiment: Experiment, figure: str) -> tuple[Claim, Claim]:
-    """Blocks that an eye sees, and uniform ones, as Theorem 2's are."""
+    """Blocks that the eye sees, and uniform ones, like Theorem 2's."""
     words = f"trained with {how(experiment.settings)}"
     return (
         claim_on(
@@ -207,7 +207,7 @@ def theorem2_claim(experiment: Experiment, figure: str) -> Claim:
 
 
 def block_measures(trained: Trained) -> dict[str, Measurement]:
-    """Of W^V with its columns centred (Remark 1): how far its blocks stand out, how uniform they are, their contrast.
+    """For W^V with its columns centred (Remark 1): how far its blocks stand out, how uniform they are, their contrast.
 
     Same-word and same-topic averages are taken over that of words of different topics.
     """
@@ -229,7 +229,7 @@ def block_measures(trained: Trained) -> dict[str, Measurement]:
 
 
 def value_claim(experiment: Experiment, name: str, setting: str, **claim: Any) -> Claim:
-    """W^V tells topics apart, in a setting that begins the sentence."""
+    """A claim that W^V distinguishes topics, in a setting that begins the sentence."""
     return claim_on(
         experiment,
         centred_contrast,
@@ -246,7 +246,7 @@ def centred_contrast(trained: Trained) -> Measurement:
 
 
 def class_measures(trained: Trained) -> dict[str, Measurement]:
-    """Of W^V as it is: what its objective lacks, its averages by class, and how far they are from Theorem 2's.
+    """For W^V as it is: what its objective lacks, its averages by class, and how far they are from Theorem 2's.
 
     The objective is above the optimum's by a share of the optimum's gain over W^V = 0. The distance from Theorem 2 is
     the largest of the three averages of words, as a share of its contrast.
@@ -285,7 +285,7 @@ def _averages(
 
 
 def excess_claim(experiment: Experiment) -> Claim:
-    """The objective against its optimum: what is left of the gain over the best constant prediction."""
+    """The objective against its optimum, as a share of the optimum's gain over W^V = 0."""
     training = experiment.settings.training
     kind = "the exact optimum" if training.loss == "squared" else "the convex optimum of a large sample"
     return claim_on(

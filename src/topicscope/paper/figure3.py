@@ -30,19 +30,19 @@ from topicscope.probing.settings import PAPER_WORDS
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """Of every trained model."""
+    """The claims on every trained model."""
     return tuple(claim for need in probings(preset, trained=True) for claim in _word_claims(need))
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """The figure, of all trained models that can be probed."""
+    """The figure, for all trained models that can be probed."""
     needs = tuple(need for need in probings(preset, trained=True) if not why_unavailable(need.model))
 
     def draw(results: Results) -> Drawn:
         from topicscope.reporting.figures.probe import word_maps
 
         words = results[needs[0].name].words
-        # A tokenizer that keeps other words of the nine whole has a picture that cannot stand beside this one.
+        # A tokenizer that keeps other words of the nine whole has a picture that cannot be put beside this one.
         alike = [need for need in needs if results[need.name].words == words]
         shown = {need.model: results[need.name].cosines for need in alike}
         return word_maps(shown, words, title="Figure 3: cosine of word embeddings (word-embedding matrix)")
@@ -51,7 +51,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 
 def _word_claims(need: Probing) -> list[Claim]:
-    """On its nine words, and on all words at two thresholds.
+    """Claims on its nine words, and on all words at two thresholds.
 
     That every pair of one topic is more similar implies that their average is.
     """

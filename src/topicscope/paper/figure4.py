@@ -1,10 +1,10 @@
 """Figure 4: two stages of training, over a map of losses, optimisers, learning rates and initial scales.
 
-Stages are told by what attention and W^V do (``measure/stages.py``): attention takes off when a word query's is 0.05
+Stages are defined by what attention and W^V do (``measure/stages.py``): attention takes off when a word query's is 0.05
 from uniform, and a run is two-stage if W^V then has two thirds of what uniform attention can gain. The norms of the
-paper's own picture are drawn beside it, with the parts of W^K that grow: the one that tells topics apart, and
-[MASK]'s column. The map is also predicted: when attention takes off, and what W^V has by then, computed before
-anything is trained.
+paper's own picture are drawn beside it, with the parts of W^K that grow: the one that distinguishes topics, and
+[MASK]'s column. The map is also predicted: when attention takes off, and what W^V has gained by then, is computed
+before anything is trained.
 """
 
 import json
@@ -65,13 +65,13 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.take_off import Stepping, predict
 from topicscope.training.runs import made_with
 
-# As many as in the paper's figure; the witness has more, so that its stage 2 is seen.
+# As many steps as in the paper's figure; the witness has more, so that its stage 2 is visible.
 STEPS = 1_000
 WITNESS_STEPS = 1_500
-# A setting of the map needs no interval of its own: of its seeds so few are trained.
+# A setting of the map needs no interval of its own, so few of its seeds are trained.
 MAP_SEEDS = 3
 LOSSES: tuple[Loss, ...] = ("squared", "cross_entropy")
-# Where else attention could be said to take off: verdicts should not hang on it.
+# Other thresholds of attention's take-off, on which verdicts should not depend.
 TAKE_OFFS = {"take-off at a third": TAKE_OFF / 3, "take-off at three times": 3 * TAKE_OFF}
 EPSILON = 1e-8
 # Optimiser, learning rate, and Adam's ε: where gradients are below it, Adam is SGD at rate over ε.
@@ -96,7 +96,7 @@ MORE_STEPPING: tuple[Step, ...] = (
 )
 # A prediction is near if it is within this share of what is measured: SGD's and momentum's, and Adam's.
 NEAR = {"sgd": 0.15, "momentum": 0.15, "adam": 0.3}
-# What the predictions depend on beside the documents, and seconds that one cell's takes, roughly.
+# What the predictions depend on beside the documents, and rough seconds per cell.
 SOURCES = tuple(f"theory/{name}.py" for name in ("take_off", "reduced", "classes", "dynamics", "finite_documents"))
 CELL_SECONDS = 1.0
 SCALES = (1e-6, 0.001, 0.02)
@@ -114,7 +114,7 @@ class Cell:
     epsilon: float = EPSILON
     steps: int = STEPS
     seeds: int = 0
-    """At most so many; all if 0."""
+    """How many seeds are trained at most; 0 means all."""
 
     biases: bool = False
     """Whether the biases of §6.1 are trained too."""
@@ -147,7 +147,7 @@ class Cell:
                 steps=self.steps,
                 learning_rate=self.rate,
                 adam_epsilon=self.epsilon,
-                # Those of the map alone need no finer steps; the others can be played on the page.
+                # Settings that are only in the map need no finer steps; the others can be played on the page.
                 log_every=20 if self.seeds == MAP_SEEDS else 10,
                 snapshots=0 if self.seeds == MAP_SEEDS or self.biases else FRAMES,
             ),
@@ -179,7 +179,7 @@ def cells(preset: Preset) -> tuple[Cell, ...]:
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """The rule where it is expected and where not, what takes off, stage 2, and the map."""
+    """The rule where two stages are expected and where not, what takes off, stage 2, and the map."""
     return (
         *_two_stages(),
         *_what_takes_off(),
@@ -203,7 +203,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 
 def stages_of(trained: Trained, threshold: float = TAKE_OFF) -> list[Stages]:
-    """Each seed's stages, with attention taken off at this distance from uniform."""
+    """Each seed's stages, if attention takes off at this distance from uniform."""
     words, mask = trained.attention_distance["words"], trained.attention_distance["mask"]
     return [
         stages(trained.steps, *run, threshold=threshold) for run in zip(words, mask, trained.uniform_gain, strict=True)
@@ -267,7 +267,7 @@ def _take_off_claim(cell: Cell, **claim: Any) -> Claim:
 
 
 def _two_stages() -> list[Claim]:
-    """Of the witness, and of the same with the biases of §6.1 trained."""
+    """Claims on the witness, and on the same with the biases of §6.1 trained."""
     before = Before(
         "‖W^V‖ has made a third of its growth when ‖W^K‖ or ‖W^Q‖ is twice its start (cross-entropy, SGD at 3)",
         verdict="holds",
@@ -479,7 +479,7 @@ def _map_claims(chosen: tuple[Cell, ...]) -> tuple[Claim, ...]:
 def _share(two: Bool[np.ndarray, "cell seed"], told: Bool[np.ndarray, "cell seed"]) -> Float[np.ndarray, " seed"]:
     """Each seed's share of two-stage settings among those in which its attention takes off; NaN without one.
 
-    The settings are chosen, not drawn: an interval is over seeds, and says nothing of settings that are not there.
+    The settings are chosen, not drawn: an interval is over seeds, and says nothing about other settings.
     """
     with np.errstate(invalid="ignore"):
         return (two & told).sum(axis=0) / told.sum(axis=0)

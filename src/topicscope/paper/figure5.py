@@ -1,13 +1,13 @@
 """Figure 5: two stages in every layer of a deeper transformer on Wikipedia; and, ours, when topic structure appears.
 
-A layer's attention takes off as in Figure 4, when word queries' is 0.05 from uniform. What W^V can gain alone has no
-meaning for one layer among four, so its norm stands for it, held against the largest norm that it reaches until as long
-again has passed: a reference that depends neither on the run's length nor on the initial scale. Two thirds of that
-growth mean that ‖W^V‖ grows less than half as fast after the take-off as before it, so that it "already plateaus"
+A layer's attention takes off as in Figure 4, when that of word queries is 0.05 from uniform. What W^V can gain alone
+has no meaning for one layer among four, so its norm stands for it, compared with the largest norm that it reaches until
+as long again has passed: a reference that depends neither on the run's length nor on the initial scale. Two thirds of
+that growth mean that ‖W^V‖ grows less than half as fast after the take-off as before it, so that it "already plateaus"
 (§5.1). A run that ends before has no such number, and then nothing is decided.
 
-A structure has appeared at the step at which its log-ratio (same- over different-topic average) is half of what it is
-in the end. A run without structure in the end has no such step, and then nothing is decided.
+A structure has appeared at the step at which its log-ratio (same- over different-topic average) is half of its final
+value. A run without structure in the end has no such step, and then nothing is decided.
 """
 
 from collections.abc import Sequence
@@ -72,19 +72,19 @@ class Size:
     length: int
     batch: int
     seeds: int
-    """Of the witness."""
+    """Seeds of the witness."""
 
     other_seeds: int
-    """Of every other setting: they are there for the picture and for the map."""
+    """Seeds of every other setting; these are only for the picture and for the map."""
 
     log_every: int
 
 
 QUICK = Size(steps=PAPER_STEPS, width=64, vocabulary=2_000, length=62, batch=8, seeds=5, other_seeds=3, log_every=10)
 FULL = Size(steps=1_000, width=128, vocabulary=4_000, length=126, batch=8, seeds=10, other_seeds=3, log_every=5)
-# Held-out passages on which attention is held against uniform attention.
+# Attention is compared with uniform attention on this many held-out passages.
 ATTENTION_PASSAGES = 8
-# A run that is stopped loses at most so many steps.
+# A run that is stopped loses at most this many steps.
 CHECKPOINT_EVERY = 100
 
 
@@ -95,7 +95,7 @@ class Cell:
     optimizer: Optimizer
     rate: float
     scale: float
-    """Of W^K, W^Q and W^V at the start."""
+    """The scale of W^K, W^Q and W^V at the start."""
 
     @property
     def words(self) -> str:
@@ -134,7 +134,7 @@ class Cell:
 
 # A witness for "approximately two-stage"; how it was found is in docs/choices.md.
 WITNESS = Cell("adam", 0.001, 0.005)
-# Beside it, learning rates and scales as far apart as one can go and still see something in 400 steps.
+# Beside it, learning rates and scales as far apart as still show something in 400 steps.
 QUICK_CELLS = (WITNESS, Cell("adam", 0.0001, 0.001), Cell("adam", 0.001, 0.001), Cell("adam", 0.0001, 0.02))
 FULL_CELLS = (
     *QUICK_CELLS,
@@ -193,7 +193,7 @@ def drawings(preset: Preset) -> tuple[Drawing, ...]:
 
 
 def size_of(preset: Preset) -> Size:
-    """Of a preset."""
+    """The size for a preset."""
     return FULL if preset.full else QUICK
 
 
@@ -209,7 +209,7 @@ def layer_stages(runs: TextRuns, layer: int, threshold: float = TAKE_OFF) -> lis
     for curves in zip(words, mask, runs.norms["value"][:, :, layer], strict=True):
         each = stages(steps, *curves, threshold=threshold)
         if each.take_off is not None and steps[-1] < 2 * each.take_off:
-            # What the growth is to be held against is not there.
+            # The reference for the growth is missing.
             each = replace(each, take_off=None, gain=np.nan)
         elif each.take_off is not None:
             each = replace(each, gain=growth_share(steps, curves[2], each.take_off))
@@ -266,7 +266,7 @@ def _two_stages(layer: int, size: Size) -> Claim:
 
 
 def _why_undecided(experiment: str, layer: int) -> Diagnosis:
-    """Of the last layer, whose share is near the threshold, and of those below it, whose runs differ."""
+    """Diagnoses for the last layer, whose share is near the threshold, and for those below it, whose runs differ."""
     if layer == LAYERS - 1:
         return Diagnosis(
             "power",
@@ -459,7 +459,7 @@ def half_ways(runs: TextRuns, structure: str) -> Float[np.ndarray, " seed"]:
 
 
 def layer_half_ways(runs: TextRuns) -> Float[np.ndarray, "seed layer"]:
-    """The same of attention, layer by layer."""
+    """The same for attention, layer by layer."""
     seeds, layers = runs.layer_final_low.shape
     found = np.full((seeds, layers), np.nan)
     for seed, layer in np.ndindex(seeds, layers):

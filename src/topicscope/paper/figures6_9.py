@@ -1,7 +1,7 @@
 """Figures 6 to 9: the exact loss over (α, β) at finite T and τ, for a block and for a diagonal W^V.
 
-The appendix with the figures was not at hand. Here 6 and 7 are the block's, 8 and 9 the diagonal's, each at small and
-at large T. The page has landscapes at more settings, small enough to be looked at side by side.
+The appendix with the figures was not available. Here 6 and 7 are for the block, 8 and 9 for the diagonal, each at small
+and at large T. The page has landscapes at more settings, small enough to be seen side by side.
 """
 
 import io
@@ -27,7 +27,7 @@ FIGURES = {
     "figure8": ("diagonal", (SMALL, MIDDLE)),
     "figure9": ("diagonal", (LARGE, LARGER)),
 }
-# Landscapes are drawn from this weight to so many times the minimum's largest, on logarithmic axes.
+# Landscapes are drawn from this weight to so many times the minimum's largest weight, on logarithmic axes.
 LEAST_WEIGHT, BEYOND, POINTS = 0.1, 30.0, 61
 # The page's landscapes: all of these with τ < T, from a smaller weight on and on a coarser grid.
 PAGE_TOPICS = (10, 20, 50, 100, 1_000)
@@ -37,12 +37,12 @@ PAGE_LEAST_WEIGHT, PAGE_POINTS = 0.05, 41
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """At one setting per figure, or at all."""
+    """Documents at one setting per figure, or at all."""
     return tuple(_claim(name, value, documents) for name, value, documents in _shown(preset))
 
 
 def _claim(name: str, value: str, documents: InfiniteDocuments) -> Claim:
-    """More attention within topics; for the block, of which Theorem 3 speaks, inside its interval too."""
+    """More attention within topics; for the block, which Theorem 3 is about, inside its interval too."""
     bounds = theorem3(documents)
     inside = value == "block" and bounds.high is not None
     also = f", and between Theorem 3's bounds, λ₁(τ − 1) = {bounds.low:.4g} and λ₂T" if inside else ""

@@ -2,11 +2,11 @@
 
 By default ``minilm`` (all-MiniLM-L6-v2, trained contrastively; not the paper's BERT) and the same network untrained are
 probed on ``wiki-sample``, gensim's shortened Wikipedia; ``--models`` names others. Similarities are those of the
-embedding layer's output, which the paper's untrained BERT points to; the word-embedding matrix stands beside them.
+embedding layer's output, which the paper's untrained BERT suggests; the word-embedding matrix is reported beside them.
 
-Each claim's own test corrects for nothing but itself: its p-value permutes words of the first LDA seed's topics within
+Each claim has its own test, not corrected for others: its p-value permutes words of the first LDA seed's topics within
 strata of frequency. Its number is the average over LDA seeds; its interval draws articles (attention) or topics and
-words (similarity) anew, and LDA seeds on top. Claims correct for each other in ``verdict_corrected`` (Holm).
+words (similarity) anew, and in addition LDA seeds. ``verdict_corrected`` corrects claims for each other (Holm).
 """
 
 import json
@@ -57,12 +57,12 @@ DESCRIBED = {
     "random:minilm": "random:minilm (its architecture, untrained)",
 }
 INSTALLED = ("transformers", "tomotopy", "gensim")
-# Every fourth passage and two LDA seeds: a minute on two cores. Else every passage and five.
+# Every fourth passage and two LDA seeds take a minute on two cores. Else it is every passage and five seeds.
 QUICK_EVERY, QUICK_FITS, FULL_FITS = 4, 2, 5
 QUICK_SECONDS, FULL_SECONDS = 45.0, 600.0
-# The least p-value is then 1/3,000, which corrected for all claims of a table is still far below 0.05.
+# The least p-value is then 1/3,000, which is still far below 0.05 when corrected for all claims of a table.
 QUICK_PERMUTATIONS = 2_999
-# Of untrained models, whose p-values are details.
+# For untrained models, whose p-values are details.
 UNTRAINED_PERMUTATIONS = 999
 
 
@@ -72,10 +72,10 @@ class Probed:
 
     rows: tuple[Row, ...]
     words: tuple[str, ...]
-    """Those of Figure 3 that the tokenizer keeps whole."""
+    """The words of Figure 3 that the tokenizer keeps whole."""
 
     cosines: Float[np.ndarray, "word word"]
-    """On the word-embedding matrix."""
+    """Their cosines in the word-embedding matrix."""
 
     seconds: float
 
@@ -112,7 +112,7 @@ class Probing:
 
     @property
     def kind(self) -> Kind:
-        """Whose claims are those on this model: the packaged one is not the paper's."""
+        """The kind of claims on this model: the packaged one is not the paper's."""
         return "paper" if self.model in PAPER_MODELS else "elsewhere"
 
     @property
@@ -131,9 +131,9 @@ class Probing:
         }
 
     def compute(self, seeds: Seeds) -> bytes:
-        """Fit topics, or take those of another model with the same tokenizer, and measure, in this process alone.
+        """Fit topics, or use those of another model with the same tokenizer, and measure, in this process alone.
 
-        Stopped, it goes on with the passages that are missing.
+        If it is stopped, it goes on with the missing passages.
         """
         from topicscope.probing.study import measure_models
 
@@ -143,7 +143,7 @@ class Probing:
             # Passages depend on this beside the tokenizer; topics are named by what they depend on.
             ground = content_digest({"text": asdict(settings.text), **made_with(MADE_BY)})
             shared = everybodys / f"ground-{ground}"
-            # No claim is about how coherent topics are, about hidden states or about single topics.
+            # No claim is about the coherence of topics, hidden states or single topics.
             [found] = measure_models(
                 [self.model], settings=settings, machine=machine, work=own, shared=shared, judged=False, detailed=False
             )
@@ -167,7 +167,7 @@ class Probing:
 
 
 def probing(model: str, preset: Preset) -> Probing:
-    """How a preset probes a model: on wiki-sample, with the paper's 100 topics and thresholds, a token for a word.
+    """How a preset probes a model: on wiki-sample, with the paper's 100 topics and thresholds, and one token per word.
 
     Table 5 has no untrained model, and the claims on one rest on intervals, not on tests.
     """
@@ -182,7 +182,7 @@ def probing(model: str, preset: Preset) -> Probing:
 
 
 def probings(preset: Preset, *, trained: bool = False) -> tuple[Probing, ...]:
-    """Of the models that ``--models`` names, else of those that need no network; of trained ones alone if asked for."""
+    """Probes of the models in ``--models``, else of those that need no network; only trained ones if asked for."""
     found = (probing(model, preset) for model in preset.models or DEFAULT_MODELS)
     return tuple(need for need in found if not (trained and need.untrained))
 
@@ -205,7 +205,7 @@ def why_unavailable(model: str) -> str:
 def probe_claim(need: Probing, measure: Callable[[Probed], Measurement], **claim: Any) -> Claim:
     """A claim on one model's probe; not run, with the reason, where the model cannot be probed."""
     reason = why_unavailable(need.model)
-    # One that is not there cannot even be named by its content.
+    # A missing model cannot even be named by its content.
     needs = () if reason else (need,)
     return Claim(needs=needs, measure=lambda results: measure(results[need.name]), unavailable=reason, **claim)
 
@@ -224,7 +224,7 @@ def slug(model: str) -> str:
 
 
 def tested(contrast: Row, **details: Detail) -> Measurement:
-    """The ratio of a contrast with its interval and its test; without the test nothing is decided by the interval."""
+    """The ratio of a contrast with its interval and its test; without the test the interval decides nothing."""
     known = contrast | ({"ratio": None} if contrast["p"] is None else {})
     return replace(measured(known, test=contrast["p"]), details=details)
 

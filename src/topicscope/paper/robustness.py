@@ -32,7 +32,7 @@ from topicscope.settings import Data, Masking, Model
 from topicscope.settings.training import Loss
 from topicscope.synthetic.topics import equal_topics
 
-# As many as Figure 10's runs on the paper's documents, which they are compared with.
+# As many steps as Figure 10's runs on the paper's documents, with which they are compared.
 STEPS = figure10.STEPS
 # Documents that differ from the paper's in one thing: T and v (at equal Tv), Dirichlet α, length N.
 DOCUMENTS: dict[str, tuple[str, Data]] = {
@@ -53,7 +53,7 @@ LOSSES: tuple[Loss, ...] = ("squared", "cross_entropy")
 # Shares of topics' probability that are common to all.
 OVERLAPS = (0.1, 0.3, 0.6)
 MORE_OVERLAPS = (0.2, 0.4, 0.5, 0.7, 0.8)
-# Masks in words, what of the settings they change, and the losses in the order of the claims.
+# Masks in words, the settings that they change, and the losses in the order of the claims.
 MASKS: dict[str, tuple[str, dict[str, Any]]] = {
     "all-masked": ("p_c = p_r = 0", {"masking": Masking(keep=0.0, random=0.0)}),
     "hidden-keys": ("masked keys hidden", {"model": replace(ONE_HOT, masked_keys="hidden")}),
@@ -70,7 +70,7 @@ def zipf_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
 
 
 def overlapping_topics(topics: int, words: int, degree: float) -> Float[np.ndarray, "topic word"]:
-    """Topics that give a share ``degree`` of their probability to all words alike, whichever topic's they are.
+    """Topics that give a share ``degree`` of their probability to all words alike, whatever their topic.
 
     0 is the paper's model; at 1 all topics are the same. A word's topic is the one that makes it likeliest.
     """
@@ -96,7 +96,7 @@ def experiments(preset: Preset) -> dict[str, tuple[str, Experiment]]:
         for loss in LOSSES
         for name, kind in kinds.items()
     }
-    # Trained for Table 3 already.
+    # Already trained for Table 3.
     found["topic-sets"] = ("documents of τ = 2 topics", table3.topic_sets(preset, value_trained=True))
     return found
 
@@ -160,7 +160,7 @@ def _kind(name: str) -> Kind:
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """The two numbers of every kind of documents beside one another."""
+    """The two numbers of every kind of documents, side by side."""
     usual = {f"paper{_tail(loss)}": ("the paper's", figure10.joint(preset, loss, "adam")) for loss in LOSSES}
     chosen, embeddings = (usual | experiments(preset)).values(), embedding_experiments(preset).values()
 

@@ -1,6 +1,6 @@
-"""What §3 and §6.1 say of the setup: Remark 1 on the losses, footnote 2 on topics, and the experiments' documents.
+"""What §3 and §6.1 say about the setup: Remark 1 on the losses, footnote 2 on topics, and the experiments' documents.
 
-All of it is exact but for one number on the experiments' finite documents, for which cross-entropy has no closed form.
+All of it is exact except one number on the experiments' finite documents, for which cross-entropy has no closed form.
 """
 
 from functools import cache
@@ -52,7 +52,7 @@ SETTLES = below(0.01, origin=0)
 SAMPLES, SAMPLED_DOCUMENTS = 5, 400
 # Share of every topic's probability that is common to all, where words of a topic are to stay alike.
 OVERLAP = 0.3
-# A topic counts in a document from this share of its words on, beside "any".
+# A topic counts in a document if it has at least this share of its words; the other rule is "any".
 NOTICED = 0.05
 
 
@@ -131,7 +131,7 @@ def _count_claim() -> Claim:
 
 
 def _shifted(results: Results) -> Measurement:
-    """By how much the loss of random matrices changes when one row of numbers is added to all rows."""
+    """How much the loss of random matrices changes when one row of numbers is added to all rows."""
     draw, bag = np.random.default_rng(0), infinite_bag(T, V, TAU, MASKING)
     matrices = draw.normal(size=(MEMBERS, VOCABULARY, VOCABULARY))
     shifts = draw.normal(size=(MEMBERS, 1, VOCABULARY))
@@ -160,7 +160,7 @@ def _growth_of_logits(results: Results) -> Measurement:
 
 
 def _gaps(matrix: Float[np.ndarray, "token token"], bag: Bags) -> tuple[float, float]:
-    """The first word's logit, which the document has, minus the last one's, which it has not, and minus [MASK]'s."""
+    """The first word's logit, which the document has, minus the last one's, which it lacks, and minus [MASK]'s."""
     logits = matrix @ bag.frequencies[0]
     return float(logits[1] - logits[-1]), float(logits[1] - logits[0])
 
@@ -170,7 +170,7 @@ def _growth(gaps: Float[np.ndarray, "ridge ..."]) -> Float[np.ndarray, "step ...
 
 
 def _growth_on_finite_documents(results: Results) -> Measurement:
-    """Of same minus different topic, relative to itself, at the last two λ; [MASK]'s row beside it."""
+    """The relative growth of same minus different topic between the last two λ, and that of [MASK]'s row."""
     model, draw = TopicModel.from_settings(LDA), generator(1, Purpose.THEORY)
     contrasts, masks = np.zeros((SAMPLES, 2)), np.zeros((SAMPLES, 2))
     for sample in range(SAMPLES):
@@ -179,10 +179,10 @@ def _growth_on_finite_documents(results: Results) -> Measurement:
         for place, ridge in enumerate(RIDGES[-2:]):
             best = cross_entropy_optimum(bags, T, V, ridge)
             contrasts[sample, place] = best.same_topic - best.different_topic
-            # Where [MASK] has its average share of the positions.
+            # At [MASK]'s average share of the positions.
             share = MASKING.mask * MASKING.replaced
             masks[sample, place] = share * best.mask_mask + (1 - share) * best.mask_row
-    # Samples of documents, not seeds of training: the interval is theirs.
+    # The interval is over samples of documents, not over seeds of training.
     growth = student_interval(contrasts[:, 1] / contrasts[:, 0] - 1)
     return interval_given(
         growth.value,
@@ -195,7 +195,7 @@ def _growth_on_finite_documents(results: Results) -> Measurement:
 
 
 def shared_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
-    """Topics of v words of their own, the last of which the next topic has too, all v + 1 equally likely."""
+    """Topics of v words, the last of which the next topic has too; all v + 1 are equally likely."""
     member = np.kron(np.eye(topics), np.ones((1, words)))
     last = np.arange(words - 1, topics * words, words)
     member[(np.arange(topics) + 1) % topics, last] = 1.0
@@ -204,7 +204,7 @@ def shared_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
 
 @cache
 def _documents_of(name: str) -> Moments:
-    """Infinite documents of τ topics that share some words, or all alike, or whose words are not equally likely."""
+    """Infinite documents of τ topics that share some words, share all words alike, or have unequal words."""
     matrices = {
         "shared": shared_topics(T, V),
         "alike": overlapping_topics(T, V, OVERLAP),
@@ -228,7 +228,7 @@ def _block_excess(results: Results) -> Measurement:
         with_disjoint_topics=_excess(_best_blocks(infinite_documents()), infinite_documents()),
         excess_of_theorem_2=_excess(theorem2(T, V, MASKING), documents),
         excess_of_the_diagonal=_excess(diagonal_value(T, V, MASKING), documents),
-        # Words of a topic are still alike then, and a block is enough to predict them.
+        # Words of a topic are still alike in that case, and a block is enough to predict them.
         if_every_topic_has_all_words=_excess(_best_blocks(alike), alike),
     )
 
@@ -247,7 +247,7 @@ def _best_blocks(documents: Moments) -> Float[np.ndarray, "token token"]:
 
 
 def _opposite_excess(results: Results) -> Measurement:
-    """Of the optimal matrix nearest to that of smallest norm which has the contrast −c₃/v."""
+    """The excess loss of the matrix with the contrast −c₃/v that is nearest to the optimum of smallest norm."""
     documents = _documents_of("shared")
     smallest, wanted = finite_optimum(documents), -topic_gain(MASKING) / V
     contrast = _contrast_weights()

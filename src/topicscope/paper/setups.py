@@ -1,4 +1,4 @@
-"""The settings that experiments are put together from: documents, models, and the four combinations of the figures.
+"""The settings that experiments are built from: documents, models, and the four combinations of the figures.
 
 What the paper gives is here as it gives it (T = v = 10, N from 100 to 150, Dirichlet 0.1, masking, learning rate 0.01);
 what it leaves open is chosen here once, with the reasons in docs/choices.md.
@@ -25,7 +25,7 @@ MASKING = Masking()
 # §3.1's documents of τ = 2 topics, to which Theorem 3 applies.
 TOPIC_SETS = replace(LDA, sampler="topics", per_document=2)
 T, TAU, V = TOPIC_SETS.topics, TOPIC_SETS.per_document, TOPIC_SETS.words
-# What uniform attention gives to a pair of positions, at the average length.
+# Uniform attention between two positions, at the average length.
 UNIFORM_ATTENTION = 2 / sum(LDA.length)
 FROZEN_ZERO = Part(start="zero", train=False)
 ONE_HOT_EMBEDDING = Part(start="identity", train=False)
@@ -33,7 +33,7 @@ ONE_HOT_EMBEDDING = Part(start="identity", train=False)
 NEAR_ZERO = 0.001
 # Eq. 6 with the biases of §6.1, everything trained (Figure 1); weights start at BERT's N(0, 0.02²).
 ALL_PARTS = Model()
-# Theorem 1's model: W^K = W^Q = 0, W^V = I, no biases but b^pred, which is given to it.
+# Theorem 1's model: W^K = W^Q = 0, W^V = I, and no biases except b^pred, which is given.
 EMBEDDING_ALONE = Model(
     value=Part(start="identity", train=False),
     key=FROZEN_ZERO,
@@ -79,30 +79,30 @@ MILD_L2 = 1e-5
 FRAMES = 40
 # Steps after which Adam's held-out losses have settled (docs/choices.md): for models whose losses are compared.
 SETTLED = 3_000
-# Seeds, in the quick preset, of what so few decide: effects many times their spread, and variations of a setting.
+# Seeds in the quick preset where few decide: effects many times their spread, and variations of a setting.
 FEW_SEEDS = 5
-# Steps between logged rows: where the page shows the run, and where nothing but its end is looked at.
+# Steps between logged rows: where the page shows the run, and where only its end matters.
 FILM_ROWS, FEW_ROWS = 25, 250
-# Nothing is written on the way but the metrics.
+# Only the metrics are written on the way.
 QUIET = Training(validate_every=0, snapshots=0, checkpoint_every=1_000_000)
-# Members of a family that theory is tried on, drawn at random.
+# How many random members of a family theory is tried on.
 MEMBERS = 20
-# "Slightly" (§4, §5.2) and "compensate" (§2): less than this share of what there is to gain.
+# "Slightly" (§4, §5.2) and "compensate" (§2) mean less than this share of the possible gain.
 SLIGHTLY: Rule = below(0.1, origin=0)
-# "More attention" (Table 3): more than uniform attention by at least this ratio; a difference of 10⁻⁶ is no finding.
+# "More attention" (Table 3) means a ratio of at least this; a difference of 10⁻⁶ is no finding.
 MORE_ATTENTION: Rule = above(1.05, origin=1)
-# Documents that the gain is estimated from. Each contributes its exact expected loss, so few are enough: the gain is
-# known to about one per cent.
+# The gain is estimated from this many documents. Each contributes its exact expected loss, so few are enough: the gain
+# is known to about one per cent.
 GAIN_DOCUMENTS = 1_000
 
 
 def combination_id(loss: Loss, optimizer: Optimizer) -> str:
-    """As in claims' ids: "squared-adam"."""
+    """The name in claims' ids: "squared-adam"."""
     return f"{loss.replace('_', '-')}-{optimizer}"
 
 
 def combination_name(loss: Loss, optimizer: Optimizer) -> str:
-    """As in sentences and over panels: "squared loss, Adam"."""
+    """The name in sentences and over panels: "squared loss, Adam"."""
     return f"{LOSS_WORDS[loss]}, {OPTIMIZER_WORDS[optimizer]}"
 
 
@@ -188,7 +188,7 @@ def paper_moments() -> Moments:
 
 @dataclass(frozen=True)
 class Gain:
-    """What "only slightly worse" is measured against: what the Bayes floor gains over the best constant prediction."""
+    """The scale of "only slightly worse": what the Bayes floor gains over the best constant prediction."""
 
     constant: float
     floor: float
@@ -200,7 +200,7 @@ class Gain:
 
 
 def gain(data: Data, masking: Masking, loss: Loss) -> Gain:
-    """For documents of equal, disjoint topics; the number of documents drawn plays no part."""
+    """The gain for documents of equal, disjoint topics; the number of training documents plays no part."""
     return _gains(replace(data, fresh=True, documents=1), masking)[loss]
 
 
@@ -224,11 +224,11 @@ def constant_losses(model: TopicModel) -> dict[Loss, float]:
 
 
 def extra_loss(handicapped: Trained, whole: Trained) -> Measurement:
-    """By how much more a handicapped model loses on the same held-out documents, as a share of the gain."""
+    """How much larger a handicapped model's loss is on the same held-out documents, as a share of the gain."""
     settings = whole.settings
     assert handicapped.settings.training.steps == settings.training.steps, "equal steps, or the loss compares lengths"
     unit = gain(settings.data, settings.masking, settings.training.loss)
-    # Seed by seed, of which one of the two may have fewer.
+    # Seed by seed; one of the two may have fewer seeds.
     count = min(len(handicapped.seeds), len(whole.seeds))
     loss, other = handicapped.held_out_loss[:count], whole.held_out_loss[:count]
     return over_seeds(

@@ -1,8 +1,8 @@
-"""Table 2 and §8.2's question: is it topics, or only co-occurrence.
+"""Table 2 and §8.2's question, whether it is topics or only co-occurrence.
 
-Table 2 compares same-topic pairs with the pairs of any words (stop words left out) that co-occur most, as many as the
-paper has. Ours goes on: same-topic pairs against different-topic pairs of equal co-occurrence and frequency (and, for
-attention, distance).
+Table 2 compares same-topic pairs with the pairs of any words (without stop words) that co-occur most, as many as in the
+paper. Our claims go further and compare same-topic pairs with different-topic pairs of equal co-occurrence and
+frequency (and, for attention, distance).
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ WHICH_MODEL = (
 
 
 def _diagnosis(need: Probing, measure: str) -> Diagnosis:
-    """Why it may come out otherwise than in the paper."""
+    """Why the result may differ from the paper's."""
     if measure == "attention":
         said = (
             "This model gives words of one topic far more attention, compared with other words, than the paper's Bert "
@@ -62,7 +62,7 @@ def _diagnosis(need: Probing, measure: str) -> Diagnosis:
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """Of every trained model, at every threshold: Table 2's comparisons, and ours."""
+    """For every trained model and threshold: Table 2's comparisons, and ours."""
     return tuple(
         make(need, measure, place)
         for need in probings(preset, trained=True)
@@ -100,7 +100,7 @@ def _top_claim(need: Probing, measure: str, place: int) -> Claim:
 
 
 def _matched_claim(need: Probing, measure: str, place: int) -> Claim:
-    """More attention, or more similar embeddings, also beside pairs of different topics that are otherwise alike."""
+    """More attention, or more similar embeddings, also than pairs of different topics that are otherwise alike."""
     others = "words of different topics of equal co-occurrence"
     what, low, number = (
         (f"give each other more attention than {others}, frequency and distance", 1, "same / different topic")
@@ -122,7 +122,7 @@ def _claim(
     what: str,
     **claim: Any,
 ) -> Claim:
-    """On words of one topic in one model."""
+    """A claim on words of one topic in one model."""
     return probe_claim(
         need,
         partial(compare, fraction, measure),
@@ -152,13 +152,13 @@ def _number(measure: str) -> Literal["ratio", "difference"]:
 def _matched(fraction: float, measure: str, found: Probed) -> Measurement:
     """The ratio for attention, the difference for cosine.
 
-    Both intervals leave each topic out in turn and hold LDA seeds, the ratio's draws articles too; and the ratio must
-    pass a permutation test over words.
+    Both intervals leave each topic out in turn and include LDA seeds; the ratio's draws articles too, and the ratio
+    must pass a permutation test over words.
     """
     row = found.row(fraction, "one")
     matched, plain = row["matched"][measure], row[measure]
     number = _number(measure)
-    # How often the matched pairs still co-occur: what matching leaves of the difference that it is to remove.
+    # How often the matched pairs still co-occur: the difference that matching leaves.
     left = {f"co_occurrence_{name}": matched["co_occurrence"][name] for name in ("same", "different")}
     details: dict[str, Detail] = {"unmatched": plain[number], "share_of_pairs_matched": matched["share"], **left}
     if measure == "attention":

@@ -1,7 +1,7 @@
 """Table 3: attention of trained models between words, W^V trained and frozen at Theorem 2's, and what it implies.
 
-Under §3.1's documents of τ topics the implied (α̂, β̂) is held against Theorem 3's interval and the exact landscape; for
-LDA documents τ has no meaning, and only the order of the averages is claimed.
+Under §3.1's documents of τ topics the implied (α̂, β̂) is compared with Theorem 3's interval and the exact landscape;
+for LDA documents τ has no meaning, and only the order of the averages is claimed.
 """
 
 from dataclasses import replace
@@ -97,9 +97,9 @@ def _assumption_2(experiment: Experiment, words: str) -> Claim:
 
 
 def explained_by_classes(trained: Trained) -> Measurement:
-    """Which share of the variance of logits between words the three classes of Assumption 2 explain.
+    """The share of the variance of logits between words that the three classes of Assumption 2 explain.
 
-    A constant added to all logits of a query changes no attention, so each query's mean is taken away first.
+    A constant added to all logits of a query changes no attention, so each query's mean is subtracted first.
     """
     shares = []
     classes = class_masks(trained.word_topics)
@@ -134,7 +134,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
                 words=f"W^V {words}, {how(experiment.settings)}",
             )
             if (value, *combination) == ("trained", "squared", "sgd"):
-                # Not to be drawn as fails: nothing happens in a time that anybody would wait.
+                # This is not to be drawn as "fails": nothing happens in any reasonable time.
                 claims = tuple(replace(claim, unavailable=TOO_SLOW, needs=(), before=None) for claim in claims)
             found += claims
     found += [_assumption_2(figure10.joint(preset, loss, "adam"), "trained") for loss in LOSSES]
@@ -187,7 +187,7 @@ def topic_average(trained: Trained) -> Measurement:
     averages = {
         f"{name}_x100": float(trained.attention[:, place].mean() * 100) for place, name in enumerate(ATTENTION_CLASSES)
     }
-    # Of a topic-word matrix in place of equal topics, the settings have the sizes still.
+    # With a topic-word matrix in place of equal topics, the settings still have the sizes.
     words = trained.settings.data.words
     return over_seeds(
         [each.weighted_average(words) for each in weights],
@@ -265,9 +265,9 @@ def _theorem_3_claims(experiment: Experiment, *, value_trained: bool) -> list[Cl
 
 
 def landscape_excess(weights: list[ImpliedWeights]) -> Measurement:
-    """What these weights leave of the exact optimum's gain over uniform attention, at word queries.
+    """The share of the exact optimum's gain over uniform attention that these weights lack, at word queries.
 
-    [MASK] queries are left out: (α̂, β̂) is measured at word queries, and β means another thing at [MASK] ones.
+    [MASK] queries are left out: (α̂, β̂) is measured at word queries, and β means something else at [MASK] queries.
     """
     words = landscape(SMALL, mask_queries=False)
     best = minimise(words)

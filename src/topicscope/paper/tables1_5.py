@@ -1,11 +1,11 @@
 """Tables 1 and 5: same- over different-topic averages of language models, beside what the paper prints; and §1.
 
 The rules are the paper's sentences: a trained model's ratios are above 1, an untrained one's within 2 % of 1. LayerNorm
-gives all embeddings nearly one length, so that cosine and dot product are one statement: the weaker of the two decides.
-A head's claim has the p-value that holds for all heads of its model (maximum statistic).
+makes all embeddings nearly equally long, so cosine and dot product are one statement: the weaker of the two decides. A
+head's claim has the p-value that holds for all heads of its model (maximum statistic).
 
-§1 says that what is seen on Wikipedia is "even more pronounced on synthetic LDA data". The same ratio is compared, and
-of similarity, whose ratio is not defined where different topics have a cosine of about 0, the same difference.
+§1 says that what is seen on Wikipedia is "even more pronounced on synthetic LDA data". The same ratio is compared; for
+similarity, whose ratio is not defined where different topics have a cosine of about 0, it is the same difference.
 """
 
 from collections.abc import Callable, Sequence
@@ -84,23 +84,23 @@ MORE_PRONOUNCED_ATTENTION = (
     "of the same topic to that between words of different topics is larger in Table 3's model (W^V trained) "
     f"{ON_SYNTHETIC_DATA}"
 )
-# What is measured of a synthetic model and a language model together.
+# What is measured on a synthetic model and a language model together.
 Compared = Callable[[Trained, Probed], Measurement]
 
 
 def table_1(model: str, fraction: float, measure: str) -> float:
-    """One ratio of Table 1; of BERT (or the untrained one) for a model that is not the paper's."""
+    """One ratio of Table 1; that of BERT (or the untrained one) for a model that is not the paper's."""
     like = UNTRAINED_BERT if model.startswith(UNTRAINED) else BERT
     return TABLE_1.get(model, TABLE_1[like])[FRACTIONS.index(fraction)][MEASURES.index(measure)]
 
 
 def _rule(need: Probing) -> Rule:
-    """What the paper says of a model's ratios."""
+    """What the paper says about a model's ratios."""
     return near(1, TOLERANCE) if need.untrained else above(1)
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """Of each model that is probed, then of each that the paper names."""
+    """The claims on each model that is probed, then on each that the paper names."""
     found: list[Claim] = []
     for need in probings(preset):
         found += [*_ratio_claims(need, "one"), _head_claim(need)]
@@ -110,7 +110,7 @@ def claims(preset: Preset) -> tuple[Claim, ...]:
 
 
 def drawings(preset: Preset) -> tuple[Drawing, ...]:
-    """Tables 1 and 5 as pictures, and the map of heads, of all models that can be probed."""
+    """Tables 1 and 5 as pictures, and the map of heads, for all models that can be probed."""
     needs = tuple(need for need in probings(preset) if not why_unavailable(need.model))
     if not needs:
         return ()
@@ -172,8 +172,8 @@ def _fall_claim(need: Probing) -> Claim:
 def _synthetic_claims(need: Probing, preset: Preset) -> list[Claim]:
     """§1: what a language model shows is more pronounced in models of synthetic documents.
 
-    Those are trained as language models are, with cross-entropy and Adam. Of the language model the smallest threshold
-    with one topic per word is taken: its ratios are the largest, and no word is in two topics, as in synthetic ones.
+    These are trained as language models are, with cross-entropy and Adam. For the language model the smallest threshold
+    with one topic per word counts: its ratios are the largest, and no word is in two topics, as in synthetic documents.
     """
     joint = figure10.joint(preset, "cross_entropy", "adam")
     embedding = figure1.experiment(preset, "cross_entropy", "adam")
@@ -239,7 +239,7 @@ def _attention_ratios(synthetic: Trained) -> Float[np.ndarray, " seed"]:
 
 
 def _attention_beside(synthetic: Trained, found: Probed) -> Measurement:
-    """Of the logarithms of both ratios, whose difference has an interval; then of the ratios."""
+    """The quotient of both ratios, with an interval from the difference of their logarithms."""
     ratios = _attention_ratios(synthetic)
     row = found.row(FRACTIONS[0], "one")["attention"]
     theirs = _interval(row, ("ratio", "low", "high"))
@@ -281,8 +281,8 @@ def _interval(row: Row, names: tuple[str, str, str]) -> Interval:
 def independent_difference(one: Interval, other: Interval) -> Interval:
     """The difference of two independent numbers, with an interval from theirs (Zou and Donner's MOVER).
 
-    Each end is as far out as both numbers' own ends on that side together, as errors of independent numbers add up: in
-    squares. With symmetric intervals of normal numbers it is the usual one.
+    Each end is as far out as both numbers' own ends on that side together, since errors of independent numbers add up
+    in squares. For symmetric intervals of normal numbers it is the usual interval.
     """
     value = one.value - other.value
     return Interval(
@@ -293,7 +293,7 @@ def independent_difference(one: Interval, other: Interval) -> Interval:
 
 
 def _head_claim(need: Probing) -> Claim:
-    """Trained: some head has more, by a test that holds for all heads together. Untrained: none differs by much."""
+    """If trained, some head has more, by a test for all heads together; if untrained, none differs by much."""
     random = need.untrained
     has = (
         "every head's attention differs by less than 2 % between words of the same topic and words of different topics"
@@ -327,11 +327,11 @@ def _head_claim(need: Probing) -> Claim:
 def _some_head(found: Probed) -> Measurement:
     """The head with more attention within topics that is the most significant; if none has, the one with the most.
 
-    Its p-value is the test's for all heads together (maximum statistic), so that it was chosen is accounted for.
+    Its p-value is the test's for all heads together (maximum statistic), which accounts for the choice.
     """
     heads = _head_rows(found)
     if any(head["p"] is None or head["ratio"] is None for head in heads):
-        # Without a test nothing can be said of a head, and so of all of them.
+        # Without a test nothing can be said about a head, and so about all of them.
         return interval_given(np.nan, np.nan, np.nan, heads=len(heads))
     more = [head for head in heads if head["ratio"] > 1] or [max(heads, key=lambda head: head["ratio"])]
     chosen = min(more, key=lambda head: (head["p"], -head["ratio"]))
@@ -349,7 +349,7 @@ def _every_head(found: Probed) -> Measurement:
 
 
 def weakest(measurements: Sequence[Measurement], rule: Rule) -> Measurement:
-    """Of several numbers that must all keep a rule, the one that says least for it.
+    """Among several numbers that must all obey a rule, the one that supports it least.
 
     All hold if the one with the largest p-value does, so nothing needs correction. If one breaks the rule it was chosen
     among all: the clearest is taken, and its p-value times their number (Bonferroni). Undefined if one of them is.
@@ -390,7 +390,7 @@ def _expected(need: Probing, fraction: float, quantity: str, assignment: str) ->
 
 
 def _ratio(need: Probing, fraction: float, assignment: str, quantity: str, found: Probed) -> Measurement:
-    """Of attention; or of cosine and dot product the one that says less for the rule."""
+    """The ratio of attention; or, of cosine and dot product, the one that supports the rule less."""
     row, names = found.row(fraction, assignment), MEASURED_BY[quantity]
     weak = weakest([_tested(need, row[name]) for name in names], _rule(need))
     beside: dict[str, Detail] = {}
@@ -408,7 +408,7 @@ def _ratio(need: Probing, fraction: float, assignment: str, quantity: str, found
 
 
 def _paper_claim(model: str, preset: Preset) -> Claim:
-    """All of Table 1's ratios of one of the paper's models; not run unless it is named and there."""
+    """All of Table 1's ratios of one of the paper's models; not run unless it is named and available."""
     need = probing(model, preset)
     random = need.untrained
     reason = why_unavailable(model) if model in preset.models else f"it is not among --models: name {model} there."
@@ -428,7 +428,7 @@ def _paper_claim(model: str, preset: Preset) -> Claim:
 
 
 def _extreme_ratio(need: Probing, results: Results) -> Measurement:
-    """The ratio that says least for the rule: all nine hold if it does."""
+    """The ratio that supports the rule least: all nine hold if it does."""
     nine = [
         _tested(need, results[need.name].row(fraction, "one")[measure], where=f"{measure} at {fraction:g}")
         for fraction in FRACTIONS

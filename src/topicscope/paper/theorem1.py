@@ -1,8 +1,8 @@
 """Theorem 1, Remarks 2 and 3: the embedding alone, W^V = I, uniform attention, the theorem's bias.
 
 First exactly, for infinite documents: what the paper states is compared with a computation that does not use it, from
-the second moments of the masked documents' frequencies. Where a statement fails as printed, the corrected one stands
-beside it (``ours``). Then in training, against the best W^E⊤W^E for the experiments' finite documents.
+the second moments of the masked documents' frequencies. Where a statement fails as printed, the corrected one is beside
+it (``ours``). Then in training, against the best W^E⊤W^E for the experiments' finite documents.
 """
 
 from dataclasses import replace
@@ -79,7 +79,7 @@ ROUGHLY_ZERO = below(0.1, origin=0)
 
 
 def exact_claims(preset: Preset) -> tuple[Claim, ...]:
-    """Theorem 1's family, its example, what Remark 2 says of it and Remark 3 of the bias."""
+    """Theorem 1's family, its example, and what Remark 2 says about it and Remark 3 about the bias."""
     return (
         zero(
             id="theorem1/optimal",
@@ -176,8 +176,8 @@ def _family_excess(results: Results) -> Measurement:
 def _outside_the_family(results: Results) -> Measurement:
     """The largest difference from the nearest matrix of the family, for a minimiser and along all flat directions.
 
-    Every minimiser E is one of them plus flat directions in its rows, and the clauses are linear: if these meet them,
-    all do, the positive semi-definite ones (W^E⊤W^E) among them.
+    Every minimiser E is one minimiser plus flat directions in its rows, and the clauses are linear: if these meet them,
+    all minimisers do, including the positive semi-definite ones (W^E⊤W^E).
     """
     documents, family = infinite_documents(), theorem1(T, V, MASKING)
     found = finite_optimum(documents, bias=theorem1_bias(T, V, MASKING))
@@ -192,7 +192,7 @@ def _outside_the_family(results: Results) -> Measurement:
 
 
 def _least_contrast(results: Results) -> Measurement:
-    """Of minimisers that are not made by the theorem: found by least squares, random along flat directions."""
+    """The contrast of minimisers found without the theorem: by least squares, random along flat directions."""
     documents, draw = infinite_documents(), np.random.default_rng(0)
     found, flat = finite_optimum(documents, bias=theorem1_bias(T, V, MASKING)), flat_directions(documents)
     contrasts = [_block_contrast(found + draw.normal(size=(len(found), len(flat))) @ flat) for _ in range(MEMBERS)]
@@ -200,7 +200,7 @@ def _least_contrast(results: Results) -> Measurement:
 
 
 def _what_random_words_add(results: Results) -> Measurement:
-    """To the average prediction of diag(0, c₃, …, c₃), compared with [MASK] put in their place; plus the bias."""
+    """What random words, instead of [MASK], add to the average prediction of diag(0, c₃, …, c₃), plus the bias."""
     without = replace(MASKING, random=0.0)
     frequencies = infinite_documents().mean - infinite_topic_moments(T, V, TAU, without).mean
     embedding = _diagonal()
@@ -213,7 +213,7 @@ def _what_random_words_add(results: Results) -> Measurement:
 
 
 def _unbiased_excess(results: Results) -> Measurement:
-    """Of ``unbiased_embedding`` over the minimum over all matrices, both without bias."""
+    """The excess loss of ``unbiased_embedding`` over the minimum over all matrices, both without bias."""
     documents = infinite_documents()
     embedding = unbiased_embedding()
     return exact(
@@ -301,8 +301,8 @@ def training_claims(preset: Preset) -> tuple[Claim, ...]:
     squared = experiment(preset, "squared")
     own, other = block_sums(optimum().matrix, TopicModel.from_settings(LDA).word_topics)
     c3 = topic_gain(MASKING)
-    # The average sum over another topic is near 0 in an untrained W^E⊤W^E too: no claim can rest on it. Remark 2's sums
-    # are taken one by one, and held against the own topic's.
+    # The average sum over another topic is near 0 in an untrained W^E⊤W^E too, so no claim can rest on it. Remark 2's
+    # sums are taken one by one, and compared with the own topic's.
     return (
         claim_on(
             squared,

@@ -181,7 +181,7 @@ def _largest_difference(results: Results) -> Measurement:
 
 
 def _averages(documents: Moments) -> ClassAverages:
-    """Of the minimiser of smallest norm."""
+    """The class averages of the minimiser of smallest norm."""
     return class_averages(finite_optimum(documents), equal_word_topics(T, V))
 
 
@@ -199,7 +199,7 @@ def _finite_ratio(results: Results) -> Measurement:
 
 
 def _finite_excess(results: Results) -> Measurement:
-    """What Theorem 2's matrix loses on the experiments' finite LDA documents against their own optimum."""
+    """How much Theorem 2's matrix loses on the experiments' finite LDA documents against their own optimum."""
     documents = paper_moments()
     least = population_loss(finite_optimum(documents), documents)
     loss = population_loss(theorem2(T, V, MASKING), documents)

@@ -1,8 +1,8 @@
 """Theorem 3, Remarks 4, 5, 7, §5.3 and D.4: attention of Assumption 2's form, exactly.
 
 Weights are 1 between words of different topics, α between words of one topic and β of a word on itself. Theorem 3 is
-about limits; here it is held against the exact optimum at the finite settings of a grid, and at settings that break one
-of its assumptions each.
+about limits; here it is compared with the exact optimum at the finite settings of a grid, and at settings that each
+break one of its assumptions.
 """
 
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ GRID_PER_DOCUMENT = (2, 5, 10, 30)
 GRID_WORDS = (10, 100)
 GRID_MASK = (0.05, 0.15, 0.49)
 GRID_SAME = (0.02, 0.1, 0.4)
-# How near to the ends of Assumption 4's open intervals its bound on v is looked at.
+# How near to the ends of Assumption 4's open intervals its bound on v is checked.
 NEAR_THE_ENDS = 1e-6
 
 
@@ -68,7 +68,7 @@ def setting_words(documents: InfiniteDocuments) -> str:
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """All claims on attention but those of Figures 6 to 9, which show some of these too."""
+    """All claims on attention except those of Figures 6 to 9, which show some of these too."""
     return (
         zero(
             id="section5.3/realisable",
@@ -355,7 +355,7 @@ def _realised(results: Results, dimension: int = SMALL.topics * SMALL.words + 1)
 
 
 def _gain_of_mask_key(results: Results) -> Measurement:
-    """By how much a free weight of word queries on [MASK] keys lowers the least loss of Assumption 2's family."""
+    """How much a free weight of word queries on [MASK] keys lowers the least loss of Assumption 2's family."""
     narrow, wide = optimum(SMALL), optimum(SMALL, free_mask_key=True)
     return exact(narrow.loss - wide.loss, assumption_2=narrow.loss, wider=wide.loss, mask_key=wide.mask_key)
 

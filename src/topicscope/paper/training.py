@@ -1,8 +1,8 @@
-"""What is trained together, what it costs to train less, and in which order it goes: §2, §4, §5.2 and §8.1.
+"""What is trained together, what it costs to train less, and in which order: §2, §4, §5.2 and §8.1.
 
-A part trained alone is held against all parts (§2, §4, §5.2); W^V and attention trained in stages or in turn against
-both at once (§8.1); and gradients at the start, measured and as a formula in the initial scale, say why training goes
-through two stages (§8.1).
+A part trained alone is compared with all parts (§2, §4, §5.2); W^V and attention trained in stages or in turn are
+compared with both at once (§8.1); and gradients at the start, measured and as a formula in the initial scale, say why
+training goes through two stages (§8.1).
 """
 
 from dataclasses import replace
@@ -53,7 +53,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.dynamics import gradient_ratio, key_gradient
 
 SCHEDULES: dict[Schedule, str] = {"two_stage": "two-stage", "alternating": "alternating"}
-# Below it single precision leaves nothing of W^K's gradient, which goes as the square of the scale.
+# Below it W^K's gradient, which goes as the square of the scale, is lost in single precision.
 SMALLEST_SCALE = 1e-4
 OPTIMIZERS: tuple[Optimizer, ...] = ("sgd", "adam")
 # The gradients' formula is to leading order in the scale.
@@ -70,8 +70,8 @@ BEYOND_LEADING_ORDER = Diagnosis(
 def part_claims(preset: Preset) -> tuple[Claim, ...]:
     """What training a part alone costs, for both losses with Adam: SGD at 0.01 ends far from any optimum.
 
-    §2's two halves: attention in place of the embedding is here under §2; the embedding in place of attention is §4's
-    claim.
+    Of §2's two halves, attention in place of the embedding is here under §2; the embedding in place of attention is
+    §4's claim.
     """
     found = []
     for loss in LOSSES:
@@ -114,7 +114,7 @@ def attention(preset: Preset, loss: Loss) -> Experiment:
 
 
 def _models(preset: Preset, loss: Loss) -> dict[str, Experiment]:
-    """What is compared, all for as many steps."""
+    """The models that are compared, all trained for the same number of steps."""
     return {
         "all parts": figure1.experiment(preset, loss, "adam"),
         "embedding alone": theorem1.experiment(preset, loss),
@@ -176,7 +176,7 @@ def staged(preset: Preset, schedule: Schedule) -> Experiment:
 def schedule_claims(preset: Preset) -> tuple[Claim, ...]:
     """Loss, W^V's blocks and same-topic attention of both schedules.
 
-    §8.1 says that no qualitative aspect of normal training is lost; that the loss is the same would be ours.
+    §8.1 says that no qualitative aspect of normal training is lost; that the loss is the same is our claim.
     """
     joint = figure10.joint(preset, "squared", "adam")
     found = []
@@ -340,7 +340,7 @@ def _first_gradient_claims(cell: Cell) -> list[Claim]:
 
 
 def _scaling_claim(small: Cell, large: Cell) -> Claim:
-    """Seeds draw the same normal numbers at every scale, so that the two are paired."""
+    """Seeds draw the same normal numbers at every scale, so the two are paired."""
     first, second = at_start(small), at_start(large)
     return Claim(
         id=f"figure4/first-gradients/{small.loss.replace('_', '-')}/exponent",
@@ -388,6 +388,6 @@ def _formula(trained: Trained, cell: Cell) -> Measurement:
 
 @cache
 def gradient_bags(chosen: Settings) -> Bags:
-    """The held-out documents that gradients at the start are taken on."""
+    """The held-out documents on which gradients at the start are computed."""
     model = TopicModel.from_settings(chosen.data)
     return Bags.of(held_out_documents(chosen, model).span(0, experiments.GRADIENT_DOCUMENTS), model.vocabulary)

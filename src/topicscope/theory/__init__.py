@@ -53,7 +53,7 @@ from topicscope.theory.finite_documents import (
 )
 from topicscope.theory.landscape import AttentionOptimum, InfiniteDocuments, Landscape, minimise
 from topicscope.theory.lemma1 import Constants, Family, constants, hessian_rank, lemma1
-from topicscope.theory.reduced import Reduced, Rows, flow
+from topicscope.theory.reduced import Escape, Reduced, Rows, escape, flow, topic_escape_time
 from topicscope.theory.take_off import Prediction, Stepping, predict
 from topicscope.theory.theorem1 import (
     SemidefiniteOptimum,
@@ -74,6 +74,7 @@ __all__ = [
     "Contrasts",
     "CrossEntropyOptimum",
     "EntryVariance",
+    "Escape",
     "Family",
     "InfiniteDocuments",
     "Landscape",
@@ -102,6 +103,7 @@ __all__ = [
     "embedding_loss",
     "embedding_residuals",
     "entry_variance",
+    "escape",
     "finite_optimum",
     "flow",
     "gradient_descent",
@@ -134,6 +136,7 @@ __all__ = [
     "theorem2_of",
     "theorem3",
     "time_ratio",
+    "topic_escape_time",
     "topic_slope",
     "uniform_cross_entropy",
 ]

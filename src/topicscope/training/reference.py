@@ -109,12 +109,12 @@ def reference_stages(settings: Settings, topic_model: TopicModel) -> dict[str, A
         found = _prediction(settings.data, settings.masking, stepping, settings.training.steps)
     except InputError as error:
         return {"take_off": None, "steps": [], "norms": {name: [] for name in PREDICTED}, "note": str(error)}
-    when = "attention does not take off within them" if found.take_off is None else "until attention has taken off"
+    when = "in which attention does not take off" if found.take_off is None else "until attention has taken off"
     return {
         "take_off": None if found.take_off is None else round(found.take_off),
         "steps": found.steps.tolist(),
         "norms": {name: found.norms[name].tolist() for name in PREDICTED},
-        "note": f"The reduced model, followed for up to {settings.training.steps:,} steps: {when}; nothing is fitted.",
+        "note": f"The reduced model is followed for up to {settings.training.steps:,} steps {when}; nothing is fitted.",
     }
 
 

@@ -130,7 +130,7 @@ def test_predicted_stages_are_a_dashed_line_and_thin_norms_with_their_names(chro
     assert found[1] == [
         [[7, "dash", "predicted"]],
         [["‖W^V‖, predicted", [0.1, 0.4, 0.9]]],
-        "Predicted, thin and dashed: attention takes off at step 7. Of two modes.",
+        "Thin dashed lines are predicted; attention should take off at step 7. Of two modes.",
     ]
     assert chromium.console_errors() == []
 

@@ -1,7 +1,7 @@
 // Tables that sort and filter, and claims that open where a link leads.
 
 function cellOrder(row, column) {
-  const cell = row.cells[column], order = cell.dataset.order ?? cell.dataset.full ?? cell.textContent.trim();
+  const cell = row.cells[column], order = cell.dataset.full ?? cell.textContent.trim();
   const value = order === "" ? NaN : Number(order);
   return Number.isNaN(value) ? order : value;
 }

@@ -415,7 +415,7 @@ class Player {
   // What the predicted lines are, in words; nothing where there are none.
   get predictedWords() {
     const { take_off: step, steps, note } = this.run.predicted;
-    return steps?.length ? `Predicted, thin and dashed${step ? `: attention takes off at step ${step.toLocaleString("en")}` : ""}. ${note}` : "";
+    return steps?.length ? `Thin dashed lines are predicted${step ? `; attention should take off at step ${step.toLocaleString("en")}` : ""}. ${note}` : "";
   }
 
   updateCurves() {
