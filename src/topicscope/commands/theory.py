@@ -163,7 +163,7 @@ TABLES: list[tuple[str, str, dict[str, str]]] = [
             "finite.stage2.same_word": "    same word",
             "finite.stage2.mask": "    [MASK]",
             "prediction.take_off": "predicted take-off, in steps",
-            "prediction.gain_at_take_off": "g there: how far stage 1 has come",
+            "prediction.gain_at_take_off": "g at take-off: how far stage 1 has come",
             "prediction.mask_take_off": "[MASK] queries' own take-off, in steps",
         },
     ),

@@ -633,7 +633,7 @@ def predicted_drawings(preset: Preset) -> tuple[Drawing, ...]:
 
         take_off, gain = np.moveaxis(_compared(results, chosen), 2, 0)
         return predicted_against_measured(
-            {"step at which attention takes off": take_off, "g there": gain},
+            {"step at which attention takes off": take_off, "g at take-off": gain},
             [f"{LOSS_WORDS[cell.loss]}, {cell.optimizer}" for cell in chosen],
             [cell.words for cell in chosen],
             title="Figure 4's map, predicted before training: no constant is fitted",

@@ -122,7 +122,7 @@ class Playground {
     this.optimumText = make("span", {}, "optimum under uniform attention");
     this.exactly = key(COLOURS.word, "W^V under uniform attention, exactly");
     const figures = make("div", { class: "figures" },
-      figure("documents", "Documents being drawn and masked", "wide", ["Each square is a word, coloured by its topic. In the colour of the text: [MASK]; framed: a masked word that was kept or replaced by a random one. The dot is the topic of the word to predict."]),
+      figure("documents", "Documents being drawn and masked", "wide", ["Each square is a word in the colour of its topic; [MASK] has the colour of the text. A frame marks a masked word that was kept or replaced by a random one, and the dot has the colour of the topic to predict."]),
       figure("value", "W^V being trained", "square", [this.legends.matrix]),
       figure("reference", "W^V in theory", "square", [this.missing, this.legends.reference]),
       make("figure", {}, make("figcaption", {}, ...mathematical("W^V by class of entry")),
@@ -437,7 +437,7 @@ class Playground {
 
   predictionText() {
     if (this.noPrediction) return this.noPrediction;
-    if (!this.prediction) return "When attention takes off is being predicted.";
+    if (!this.prediction) return "The take-off of attention is being predicted.";
     if (this.prediction.never) return "Attention is predicted not to take off within 10 million steps.";
     const [low, high] = [this.prediction.low, this.prediction.high].map((step) => Math.round(Number(step.toPrecision(3))).toLocaleString("en"));
     return `Attention is predicted to take off ${low === high ? `at step ${low}` : `between steps ${low} and ${high}`}.`;
@@ -544,7 +544,7 @@ class Playground {
     }
     const classes = [m.same_word, m.same_topic, m.different_topic, m.mask_column], scale = 1.1 * Math.max(...classes.map(Math.abs), 3 * m.norm_value / size) || 1;
     drawMatrix(canvases.value, size, (row, column) => frame.value[column * size + row], scale, colours);
-    this.legends.matrix.textContent = `Row: the word to predict; column: the word seen. Blue −${brief(scale)}, orange ${brief(scale)}.`;
+    this.legends.matrix.textContent = `Rows are the words to predict, columns the words seen. Blue is −${brief(scale)}, orange ${brief(scale)}.`;
     this.drawReference(scale, colours, all);
     this.drawTable(m);
     this.drawHistory(colours);
@@ -556,7 +556,7 @@ class Playground {
     if (!land) this.legends.landscape.replaceChildren(...mathematical(this.flat()));
     else {
       drawLandscape(canvases.landscape, { ...land, trail: settings.parts === "uniform" ? this.trail.slice(-1) : this.trail }, colours);
-      this.legends.landscape.textContent = `Squared loss, infinite documents of τ = ${settings.per_document} topics. Cross: the optimum, α = ${brief(land.alpha)}, β = ${brief(land.beta)}; white: uniform attention; orange: the trained point.`;
+      this.legends.landscape.textContent = `Squared loss, infinite documents of τ = ${settings.per_document} topics. The cross is the optimum, α = ${brief(land.alpha)}, β = ${brief(land.beta)}; uniform attention is white, the trained point orange.`;
     }
     this.dirty = false;
     if (!this.saidAt || performance.now() - this.saidAt > 1000) this.describe(m, optimum);
