@@ -13,7 +13,7 @@ from support.made_up_text_runs import made_up
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.paper.claim import PRESETS, Claim, Drawing, Measurement, Need, need_item, verdict
 from topicscope.paper.claim import measured as measured_with_time
-from topicscope.paper.experiment import dump_arrays
+from topicscope.paper.experiment import BY_RUN, LAYERS, TextExperiment, TextRuns, dump_arrays, joined
 from topicscope.paper.figure5 import (
     CHECKPOINT_EVERY,
     FULL,
@@ -27,7 +27,6 @@ from topicscope.paper.figure5 import (
     norm_layer_stages,
     turning_ratios,
 )
-from topicscope.paper.text_experiment import BY_RUN, LAYERS, TextExperiment, TextRuns, joined
 from topicscope.scale import map_items
 from topicscope.training.loop import Trainer
 

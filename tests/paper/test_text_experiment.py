@@ -10,7 +10,7 @@ import pytest
 
 from support.text_corpus import small_text_settings, write_corpus
 from topicscope.paper.claim import need_item
-from topicscope.paper.text_experiment import TextExperiment
+from topicscope.paper.experiment import TextExperiment
 from topicscope.scale import map_items
 from topicscope.text.corpora import Corpus
 from topicscope.training import text

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topicscope.paper.text_experiment import LAYERS, TextRuns
+from topicscope.paper.experiment import LAYERS, TextRuns
 
 STEPS = np.arange(0, 401, 5)
 MEASURED = np.array([0, 50, 100, 200, 400])

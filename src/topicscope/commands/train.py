@@ -87,7 +87,6 @@ def train(
     named; its topic structure is measured on the way (at ``training.measures`` steps). ``progress`` shows how training
     goes on: in a notebook the loss and the norms as they grow, else a progress bar.
     """
-    from topicscope.paper.text_experiment import measuring
     from topicscope.reporting.page import write_report
     from topicscope.training import loop
 
@@ -96,8 +95,13 @@ def train(
         settings = load_any_settings(path_of(settings, "settings"))
     if isinstance(settings, Settings) and device not in ("auto", "cpu"):
         raise refuse("device", device, "topic models are trained on the processor; leave it out")
+    measures = None
+    if isinstance(settings, TextSettings):
+        from topicscope.probing.emergence import measuring
+
+        measures = measuring(out)
     with _watched(out, settings.training.steps) if progress else nullcontext(report) as told:
-        folder = loop.train(settings, out, resume=resume, device=device, measuring=measuring(out), report=told)
+        folder = loop.train(settings, out, resume=resume, device=device, measuring=measures, report=told)
     write_report([folder.path], folder.path / "report.html")
     return folder
 

@@ -43,9 +43,7 @@ from topicscope.paper.claim import (
     over_seeds,
     share_above,
 )
-from topicscope.paper.figure4 import at_other_take_offs, when_taken_off
-from topicscope.paper.setups import OPTIMIZER_WORDS
-from topicscope.paper.text_experiment import (
+from topicscope.paper.experiment import (
     CORPUS,
     HEADS,
     LAYERS,
@@ -55,6 +53,8 @@ from topicscope.paper.text_experiment import (
     TextRuns,
     joined,
 )
+from topicscope.paper.figure4 import at_other_take_offs, when_taken_off
+from topicscope.paper.setups import OPTIMIZER_WORDS
 from topicscope.settings.text import Encoder, TextData, TextSettings, TextTopics, TextTraining
 from topicscope.settings.training import Optimizer
 

@@ -4,9 +4,10 @@ Topics are fitted on one half of the articles and attention is measured on the o
 draws are the same at every step, so that steps can be compared.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,10 +22,14 @@ from topicscope.probing.statistics.resampling import contrast
 from topicscope.probing.statistics.similarity import pair_averages, prepared
 from topicscope.probing.topics import fit_topics, label_words
 from topicscope.randomness import Purpose, generator
-from topicscope.settings.text import TextTopics
+from topicscope.settings.text import TextSettings, TextTopics
 from topicscope.text.tokenizers import Tokenizer
 from topicscope.text.tokens import Passages
 from topicscope.text.words import Words
+
+if TYPE_CHECKING:
+    from topicscope.model.encoder import Encoder
+    from topicscope.training.text import Measure, PreparedText
 
 # Passages per forward pass.
 BATCH = 32
@@ -110,3 +115,22 @@ def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTo
         articles=passages.articles[drawn].astype(np.int64),
         replicates=settings.replicates,
     )
+
+
+def measuring(folder: Path) -> "Callable[[PreparedText, TextSettings], Measure]":
+    """What makes the function that training calls to measure topic structure; topics are fitted into ``topics`` there.
+
+    Training and the probe do not know each other: training is given this function, and the probe a model with
+    embeddings and attention.
+    """
+
+    def make(prepared: "PreparedText", settings: TextSettings) -> "Measure":
+        emergence = prepare_emergence(prepared.passages, prepared.tokenizer, settings.topics, Path(folder) / "topics")
+        specials = prepared.text.specials
+
+        def measure(encoder: "Encoder") -> dict[str, Any]:
+            return emergence.measure(EncoderSubject(encoder, specials.before, specials.after))
+
+        return measure
+
+    return make
