@@ -355,7 +355,7 @@ def completed(
     done = count(1)
 
     def results(path: Path, content: bytes) -> Iterator[tuple[int, bytes]]:
-        """Of all items that are this work."""
+        """The results of all items that are this work."""
         for place in places[path]:
             if report:
                 report(next(done), len(items), items[place].name)

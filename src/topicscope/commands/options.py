@@ -69,7 +69,7 @@ class Option:
             name=self.name,
             help=self.help,
             group=self.group,
-            # As it would be written; nothing if there is nothing to write.
+            # The default as a user would write it; nothing if it is empty.
             show_default=written if written and self.default is not None else False,
             # One option takes any number of values, and has no --empty-… beside it.
             consume_multiple=True,

@@ -49,7 +49,7 @@ class LinesOfProgress:
         self._title, self._stage, self._began, self._last = title, "", time.monotonic(), 0.0
 
     def __call__(self, done: int, total: int, state: str) -> None:
-        """As a progress bar's."""
+        """Report progress, with the arguments of a progress bar."""
         now, stage = time.monotonic(), re.sub(r"[\d.,%]+", "", state)
         # Work that is refused or finished at once needs no progress.
         if now - self._began < AT_ONCE or (stage == self._stage and now - self._last < EACH):

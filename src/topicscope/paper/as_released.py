@@ -456,7 +456,7 @@ def _averages(trained: Trained) -> Float[np.ndarray, " seed"]:
 
 
 def _difference(measure: Any, changed: Trained, released: Trained) -> Measurement:
-    """By how much more, seed by seed."""
+    """The difference of two measurements, seed by seed."""
     first, second = measure(changed), measure(released)
     return over_seeds(
         np.array(first.values) - np.array(second.values),

@@ -127,7 +127,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """As in sentences."""
+        """The setting in words."""
         biases = ", biases trained from zero" if self.biases else ""
         return f"{LOSS_WORDS[self.loss]}, {self.stepping}, weights from N(0, {self.scale:g}²){biases}"
 

@@ -99,7 +99,7 @@ class Cell:
 
     @property
     def words(self) -> str:
-        """As in sentences."""
+        """The setting in words."""
         return f"{OPTIMIZER_WORDS[self.optimizer]} at {self.rate:g}, W^K, W^Q, W^V from N(0, {self.scale:g}²)"
 
     def experiment(self, size: Size) -> TextExperiment:

@@ -149,7 +149,7 @@ class Budget:
 
     @property
     def words(self) -> str:
-        """As in sentences."""
+        """The budget in words."""
         equivalent = round(self.rate * self.steps / PAPER_RATE)
         return f"SGD to flow time {self.rate * self.steps:,.0f}, as {equivalent:,} steps at 0.01"
 

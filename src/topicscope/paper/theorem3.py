@@ -63,7 +63,7 @@ def optimum(documents: InfiniteDocuments, value: str = "block", *, free_mask_key
 
 
 def setting_words(documents: InfiniteDocuments) -> str:
-    """As in sentences."""
+    """The setting in words."""
     return f"T = {documents.topics}, τ = {documents.per_document}"
 
 

@@ -151,7 +151,7 @@ class _SeedNumbers(NamedTuple):
     """For each variant's cosines."""
 
     balance: Matched
-    """Of co-occurrence."""
+    """Averages of co-occurrence."""
 
 
 def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws: TopicDraws) -> _SeedNumbers:

@@ -89,10 +89,10 @@ class Finished(NamedTuple):
     model: "AnyModel"
     study: "Study"
     rows: list[Row]
-    """Of probe.json."""
+    """Its rows of probe.json."""
 
     shown: Row
-    """Of words.json."""
+    """Its row of words.json."""
 
     arrays: dict[str, np.ndarray]
     """The arrays by which it is compared with other models."""

@@ -24,7 +24,7 @@ ASSIGNMENTS = {"one": "one topic per word", "several": "several topics per word"
 
 
 def verdict(comparison: Mapping[str, Any], p: str = "p") -> Verdict:
-    """By the rule."""
+    """The verdict by the rule."""
     ratio = comparison.get("ratio") is not None
     low, nothing = (comparison.get("low"), 1.0) if ratio else (comparison.get("difference_low"), 0.0)
     found = comparison.get(p)

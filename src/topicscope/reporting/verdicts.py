@@ -257,7 +257,7 @@ def _latex_number(value: float) -> str:
 
 
 def _latex_text(text: str) -> str:
-    r"""As LaTeX has it: ``W^V`` and symbols in mathematics, commands' own letters escaped, nothing but ASCII."""
+    r"""Text as LaTeX: ``W^V`` and symbols in mathematics, commands' own letters escaped, nothing but ASCII."""
     found = re.sub(r"[\\&%$#_{}~]", lambda match: LATEX_LETTERS[match[0]], text)
     # The caret of W^V stays one; any other is a letter.
     found = re.sub(r"\b([A-Z])\^([A-Z])", "$\\1\0\\2$", found).replace("^", r"\textasciicircum{}").replace("\0", "^")

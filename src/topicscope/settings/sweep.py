@@ -272,7 +272,7 @@ def sweep_differences(ours: Sweep, theirs: Sweep) -> list[str]:
     found = []
     for each in dataclasses.fields(Sweep):
         left, right = (flat({each.name: getattr(sweep, each.name)}) for sweep in (ours, theirs))
-        # As they are written: 1 and 1.0 are not the same.
+        # They are compared as they are written: 1 and 1.0 are not the same.
         found += [name for name in dict.fromkeys([*left, *right]) if shown(left.get(name)) != shown(right.get(name))]
     if set(ours.vary) == set(theirs.vary) and list(ours.vary) != list(theirs.vary):
         found.append("the order of vary")

@@ -93,9 +93,9 @@ class DocumentLosses:
     masked: Float[np.ndarray, "document loss"]
     """Mean over masked positions and all possible M: each token's loss times the chance that the query holds it."""
     mask_queries: Float[np.ndarray, "document loss"]
-    """At a [MASK] query; 0 where a document has none."""
+    """The loss at a [MASK] query; 0 where a document has none."""
     query_blind: Float[np.ndarray, "document loss"]
-    """At any masked position, for the one prediction that does not know which token its position holds."""
+    """The loss at any masked position, for the one prediction that does not know which token its position holds."""
     mask_share: Float[np.ndarray, " document"]
     """How likely the query holds [MASK]."""
     size: Float[np.ndarray, " document"]
@@ -496,7 +496,7 @@ def _query_shares(
 
 
 def _mask_losses(model: TopicModel, masses: TopicMasses) -> Float[np.ndarray, "document loss"]:
-    """At a [MASK] query: every word of topic s has probability E[θ_s]/v."""
+    """The losses at a [MASK] query, where every word of topic s has probability E[θ_s]/v."""
     v = (model.vocabulary - 1) // model.topics
     total = masses.mask.sum(axis=1, keepdims=True)
     losses = expected_losses(masses.mask / np.where(total > 0, total, 1.0) / v, float(v))
@@ -504,7 +504,7 @@ def _mask_losses(model: TopicModel, masses: TopicMasses) -> Float[np.ndarray, "d
 
 
 def _word_losses(model: TopicModel, masking: Masking, masses: TopicMasses) -> Float[np.ndarray, "document rank loss"]:
-    """At a word query of each ranked topic: the word itself, and each topic's other words, which share one value."""
+    """The losses at a word query of each ranked topic: for the word itself and each topic's other words, all alike."""
     v = (model.vocabulary - 1) // model.topics
     random = masking.random / (model.vocabulary - 1)
     own = _own_topic(masses)

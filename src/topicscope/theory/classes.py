@@ -27,11 +27,11 @@ class Modes:
     """A class matrix on its invariant spaces."""
 
     topic: float
-    """On contrasts between topics, T − 1 of them."""
+    """The number on contrasts between topics, of which there are T − 1."""
     same_word: float
-    """On contrasts within a topic, T(v − 1) of them."""
+    """The number on contrasts within a topic, of which there are T(v − 1)."""
     plane: Float[np.ndarray, "2 2"]
-    """On ([MASK], mean word); rows and columns as in the matrix."""
+    """The matrix on ([MASK], mean word), with rows and columns as in the whole matrix."""
 
     @classmethod
     def identity(cls, scale: float = 1.0) -> "Modes":
@@ -40,7 +40,7 @@ class Modes:
 
     @classmethod
     def of(cls, numbers: Six) -> "Modes":
-        """From one row."""
+        """The modes from one row of numbers."""
         return cls(float(numbers[0]), float(numbers[1]), numbers[2:].reshape(2, 2))
 
     def flat(self) -> Six:
@@ -49,7 +49,7 @@ class Modes:
 
     @property
     def transposed(self) -> "Modes":
-        """Of the transposed matrix."""
+        """The modes of the transposed matrix."""
         return Modes(self.topic, self.same_word, self.plane.T)
 
     def __matmul__(self, other: "Modes") -> "Modes":

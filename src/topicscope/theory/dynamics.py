@@ -78,13 +78,13 @@ class Stage1Rates:
     """How fast W^V relaxes along each mode per unit of flow time (learning rate × steps): 2 × S's eigenvalues."""
 
     topic: float
-    """On contrasts between topics."""
+    """The rate on contrasts between topics."""
     same_word: float
-    """On contrasts within a topic; 0 for infinite documents, in which all words of a topic are equally frequent."""
+    """The rate on contrasts within a topic; 0 for infinite documents, where a topic's words are equally frequent."""
     mean: float
-    """On the mean word with [MASK], the larger of the plane's two."""
+    """The larger of the plane's two rates, on the mean word with [MASK]."""
     mask: float
-    """On the other direction of that plane; 0 for infinite documents, in which [MASK]'s share is always the same."""
+    """The plane's other rate; 0 for infinite documents, in which [MASK]'s share is always the same."""
 
 
 @dataclass(frozen=True)

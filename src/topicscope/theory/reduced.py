@@ -363,7 +363,7 @@ def flow(
     return at, [Reduced.of(flat) for flat in numbers]
 
 
-# Of what the optimum under uniform attention gains: the saddle at zero is left behind when this share is there.
+# The saddle at zero is left behind when this share of the gain of the optimum under uniform attention is reached.
 ESCAPED = 0.1
 
 
@@ -372,10 +372,10 @@ class Escape:
     """How all parts of eq. 6 leave the saddle at zero, under uniform attention and the squared loss."""
 
     time: float
-    """Flow time (learning rate × steps) until a tenth of the optimum's gain is there."""
+    """Flow time (learning rate × steps) until a tenth of the optimum's gain is reached."""
     times: Float[np.ndarray, " time"]
     gain: Float[np.ndarray, " time"]
-    """The share of what the optimum under uniform attention gains."""
+    """The gain as a share of that of the optimum under uniform attention."""
     topic: Float[np.ndarray, " time"]
     """W^E⊤W^V W^E on contrasts between topics."""
 
@@ -435,13 +435,13 @@ def topic_escape_time(data: Data, masking: Masking, scale: float, average: Avera
 
 
 def _gain(product: Modes, exact: ClassMoments) -> float:
-    """2⟨F, R⟩ − ⟨FS, F⟩: by how much the squared loss is below that of predicting nothing."""
+    """2⟨F, R⟩ − ⟨FS, F⟩: how far the squared loss is below that of predicting nothing."""
     twice = product @ exact.cross.transposed * 2.0
     return exact.vocabulary.trace(twice + product @ exact.second @ product.transposed * -1.0)
 
 
 def _most_gain(exact: ClassMoments) -> float:
-    """That of the optimum R S⁺."""
+    """The gain of the optimum R S⁺."""
     second = exact.second
     inverse = Modes(
         1 / second.topic if second.topic else 0.0,
@@ -452,7 +452,7 @@ def _most_gain(exact: ClassMoments) -> float:
 
 
 def _normed(embedding: Modes, size: Vocabulary) -> tuple[Modes, Callable[[Modes], Modes]]:
-    r"""LayerNorm of each column, N, and what takes a slope by N back to one by the columns.
+    r"""LayerNorm of each column, N, and the function that turns a slope by N into one by the columns.
 
     A column c becomes n = √d Pc/‖Pc‖, P taking the mean away; so a slope u becomes √d/‖Pc‖ · P(u − n(n·u)/d).
     """

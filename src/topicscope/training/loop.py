@@ -201,7 +201,7 @@ def _train_on_text(
     measuring: Measuring | None,
     report: Report | None,
 ) -> RunFolder:
-    """At the end a Hugging Face folder is saved, if the architecture is BERT's."""
+    """Train on text; at the end a Hugging Face folder is saved, if the architecture is BERT's."""
     folder = RunFolder(out)
     settings = with_absolute_paths(with_threads(settings))
     facts = {"device": device.type}
@@ -220,7 +220,7 @@ def _train_on_text(
         # Once more, now that nobody else can write here.
         check()
         if not folder.settings_path.exists():
-            # Of a run whose settings are lost, and may have been others.
+            # Left by a run whose settings are lost, and may have been different.
             shutil.rmtree(folder.tokenizer_path, ignore_errors=True)
             folder.create(settings)
         prepared = prepare_text(settings.data, out, report=report)

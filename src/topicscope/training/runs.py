@@ -66,7 +66,7 @@ class Speed:
 
     @property
     def words(self) -> str:
-        """As shown."""
+        """The speed in words."""
         return f"{self.steps_per_second:.1f} steps/s, {self.tokens_per_second:,.0f} tokens/s"
 
 

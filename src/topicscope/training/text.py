@@ -164,7 +164,7 @@ class AttentionDistances:
 
     @torch.no_grad()
     def measure(self, encoder: Encoder) -> dict[str, list[float | None]]:
-        r"""Of each layer, total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
+        r"""Each layer's total variation ½ Σ_k |A_kq − 1/N|, averaged over heads and word (or [MASK]) queries q.
 
         All N tokens of a passage are keys, special ones too. It is None if there is no such query.
         """

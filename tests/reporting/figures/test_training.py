@@ -184,3 +184,16 @@ def test_tables_of_points_have_every_run_beside_what_it_is_compared_with() -> No
 
 def _horizontal(line: Line2D) -> list[float]:
     return [float(x) for x in np.asarray(line.get_xdata())]
+
+
+def test_labels_of_ticks_are_typeset_and_keep_their_size(tmp_path: Path) -> None:
+    cells = {("Adam, ε = 1e-06", scale): (1.0, 400.0, 0.97) for scale in ("1e-06", "0.02")}
+    drawn = stage_map({"squared loss": cells}, title="map")
+    panel = drawn.figure.axes[0]
+    size = panel.get_yticklabels()[0].get_fontsize()
+    save_figure(drawn, tmp_path / "map")
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["10⁻⁶", "0.02"]
+    assert [label.get_text() for label in panel.get_yticklabels()] == [r"Adam, ${\varepsilon}$ = 10⁻⁶"]
+    assert panel.get_yticklabels()[0].get_fontsize() == size
+    # The table is for machines.
+    assert "1e-06" in (tmp_path / "map.csv").read_text()

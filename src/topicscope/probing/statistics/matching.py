@@ -361,7 +361,7 @@ class MatchedWords:
     """All pairs of the words that a labelling keeps, by stratum: sorted once, for many matrices of similarities."""
 
     def __init__(self, labelling: Labelling, strata: Strata) -> None:
-        """Over one vocabulary."""
+        """The pairs of one labelling's words; both are over one vocabulary."""
         self._kept = labelling.among_kept
         strata = strata.among(labelling.kept)
         words, self._strata = np.arange(len(self._kept.membership)), strata.strata

@@ -10,7 +10,7 @@ from matplotlib import rc_context
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter
+from matplotlib.ticker import FixedLocator
 
 from topicscope.files import Row, table_text, write_atomically
 from topicscope.reporting.symbols import mathtext
@@ -67,8 +67,10 @@ def save_pictures(figure: Figure, stem: Path, *, dpi: int = 150) -> list[Path]:
         text.set_text(mathtext(text.get_text()))
     # Drawing sets the labels of ticks anew, from their axis.
     for axis in figure.findobj(Axis):
-        if isinstance(names := axis.get_major_formatter(), FixedFormatter):
-            names.seq = [mathtext(name) for name in names.seq]
+        if isinstance(axis.get_major_locator(), FixedLocator):
+            names = [label.get_text() for label in axis.get_majorticklabels()]
+            if (typeset := [mathtext(name) for name in names]) != names:
+                axis.set_ticklabels(typeset)
     for kind in ("png", "svg"):
         picture = io.BytesIO()
         with rc_context({"svg.hashsalt": "topicscope"}):

@@ -18,7 +18,7 @@ KINDS = {
     "check": "checks, which cannot fail if the program is right",
 }
 
-# By how much a threshold is moved.
+# How a threshold is moved.
 FACTORS = {"third": "a third of the threshold", "triple": "three times the threshold"}
 
 # A sign beside the word, so that nothing depends on colour alone.
@@ -121,7 +121,7 @@ def _row(row: Row, folder: Path, settings: Row) -> Row:
         "sign": SIGNS.get(row["verdict"], ""),
         "command": _command(row["id"], folder, settings),
         "details": [(name, claim_number(value)) for name, value in (row.get("details") or {}).items()],
-        # As they are, for sentences.
+        # The plain numbers, for sentences.
         "order": row["measured"],
         "numbers": row.get("details") or {},
     }
