@@ -81,7 +81,8 @@ def compared(measure: str, least: float, most: float, p: float, **more: Any) -> 
 def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together() -> None:
     rows = [
         compared("attention", 0.1, 0.3, 0.001, ratio_of_ratios=1.5, low=1.4, high=1.6),
-        compared("cosine matrix", -0.3, -0.1, 0.001),
+        # A ratio of ratios that may be below zero says nothing.
+        compared("cosine matrix", -0.3, -0.1, 0.001, ratio_of_ratios=-0.1, low=-4.0, high=5.0),
         compared("hidden centred_cosine", -0.1, 0.1, 0.001, layer=0),
         compared("hidden centred_cosine", 0.1, 0.3, 0.001, layer=1),
         compared("hidden centred_cosine", 0.1, 0.3, 0.2, layer=2),

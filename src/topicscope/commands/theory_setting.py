@@ -87,7 +87,7 @@ class TheorySetting:
         if not self.equal_topics:
             raise InputError(
                 f"topic_words = {self.topic_words} has topics that are not disjoint sets of equally many, equally "
-                "likely words, as is needed here: take the exact optimum under uniform attention (topicscope theory)."
+                "likely words, as is needed here: leave it out; the exact optimum of your own topics is in `theory`."
             )
 
     @property

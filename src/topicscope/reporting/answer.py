@@ -206,7 +206,8 @@ def paired_answers(comparisons: Sequence[Row], labels: Mapping[str, str] | None 
 
 
 def _one_number(row: Row) -> str:
-    if row.get("ratio_of_ratios") is not None:
+    # Beside averages around zero a ratio says nothing: then the difference does.
+    if row.get("ratio_of_ratios") is not None and (row.get("low") or 0) > 0:
         numbers = f"{with_interval(row['ratio_of_ratios'], row.get('low'), row.get('high'))} times its ratio"
     elif row.get("difference") is not None:
         ends = (row.get("difference_low"), row.get("difference_high"))

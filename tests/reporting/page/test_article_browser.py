@@ -180,9 +180,14 @@ def test_present_mode_shows_figures_and_sliders_alone_in_large_type(
     assert chromium.value(seen) == [True, True, True, True, True, True]
     size = "parseFloat(getComputedStyle(document.querySelector('#film-player figcaption')).fontSize)"
     small = chromium.value(size)
+    chromium.value("scrollTo({top: 800, behavior: 'instant'})")
     chromium.value("(location.hash = '#present', 0)")
     chromium.wait("document.documentElement.classList.contains('present')")
     assert chromium.value(seen) == [False, False, False, False, True, True]
+    # It begins with the first figure, whose slider has the arrow keys; the playground is not a figure of the results.
+    assert chromium.value("scrollY") == 0
+    assert chromium.value("document.activeElement === document.querySelector('#film-player input[type=range]')")
+    assert not chromium.value("document.querySelector('#try')?.checkVisibility() ?? false")
     assert chromium.value("document.documentElement.scrollWidth") <= 1600
     chromium.value("$('whole-page').click()")
     assert chromium.value(seen) == [True, True, True, True, True, True]

@@ -12,6 +12,10 @@ function setPresent(wanted) {
   if (root.classList.contains("present") === wanted) return;
   root.classList.toggle("present", wanted);
   redrawAll();
+  if (!wanted) return;
+  // From the first figure on, and with its slider under the arrow keys.
+  scrollTo({ top: 0, behavior: "instant" });
+  document.querySelector(".player input[type=range]")?.focus({ preventScroll: true });
 }
 
 // Without a font for mathematics superscripts stand on top of their letters: the style sheet brings them down.
