@@ -156,8 +156,8 @@ def _of_sink(row: Row) -> list[str]:
 
 PAIRED_RULE = (
     f"“More” and “less” mean that p < {SIGNIFICANT} by a paired permutation test, not corrected, and the whole 95 % "
-    "interval of the difference (of same − different topic) is on one side of 0; else models are “not told apart”. Both "
-    "have the same passages and topics."
+    "interval of the difference (of same − different topic) is on one side of 0; else models are “not told apart”. "
+    "Both have the same passages and topics."
 )
 # The measures of comparisons.json by which a sentence compares two models, and what each is called there.
 PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centred_cosine": "Hidden states"}
