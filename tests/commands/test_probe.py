@@ -530,7 +530,7 @@ def test_from_python_options_are_keywords_and_the_answer_is_an_object(
     models = [str(tiny / "bert"), f"random:{tiny / 'bert'}"]
     found = probe(models, corpus=tiny / "corpus.txt", out=str(finished), labels=["mine", "untrained"], **small, **more)
     assert found.summary.splitlines()[0].startswith("mine. Embeddings: ")
-    assert found.summary.splitlines()[-1].startswith("yes: p < 0.05")
+    assert found.summary.splitlines()[-1].startswith("“Yes” means that p < 0.05")
     assert set(found.by_layer) == {"mine", "untrained"}
     assert [layer["layer"] for layer in found.by_layer["mine"]] == [0, 1, 2]
     assert set(found.by_topic["mine"][0]) >= {"topic", "words", "cosine", "attention", "hidden"}

@@ -45,7 +45,7 @@ def test_a_trained_and_an_untrained_model_get_their_own_sentences() -> None:
     assert "Embeddings: no, 1.000× [0.990, 1.010]." in untrained
     assert "Hidden states: no" in untrained
     assert "encoded: 0 in the embeddings" in untrained
-    assert rule.startswith("yes: p < 0.05")
+    assert rule.startswith("“Yes” means that p < 0.05")
     assert "one topic per word" in rule
 
 
@@ -97,7 +97,7 @@ def test_two_models_are_told_apart_by_the_paired_test_and_its_interval_together(
         "Embeddings: less, -0.20 [-0.30, -0.10] in same − different. "
         "Hidden states: not told apart in layers 0, 2; more in layer 1."
     )
-    assert rule.startswith("more, less: p < 0.05")
+    assert rule.startswith("“More” and “less” mean that p < 0.05")
     assert paired(rows) == rows[:5]
     assert paired_answers([]) == []
 

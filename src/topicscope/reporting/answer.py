@@ -14,11 +14,12 @@ Verdict = Literal["yes", "no", "unclear"]
 NEXT_TO_NOTHING = 0.55
 
 RULE = (
-    f"yes: p < {SIGNIFICANT} by a permutation test and the whole 95 % interval is on the side of the same topic; no: "
-    f"not yes, and the interval of AUC, the chance that a same-topic pair has the larger number, ends below "
-    f"{NEXT_TO_NOTHING}; unclear: neither. Largest threshold, {{assignment}}. Embeddings: cosines of the embedding "
-    "matrix. Hidden states: centred cosines of words in different passages, p corrected for all layers. A topic is "
-    f"encoded if its own interval is above 0 at a false discovery rate of {SIGNIFICANT}."
+    f"“Yes” means that p < {SIGNIFICANT} by a permutation test and the whole 95 % interval is on the side of the same "
+    "topic; “no” means that this is not so and the interval of AUC, the chance that a same-topic pair has the larger "
+    f"number, ends below {NEXT_TO_NOTHING}; else it is “unclear”. Numbers are for the largest threshold with "
+    "{assignment}: embeddings by cosines of the embedding matrix, hidden states by centred cosines of words in "
+    "different passages, with p corrected for all layers. A topic is encoded if its own interval is above 0 at a false "
+    f"discovery rate of {SIGNIFICANT}."
 )
 ASSIGNMENTS = {"one": "one topic per word", "several": "several topics per word"}
 
@@ -154,9 +155,9 @@ def _of_sink(row: Row) -> list[str]:
 # Two models compared.
 
 PAIRED_RULE = (
-    f"more, less: p < {SIGNIFICANT} by a paired permutation test, not corrected, and the whole 95 % interval "
-    "of the difference (of same − different topic) is on one side of 0; not told apart: neither. Both models have the "
-    "same passages and topics."
+    f"“More” and “less” mean that p < {SIGNIFICANT} by a paired permutation test, not corrected, and the whole 95 % "
+    "interval of the difference (of same − different topic) is on one side of 0; else models are “not told apart”. "
+    "Both have the same passages and topics."
 )
 # The measures of comparisons.json by which a sentence compares two models, and what each is called there.
 PAIRED = {"attention": "Attention", "cosine matrix": "Embeddings", "hidden centred_cosine": "Hidden states"}

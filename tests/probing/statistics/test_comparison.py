@@ -60,6 +60,18 @@ def test_a_model_with_more_topic_structure_is_told_from_one_with_less() -> None:
     assert turned["p"] == found["p"]
 
 
+def test_ratios_are_compared_only_where_both_models_have_one() -> None:
+    draw = np.random.default_rng(7)
+    topical = measured(random_model(draw, 1.2))
+    # Without the part that all words share, cosines of different topics are about 0, and their ratio may be anything.
+    centred = measured(random_model(draw) - 1.0)
+    assert contrast(centred.same, centred.different).ratio is None
+    for found in (compared(topical, centred), compared(centred, topical)):
+        assert (found["ratio_of_ratios"], found["low"], found["high"]) == (None, None, None)
+        assert found["difference"] is not None
+    assert compared(topical, topical)["ratio_of_ratios"] is not None
+
+
 def test_a_model_does_not_differ_from_itself() -> None:
     one = measured(random_model(np.random.default_rng(6), 1.0))
     found = compared(one, one)

@@ -13,7 +13,12 @@ import numpy as np
 from jaxtyping import Float
 
 from topicscope.probing.statistics.permutation import permutation_p
-from topicscope.probing.statistics.resampling import percentile_interval, ratio_of_ratios, ratio_replicates
+from topicscope.probing.statistics.resampling import (
+    percentile_interval,
+    ratio_of_ratios,
+    ratio_replicates,
+    why_no_ratio,
+)
 
 
 class Comparable(NamedTuple):
@@ -33,9 +38,12 @@ class Comparable(NamedTuple):
 def compared(one: Comparable, other: Comparable) -> dict[str, Any]:
     """How much more topic structure the first has: ratio of ratios, differences of differences and of AUC, and p.
 
-    Numbers are None where they are not defined: a ratio where an average over different topics is not above 0.
+    Numbers are None where they are not defined: that of ratios where a model has none by itself, because the interval
+    of its average over different topics is not above 0.
     """
-    quotient = ratio_of_ratios(ratio_replicates(one.same, one.different), ratio_replicates(other.same, other.different))
+    quotient: dict[str, float | None] = dict.fromkeys(("ratio", "low", "high"))
+    if not any(why_no_ratio(each.same, each.different) for each in (one, other)):
+        quotient = ratio_of_ratios(*(ratio_replicates(each.same, each.different) for each in (one, other)))
     found: dict[str, Any] = {"ratio_of_ratios": quotient.pop("ratio"), **quotient}
     differences = {
         "difference": (one.same - one.different) - (other.same - other.different),

@@ -64,7 +64,7 @@ def contrast(
     gone = ~(np.isfinite(same) & np.isfinite(different))
     gone[0] = False
     same, different = (np.where(gone, np.nan, side) for side in (same, different))
-    note = _ratio_note(same, different)
+    note = why_no_ratio(same, different)
     ratio, low, high, note = (None, None, None, note) if note else _ratio(same, different)
     difference = same - different
     return Contrast(
@@ -103,7 +103,7 @@ def ratio_of_ratios(
     return {"ratio": float(found[0]) if np.isfinite(found[0]) else None, "low": low, "high": high}
 
 
-def _ratio_note(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:
+def why_no_ratio(same: Float[np.ndarray, " replicate"], different: Float[np.ndarray, " replicate"]) -> str | None:
     """Why there is no ratio; None if there is one."""
     if not (np.isfinite(same[0]) and np.isfinite(different[0])):
         return "no pair to average over"
