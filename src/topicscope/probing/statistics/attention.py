@@ -56,7 +56,7 @@ SPARSE = 0.5
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
 # Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
-WAITING, PERMUTED_BLOCK = 1 << 23, 2048
+WAITING, PERMUTED_BLOCK = 1 << 23, 512
 # Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
 # number it would be larger than all else.
 LOOKED_UP = 20_000
@@ -102,15 +102,13 @@ def passage_pairs(
     places = places[places >= skip]
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
-    # Rows of numbers are taken from quicker than matrices.
-    rows = [layer.reshape(len(layer), length * length) for layer in attention]
-    backward = np.stack([layer.take(late * length + early, axis=1) for layer in rows]).astype(np.float64)
+    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
     if causal:
         backward *= (late + 1) / 100
         directed, both = backward.mean(axis=(0, 1))[None], backward
     else:
         backward *= length / 100
-        forward = np.stack([layer.take(early * length + late, axis=1) for layer in rows]).astype(np.float64)
+        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64)
         forward *= length / 100
         directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
         both = backward + forward
@@ -159,15 +157,20 @@ class PermutedLabels:
     ) -> tuple[Int[np.ndarray, " found"], Int[np.ndarray, " found"]]:
         """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
         one, other, count = self._permuted[first], self._permuted[second], len(self.order)
-        if self.labelling.single:
-            return np.divmod(np.flatnonzero(one == other), count)
+        single = self.labelling.single
+        where = np.flatnonzero(one == other if single else (one & other) != 0)
+        # Dividing by one number is quicker than divmod.
+        pair = where // count
+        permutation = where - pair * count
+        if single:
+            return pair, permutation
         # A bit stands for several topics, so that these are candidates.
-        pair, permutation = np.divmod(np.flatnonzero((one & other) != 0), count)
         words = self.labelling.words
         if words > LOOKED_UP:
             shared = self.labelling.shares(self.order[permutation, first[pair]], self.order[permutation, second[pair]])
         else:
-            left, right = (self._words.take(each[pair] * count + permutation) for each in (first, second))
+            rows = np.arange(len(first))
+            left, right = (self._words.take(((each - rows) * count)[pair] + where) for each in (first, second))
             shared = self._related.take(left * np.int32(words) + right)
         return pair[shared], permutation[shared]
 
