@@ -62,7 +62,7 @@ class CorpusSettings:
     """wiki-sample, a file, a folder or a Hugging Face dataset."""
 
     field: str = "text"
-    """The field of JSON lines and datasets that holds the text."""
+    """The field of JSON lines and datasets, or the column of a CSV file, that holds the text."""
 
     split: str = "train"
     """Which part of a dataset."""

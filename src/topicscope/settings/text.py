@@ -59,7 +59,7 @@ class TextData:
     Face dataset as NAME or NAME:CONFIG."""
 
     field: str = "text"
-    """The field of JSON lines and datasets that holds the text."""
+    """The field of JSON lines and datasets, or the column of a CSV file, that holds the text."""
 
     split: str = "train"
     """Which part of a dataset."""
