@@ -13,10 +13,10 @@ reproduce: $(VENV)/base ## run the paper's claims; the results go to OUT
 	$(BIN)/topicscope reproduce --out $(OUT)
 
 test: lint ## lint, types, layers and the fast tests
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test-slow: $(VENV)/dev ## the tests that take long
-	$(BIN)/python -m pytest -q -n 2 -m slow
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m slow
 
 test-portable: $(VENV)/dev ## the fast tests as other processors compute, all that this one can stand in for
 	$(BIN)/python tools/portable.py

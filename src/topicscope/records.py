@@ -597,6 +597,9 @@ def read_fitted_topics(folder: Path) -> tuple[list[Row], Snapshot]:
         words, topics, counts = shapes
         if len(topics) != 2 or 0 in topics or not words == counts == topics[1:]:
             raise UnreadableError(path, f"the arrays of seed {one['seed']} have different lengths", remedy)
+        tokens = arrays[f"seed{one['seed']}/tokens"]
+        if tokens[0] < 0 or not (tokens[1:] > tokens[:-1]).all():
+            raise UnreadableError(path, f"the words of seed {one['seed']} are not in order", remedy)
     return descriptions, arrays
 
 

@@ -1,6 +1,7 @@
 """Bags, LDA, labellings, own topics, and the quality of topics."""
 
 import math
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from statistics import mean
@@ -191,6 +192,10 @@ def test_fits_are_found_again_and_saved_for_other_models(tmp_path: Path, monkeyp
         assert loaded.description == one.description
     with pytest.raises(InputError, match="which is not that of"):
         load_topics(tmp_path, passages, Words.of(None, word_tokenizer(3, 3)))
+    for spoilt, sentence in ((fits[0].tokens[::-1], "are not in order"), (fits[0].tokens + 1_000, "have words beyond")):
+        save_topics([replace(fits[0], tokens=np.ascontiguousarray(spoilt)), fits[1]], tmp_path)
+        with pytest.raises(InputError, match=sentence):
+            load_topics(tmp_path, passages, Words.of(passages, tokenizer))
     (tmp_path / "topics.safetensors").write_bytes(b"short")
     with pytest.raises(InputError, match="has no fitted topics that can be read"):
         load_topics(tmp_path, passages, Words.of(passages, tokenizer))

@@ -581,6 +581,9 @@ def load_topics(folder: Path, passages: Passages | None, words: Words) -> list[F
                 if several[0]
                 else f"The topics in {folder} have no words of several tokens: leave --several-tokens out, or fit anew."
             )
+    known = len(words.names)
+    if passages is not None and any(one.tokens[-1] >= known for one in fits):
+        raise InputError(f"The topics in {folder} have words beyond the {known:,} that are known here: fit them anew.")
     return fits
 
 
