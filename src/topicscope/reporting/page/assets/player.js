@@ -28,7 +28,7 @@ function heatSpec(z, limit, title, text, boundaries, bare, scale = true) {
   const below = { orientation: "h", thickness: 10, len: 0.8, y: 0, yref: "container", yanchor: "bottom" };
   return {
     title, text,
-    traces: [{ type: "heatmap", name: title, showscale: scale && !(bare && narrow()), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: bare ? below : { thickness: 12, len: 0.9 },
+    traces: [{ type: "heatmap", name: title, showscale: scale && !narrow(), z, zmin: -limit, zmax: limit, colorscale: diverging(PRINT.matches), colorbar: bare ? below : { thickness: 12, len: 0.9 },
       hovertemplate: "token i = %{y}<br>token j = %{x}<br>%{z:.4g}<extra></extra>" }],
     layout: {
       shapes: boundaries.flatMap(line),
@@ -37,7 +37,7 @@ function heatSpec(z, limit, title, text, boundaries, bare, scale = true) {
       margin: { l: 50, r: 5, t: 10, b: 45 },
       ...(bare ? { margin: { l: 35, r: 16, t: 8, b: 65 } } : {}),
     },
-    narrow: bare ? { xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 0, r: 0, t: 0, b: 0 } } : {},
+    narrow: { xaxis: { visible: false }, yaxis: { visible: false }, margin: { l: 0, r: 0, t: 0, b: 0 } },
   };
 }
 
