@@ -491,15 +491,24 @@ def test_bad_options_are_one_sentence_and_exit_code_2(
 
 def wait_for_workers_to_end(out: Path) -> None:
     """Those of a Ray that was killed end some seconds after it; until then they keep others out of their runs."""
-    end = time.monotonic() + 60
-    for run in out.glob("runs/*/*"):
-        while True:
-            try:
-                with RunFolder(run).locked():
-                    break
-            except InputError:
-                assert time.monotonic() < end
-                time.sleep(0.1)
+    end, quiet = time.monotonic() + 120, time.monotonic()
+    before: set[str] = set()
+    # A worker may only be about to begin: for some seconds nothing is locked and nothing is written.
+    while time.monotonic() < quiet + 5:
+        assert time.monotonic() < end
+        now = {str(path) for path in out.rglob("*")}
+        if now != before or not all(map(_is_free, out.glob("runs/*/*"))):
+            before, quiet = now, time.monotonic()
+        time.sleep(0.2)
+
+
+def _is_free(run: Path) -> bool:
+    """Whether no process trains in a folder."""
+    try:
+        with RunFolder(run).locked():
+            return True
+    except InputError:
+        return False
 
 
 def check_killed_sweeps_end_alike(tmp_path: Path, engine: str, kills: int, monkeypatch: pytest.MonkeyPatch) -> None:
