@@ -297,29 +297,9 @@ def _version(name: str) -> str:
 # The map itself.
 
 
-def map_items(
-    function: Callable[[T], bytes],
-    items: Sequence[Item[T]],
-    *,
-    folder: Path,
-    workers: int | None = 1,
-    engine: str = "local",
-    address: str | None = None,
-    timeout: float | None = None,
-    report: Report | None = None,
-) -> list[bytes]:
+def map_items(function: Callable[[T], bytes], items: Sequence[Item[T]], **options: Any) -> list[bytes]:
     """The results of all items, in their order; the options are those of ``completed``."""
-    found = completed(
-        function,
-        items,
-        folder=folder,
-        workers=workers,
-        engine=engine,
-        address=address,
-        timeout=timeout,
-        report=report,
-    )
-    return [content for _, content in sorted(found)]
+    return [content for _, content in sorted(completed(function, items, **options))]
 
 
 def completed(

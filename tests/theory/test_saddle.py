@@ -5,6 +5,8 @@ weights: from s times a start the flow takes 1/s times as long. LayerNorm on the
 leaves a logarithm.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -106,6 +108,15 @@ def test_the_topic_modes_closed_form_is_that_of_the_path() -> None:
     assert path.topic != pytest.approx(predicted(1.1), rel=0.05)
 
 
-def test_a_saddle_that_is_never_left_is_refused_in_a_sentence() -> None:
-    with pytest.raises(InputError, match="scale = 0"):
-        escape(FINITE, Masking(), 0.0)
+@pytest.mark.parametrize(
+    ("data", "scale", "sentence"),
+    [
+        (FINITE, 0.0, "scale = 0"),
+        (replace(FINITE, topics=1), 0.02, "data.topics = 1 is not allowed: with one topic there is no contrast"),
+        (replace(FINITE, ends=True), 0.02, "data.ends = True is not allowed: classes need equal topics alone"),
+    ],
+)
+def test_a_start_at_zero_one_topic_and_other_words_are_refused(data: Data, scale: float, sentence: str) -> None:
+    for function in (escape, topic_escape_time):
+        with pytest.raises(InputError, match=sentence):
+            function(data, Masking(), scale)

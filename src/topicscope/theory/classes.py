@@ -72,9 +72,10 @@ class Vocabulary:
     @classmethod
     def of(cls, data: Data) -> "Vocabulary":
         """The classes of a model with equal, equally likely topics; other models are refused."""
-        for name, unequal in (("topic_words", bool(data.topic_words)), ("dirichlet", len(set(data.dirichlet)) > 1)):
+        own = {"topic_words": bool(data.topic_words), "dirichlet": len(set(data.dirichlet)) > 1, "ends": data.ends}
+        for name, unequal in own.items():
             if unequal:
-                raise refuse(f"data.{name}", getattr(data, name), "classes need equal topics; leave it out")
+                raise refuse(f"data.{name}", getattr(data, name), "classes need equal topics alone; leave it out")
         return cls(data.topics, data.words)
 
     @property

@@ -124,6 +124,7 @@ def topic_moments(model: TopicModel) -> tuple[Float[np.ndarray, " topic"], Float
     Dirichlet(a), A = Σa: a/A and (aa⊤ + diag a) / (A(A+1)). τ of T topics: 1/T; 1/(τT) on the diagonal and
     (τ−1)/(τT(T−1)) off it.
     """
+    model.require_no_ends()
     topics = model.topics
     if model.sampler == "dirichlet":
         total = model.dirichlet.sum()
@@ -175,7 +176,6 @@ def infinite_shares(mask: float) -> Shares:
 
 
 def _assemble(model: TopicModel, masking: Masking, shares: Shares) -> Moments:
-    model.require_no_ends()
     vocabulary, keep = model.vocabulary, masking.keep
     theta, theta_second = topic_moments(model)
     p = np.concatenate([[0.0], theta @ model.topic_words])

@@ -28,7 +28,7 @@ from jaxtyping import Float, Int
 from scipy.integrate import solve_ivp
 from scipy.special import logsumexp, softmax
 
-from topicscope.errors import InputError, check_positive
+from topicscope.errors import InputError, check_positive, refuse
 from topicscope.settings.data import Data, Masking
 from topicscope.settings.training import Average, Loss
 from topicscope.synthetic.documents import MaskedDocuments
@@ -391,7 +391,6 @@ def escape(
         \dot W^V = W^E D N^\top, \qquad
         \dot W^E = W^V N D^\top + \partial N^\top\big[W^{V\top} W^E D\big].
     """
-    check_positive("scale", scale)
     exact = class_moments(data, masking, average)
     size, most = exact.vocabulary, _most_gain(exact)
 
@@ -430,7 +429,10 @@ def topic_escape_time(data: Data, masking: Masking, scale: float, average: Avera
     With e and v the mode's numbers and r that of R, to leading order ė = 4rev and v̇ = 2re², so e² − 2v² = −s² is kept:
     v̇ = 2r(2v² − s²), which from v = s is infinite at that time.
     """
+    check_positive("scale", scale)
     rate = class_moments(data, masking, average).cross.topic
+    if data.topics < 2:
+        raise refuse("data.topics", data.topics, "with one topic there is no contrast between topics; give 2 or more")
     return float(np.log1p(np.sqrt(2)) / (2 * np.sqrt(2) * rate * scale))
 
 

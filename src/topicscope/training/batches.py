@@ -84,7 +84,7 @@ class BatchStream:
         return self._mask(self._documents.select(chosen), generator(self.settings.seed, Purpose.MASKS, chunk))
 
     def validation(self) -> MaskedDocuments:
-        """The number of documents for the validation loss."""
+        """The documents for the validation loss."""
         return self.held_out(self.settings.training.validation_documents, Purpose.VALIDATION)
 
     def held_out(self, count: int, purpose: Purpose) -> MaskedDocuments:
