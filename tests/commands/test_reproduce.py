@@ -388,6 +388,10 @@ def test_on_the_last_piece_the_rest_of_it_is_left_and_after_it_nothing() -> None
     assert clock.running == ()
 
 
+def test_workers_without_work_are_not_counted_one_by_one() -> None:
+    assert Clock({"first": 1.0, "second": 1.0}, workers=10**18, now=Time()).running == ("first", "second")
+
+
 def test_work_that_was_there_before_tells_nothing_of_time() -> None:
     time = Time()
     clock = Clock({"new": 1.0}, workers=1, now=time)

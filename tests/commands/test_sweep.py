@@ -401,6 +401,8 @@ def test_packing_takes_the_longest_first() -> None:
     assert packed([1.0, 1.0, 2.0, 4.0], workers=2) == 4
     assert packed([1.0, 1.0, 2.0, 4.0], workers=1) == 8
     assert packed([3.0, 3.0, 2.0, 2.0, 2.0], workers=2) == 7
+    assert packed([1.0, 3.0], workers=10**24) == 3
+    assert packed([], workers=10**24) == 0
 
 
 @pytest.fixture

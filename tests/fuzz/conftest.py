@@ -2,13 +2,17 @@
 
 import dataclasses
 import functools
+import importlib
+import pkgutil
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import docstring_parser
+import jaxtyping
 import jinja2
 import pytest
 
+import topicscope
 from support.small_registry import SMALL as SMALL_REGISTRY
 from topicscope.commands import options
 from topicscope.errors import InputError
@@ -31,6 +35,18 @@ def quick() -> Iterator[None]:
         patch.setattr(options, "parse_from_object", functools.cache(docstring_parser.parse_from_object))
         patch.setattr(jinja2.Environment, "compile", _compiled_once(jinja2.Environment.compile))
         yield
+
+
+@pytest.fixture
+def as_users_run_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shapes and types are not checked: a check could refuse, with an error that is caught, what users would get past.
+
+    The small versions run with the checks.
+    """
+    # Whatever is loaded only now would never be checked again, for other tests either.
+    for module in pkgutil.walk_packages(topicscope.__path__, "topicscope."):
+        importlib.import_module(module.name)
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 def _compiled_once(compiled: Callable[..., Any]) -> Callable[..., Any]:

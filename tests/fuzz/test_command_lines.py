@@ -153,7 +153,7 @@ def test_a_few_spoilt_lines_of_each_command(command: str, material: Path, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "as_users_run_it")
 def test_many_spoilt_lines_of_each_command(
     command: str,
     material: Path,

@@ -97,7 +97,7 @@ def test_a_few_spoilt_files_of_each_format(what: str, material: Path, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", FILES)
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "as_users_run_it")
 def test_many_spoilt_files_of_each_format(what: str, material: Path, tmp_path: Path, record_property: Any) -> None:
     counts = check_files(FILES[what], FILES[what].cases, material, tmp_path / "here")
     record_property("fuzzed", json.dumps(counts.endings))

@@ -101,7 +101,7 @@ def test_a_few_spoilt_models_corpora_and_folders(what: str, material: Path, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", FILES)
-@pytest.mark.usefixtures("quick")
+@pytest.mark.usefixtures("quick", "as_users_run_it")
 def test_many_spoilt_models_corpora_and_folders(
     what: str, material: Path, tmp_path: Path, record_property: Any
 ) -> None:

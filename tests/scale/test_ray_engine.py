@@ -9,10 +9,14 @@ from typing import Any
 import pytest
 from ray.exceptions import AuthenticationError
 
+from support.helpers import SMALL, overlay
 from support.scale_work import calls, items, square
+from support.small_sweeps import small_sweep
 from topicscope import scale
+from topicscope.cli import main
 from topicscope.errors import InputError
 from topicscope.scale import map_items, versions
+from topicscope.settings.sweep import dump_sweep
 
 
 class NotedRay:
@@ -140,3 +144,25 @@ def test_a_machine_with_other_versions_computes_nothing_and_is_named(
     assert calls(tmp_path) == []
     monkeypatch.setattr(scale, "versions", versions)
     assert map_items(square, items(tmp_path, 1), **options) == [b"0"]
+
+
+class HeadlessRay(NotedRay):
+    """Its head is lost as soon as it has work."""
+
+    def wait(self, running: list[Any], **_: Any) -> tuple[list[Any], list[Any]]:
+        return [], running
+
+
+def test_a_sweep_whose_head_is_gone_says_so_in_one_sentence_with_exit_code_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scale, "_ray", lambda: HeadlessRay(cluster=1))
+    monkeypatch.setattr(scale, "_knock", lambda address: None)
+    monkeypatch.setattr(scale, "_is_there", lambda address: False)
+    settings = overlay(SMALL, {"training": {"steps": 1}})
+    sweep = small_sweep(settings=settings, vary={"training.learning_rate": (0.01,)}, seeds=(0,))
+    (tmp_path / "sweep.toml").write_text(dump_sweep(sweep))
+    words = ["sweep", str(tmp_path / "sweep.toml"), f"--out={tmp_path / 'out'}", "--quiet"]
+    assert main([*words, "--engine=ray", "--address=127.0.0.1:1"]) == 4
+    sentence = "The head of the Ray cluster at 127.0.0.1:1 is gone; what was finished is kept: start the cluster and"
+    assert capsys.readouterr().err == f"topicscope: {sentence} run it again.\n"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from support import scale_work
-from support.helpers import start_program, start_python
+from support.helpers import SMALL, overlay, start_program, start_python
 from support.ray_cluster import LONGEST_WAIT, Cluster, cluster_of, hiding_is_possible, wait_for
 from support.scale_work import calls, finished
 from support.small_probe import SMALL as SMALL_PROBE
@@ -196,6 +196,40 @@ def test_a_machine_that_joins_late_is_given_work(tmp_path: Path) -> None:
         output, errors = ended(program)
         assert output.endswith(" 6\n"), errors
     assert calls(tmp_path) == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_sweep_that_loses_its_head_ends_with_one_sentence_and_exit_code_4_and_goes_on_when_it_is_back(
+    tmp_path: Path,
+) -> None:
+    # Some seconds per group, so that the head dies while both machines work.
+    settings = overlay(SMALL, {"training": {"steps": 3000}})
+    sweep = small_sweep(settings=settings, vary={"training.learning_rate": (0.01, 0.1)}, seeds=(0, 3, 4), together=1)
+    (tmp_path / "sweep.toml").write_text(dump_sweep(sweep))
+    where = ("--out", str(tmp_path / "out"), "--quiet")
+    patience = {"RAY_gcs_rpc_server_reconnect_timeout_s": "60"}
+    with cluster_of(1, RAY_AUTH_MODE="disabled", **patience) as cluster:
+        cluster.join("second")
+        program = start_program("sweep", str(tmp_path / "sweep.toml"), *where, *on(cluster), **cluster.environment)
+        wait_for(lambda: any((tmp_path / "out" / "work").glob("*.sha256")), program)
+        cluster.kill("head")
+        output, errors = ended(program)
+        assert (program.returncode, output) == (4, ""), errors
+        last = errors.rstrip("\n").splitlines()[-1]
+        assert last.startswith(f"topicscope: The head of the Ray cluster at {cluster.address} is gone; "), errors
+        assert last.endswith("start the cluster and run it again.")
+        assert "Traceback" not in errors
+        cluster.kill("second")
+        before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "work").glob("*.sha256")}
+        assert 0 < len(before) < 6
+        cluster.start_head(1)
+        cluster.join("second")
+        again = start_program("sweep", *where, "--resume", *on(cluster), **cluster.environment)
+        assert ended(again) == ("", "")
+        assert again.returncode == 0
+    after = {path: path.stat().st_mtime_ns for path in (tmp_path / "out" / "work").glob("*.sha256")}
+    assert len(after) == 6
+    assert before.items() <= after.items()
+    assert (tmp_path / "out" / "sweep.csv").read_text().count("\n") == 7
 
 
 def test_after_a_restart_of_the_head_nothing_finished_is_done_again(tmp_path: Path) -> None:

@@ -163,19 +163,19 @@ def little_memory() -> Iterator[Any]:
         yield lambda: 0
         return
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    resource.setrlimit(resource.RLIMIT_AS, (_status("VmSize") + ADDRESS_SPACE, limits[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (status("VmSize") + ADDRESS_SPACE, limits[1]))
     # The highest so far is forgotten.
     Path("/proc/self/clear_refs").write_text("5")
-    start = _status("VmRSS")
+    start = status("VmRSS")
     highest = start
     try:
         yield lambda: highest - start
     finally:
-        highest = _status("VmHWM")
+        highest = status("VmHWM")
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def _status(name: str) -> int:
+def status(name: str) -> int:
     """Bytes of this process, by the system's name for them."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):

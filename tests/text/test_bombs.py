@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support.fuzzing import MEGABYTE, little_memory
+from support.helpers import start_python
 from topicscope.errors import InputError
 from topicscope.text.corpora import open_corpus
 from topicscope.text.formats import largest_page
@@ -48,6 +49,16 @@ WRITERS: dict[str, Callable[[Path, Iterable[bytes]], None]] = {
     "zst": zst,
     "zip": zipped,
 }
+
+
+# Prints how many letters it read, and the most memory that it had, libraries and all.
+READ = """
+import sys
+from support.fuzzing import status
+from topicscope.text.corpora import open_corpus
+letters = sum(len(document.text) for document in open_corpus(sys.argv[1]).documents())
+print(letters, status("VmHWM"))
+"""
 
 
 def check_bomb(method: str, megabytes: int, most: int, folder: Path) -> None:
@@ -111,6 +122,18 @@ def test_a_parquet_file_of_one_text_many_times_is_read_a_few_rows_at_a_time(mega
         letters = sum(len(document.text) for document in corpus.documents())
     assert letters == megabytes * MEGABYTE
     assert grown() < 300 * MEGABYTE, f"{grown() / MEGABYTE:.0f} MB"
+
+
+@pytest.mark.slow
+def test_a_program_that_reads_a_parquet_bomb_has_less_than_500_megabytes_in_all(tmp_path: Path) -> None:
+    parquet(tmp_path / "bomb.parquet", 1200, pages=True)
+    assert (tmp_path / "bomb.parquet").stat().st_size < MEGABYTE
+    program = start_python("-c", READ, str(tmp_path / "bomb.parquet"))
+    output, errors = program.communicate()
+    assert program.returncode == 0, errors
+    letters, memory = map(int, output.split())
+    assert letters == 1200 * MEGABYTE
+    assert memory < 500 * MEGABYTE, f"{memory / MEGABYTE:.0f} MB"
 
 
 def test_a_parquet_file_whose_page_is_larger_than_a_page_may_be_is_not_unpacked(tmp_path: Path) -> None:

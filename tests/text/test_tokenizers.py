@@ -137,6 +137,18 @@ def test_a_vocabulary_has_the_size_asked_for_and_repeats(tmp_path: Path) -> None
     assert vocabularies[0] != train_wordpiece(lambda: texts, 81).get_vocab()
 
 
+def test_a_word_that_fills_a_file_is_left_out_of_a_tokenizers_training_and_the_words_beside_it_are_not() -> None:
+    texts = ["the frogs and the toads, a frog and a toad"] * 3
+    alone = train_wordpiece(lambda: texts, 36).get_vocab()
+    # With it, training takes a time that grows with its square: here a minute.
+    long = "thefrogs" * 30_000
+    assert train_wordpiece(lambda: [f"{texts[0]} {long}, {texts[1]}", texts[2]], 36).get_vocab() == alone
+    # The control: words without spaces between them are no long word.
+    touching = ["frogs,toads," * 400]
+    beside = train_wordpiece(lambda: [*texts, *touching], 36).get_vocab()
+    assert beside == train_wordpiece(lambda: [*texts, touching[0].replace(",", ", ")], 36).get_vocab() != alone
+
+
 def test_frequent_words_become_whole_and_others_are_split(tmp_path: Path) -> None:
     texts = lines(tmp_path)
     engine = train_wordpiece(lambda: texts, 95)

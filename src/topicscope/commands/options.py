@@ -6,6 +6,7 @@ class has no default for it must be given.
 """
 
 import dataclasses
+import functools
 import inspect
 import math
 import re
@@ -250,13 +251,13 @@ def _converter(kind: Any) -> Callable[..., Any] | None:
     scalar, optional = _scalar(kind), type(None) in get_args(kind)
     if not (optional or scalar in (int, Path) or get_origin(scalar) is Literal):
         return None
+    return functools.partial(_converted, scalar, optional)
 
-    def converted(asked: Any, tokens: Sequence[Token]) -> Any:
-        if optional and tokens[0].value == "None":
-            return None
-        return convert(asked, [_read(token, scalar) for token in tokens])
 
-    return converted
+def _converted(scalar: Any, optional: bool, asked: Any, tokens: Sequence[Token]) -> Any:
+    if optional and tokens[0].value == "None":
+        return None
+    return convert(asked, [_read(token, scalar) for token in tokens])
 
 
 def _read(token: Token, scalar: Any) -> Token:

@@ -427,7 +427,7 @@ class Clock:
         self._waiting = list(costs)
         self._began: dict[str, float] = {}
         self._spent = self._done = 0.0
-        for _ in range(workers):
+        for _ in range(min(workers, len(costs))):
             self._take_up()
 
     def finished(self, name: str) -> None:

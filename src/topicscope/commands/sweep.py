@@ -351,7 +351,8 @@ def estimate_sweep(
 
 def packed(seconds: Sequence[float], workers: int) -> float:
     """When the last worker is done, if each takes the longest that is left as soon as it is free."""
-    free = [0.0] * workers
+    # Workers may be given by the billion: those without work need no place.
+    free = [0.0] * max(1, min(workers, len(seconds)))
     for each in sorted(seconds, reverse=True):
         heapq.heappush(free, heapq.heappop(free) + each)
     return max(free)

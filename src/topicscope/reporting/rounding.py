@@ -25,13 +25,13 @@ def readable(value: SupportsFloat, digits: int = 4) -> str:
 
 def powers(text: str) -> str:
     """``3e-05`` as ``3·10⁻⁵``, and ``1e-05`` as ``10⁻⁵``."""
+    return POWER.sub(_power, text)
 
-    def power(found: re.Match[str]) -> str:
-        factor, sign, digits, square = found.groups()
-        written = ("" if factor == "1" else f"{factor}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
-        return f"({written})²" if square else written
 
-    return POWER.sub(power, text)
+def _power(found: re.Match[str]) -> str:
+    factor, sign, digits, square = found.groups()
+    written = ("" if factor == "1" else f"{factor}·") + "10" + (sign.strip("+") + digits).translate(HIGH)
+    return f"({written})²" if square else written
 
 
 def with_interval(value: float, low: float | None, high: float | None, *, mark: str = "") -> str:

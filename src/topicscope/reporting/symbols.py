@@ -39,6 +39,7 @@ def typeset(text: object) -> Markup:
     return _joined([*pieces, escape(plain[at:])])
 
 
+@lru_cache(maxsize=1024)
 def prose(text: str) -> Markup:
     """Text of our own for HTML: between dollar signs is LaTeX, and everything else is as in ``typeset``."""
     pieces = FORMULA.split(text)

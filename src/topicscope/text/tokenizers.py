@@ -8,10 +8,11 @@ trainings on the same text differ; here all letters are given to it beforehand, 
 
 import hashlib
 import json
+import re
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -37,6 +38,9 @@ MOST_LETTERS = 1_000
 # Blocks of ideographs; BERT treats each character as a word.
 IDEOGRAPHS = ((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x2FA1F))
 UNICODE = 0x110000
+# Letters of a word, at most, that a tokenizer is trained on; and text in which there may be a longer one.
+LONGEST_WORD = 1_000
+LONG = re.compile(rf"(?<!\S)\S{{{LONGEST_WORD + 1},}}")
 
 
 class Encoded(NamedTuple):
@@ -237,13 +241,29 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase:
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=fixed, limit_alphabet=len(letters), show_progress=False
     )
-    engine.train_from_iterator(texts(), trainer)
+    # The engine that is being trained answers nobody: another one looks for words.
+    other = _engine(tokenizers, normalizer, {})
+    engine.train_from_iterator(_without_long_words(texts(), other), trainer)
     found = engine.get_vocab()
     if len(found) < size:
         raise refuse(
             "data.vocabulary", size, f"the corpus supports {len(found)} tokens at most; lower it, or give more text"
         )
     return _engine(tokenizers, normalizer, found)
+
+
+def _without_long_words(texts: Iterable[str], engine: Any) -> Iterator[str]:
+    """Texts without words that training would take hours over: its time grows with the square of a word's length.
+
+    WordPiece treats words of more than 100 letters as unknown, so nothing is learnt for them.
+    """
+    for text in texts:
+        if LONG.search(text):
+            normal = engine.normalizer.normalize_str(text)
+            words = (word for word, _ in engine.pre_tokenizer.pre_tokenize_str(normal))
+            yield " ".join(word for word in words if len(word) <= LONGEST_WORD)
+        else:
+            yield text
 
 
 def save_tokenizer(engine: Any, folder: Path, *, longest: int) -> None:

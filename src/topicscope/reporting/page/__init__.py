@@ -126,7 +126,7 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
         notes=found.notes,
         present=present,
         playground=try_it,
-        policy=content_policy(get_plotlyjs(), script, *([try_it.script] if try_it else []), workers=try_it is not None),
+        policy=content_policy(_plotly(), script, *([try_it.script] if try_it else []), workers=try_it is not None),
         style=style + (try_it.style if try_it else ""),
         script=script,
         data=script_json(data),
@@ -137,8 +137,13 @@ def _page(folders: Sequence[Path], *, points: bool, present: bool) -> Page:
 
 
 @cache
+def _plotly() -> str:
+    return get_plotlyjs()
+
+
+@cache
 def _library() -> str:
-    return packed(get_plotlyjs().encode())
+    return packed(_plotly().encode())
 
 
 def _contents(found: Found) -> dict[str, Any]:

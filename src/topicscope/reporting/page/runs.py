@@ -183,12 +183,12 @@ def theory_run(views: Sequence[RunView]) -> RunView | None:
 
 def two_stage_run(views: Sequence[RunView]) -> RunView | None:
     """A run in which attention takes off after W^V, with snapshots to play; that of Figure 4 first."""
+    staged = [view for view in views if len(view.frame_steps) > 1 and _gain(view) >= LEAST_GAIN]
+    return min(staged, key=lambda view: (not view.name.startswith("figure4/"), -_gain(view)), default=None)
 
-    def gain(view: RunView) -> float:
-        return max((each["gain"] or 0.0 for each in take_offs(view) if each["step"] is not None), default=0.0)
 
-    staged = [view for view in views if len(view.frame_steps) > 1 and gain(view) >= LEAST_GAIN]
-    return min(staged, key=lambda view: (not view.name.startswith("figure4/"), -gain(view)), default=None)
+def _gain(view: RunView) -> float:
+    return max((each["gain"] or 0.0 for each in take_offs(view) if each["step"] is not None), default=0.0)
 
 
 def players_of(views: Sequence[RunView], places: Mapping[str, int], *, article: bool, stages: bool) -> dict[str, Row]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,16 @@ def content_policy(*scripts: str, workers: bool = False) -> str:
     It allows only these scripts, the page's styles and pictures made in it; with ``workers`` also WebAssembly in
     workers made in it.
     """
-    hashes = [f"'sha256-{base64.b64encode(hashlib.sha256(each.encode()).digest()).decode()}'" for each in scripts]
     compiled, worker = (" 'wasm-unsafe-eval'", "worker-src blob:; ") if workers else ("", "")
     return (
-        f"default-src 'none'; script-src {' '.join(hashes)}{compiled}; {worker}style-src 'unsafe-inline'; "
+        f"default-src 'none'; script-src {' '.join(map(_hash, scripts))}{compiled}; {worker}style-src 'unsafe-inline'; "
         "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
+
+
+@lru_cache(maxsize=8)
+def _hash(script: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 @cache
