@@ -297,6 +297,8 @@ def probe(
         from topicscope.probing.topics import read_pairs
 
         read_pairs(settings.topics.word_topics)
+    if report:
+        report(0, 1, f"loading {', '.join(names)}, then reading {settings.text.corpus}")
     from topicscope.probing.study import measure_models
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw
