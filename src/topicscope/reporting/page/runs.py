@@ -233,7 +233,7 @@ def outcome(view: RunView) -> str:
     last = view.loss[:, -1].mean()
     beside = [f"{label} {loss:.4g}" for label, loss in _levels(view).items() if loss]
     said = f"After {view.done:,} of {view.total:,} steps the loss of the batch is {last:.4g}"
-    said += f" ({', '.join(beside)}). It is measured on few documents, so it may be below these." if beside else "."
+    said += f" ({', '.join(beside)}). The loss of one batch scatters around its expectation." if beside else "."
     found = [each for each in take_offs(view) if each["step"] is not None]
     if found and found[0]["gain"] is not None:
         said += (

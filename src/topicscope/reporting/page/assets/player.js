@@ -408,7 +408,8 @@ class Player {
     const { steps, norms } = this.run.predicted;
     return Object.entries(norms || {}).filter(([, values]) => values.length).map(([name, values]) => {
       const label = `‖${PART_NAMES[name] || name}‖, predicted`;
-      return { type: "scatter", mode: "lines", name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
+      // On a phone the sentence below says it, and the legend leaves room for the axis.
+      return { type: "scatter", mode: "lines", showlegend: !narrow(), name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
     });
   }
 
