@@ -102,7 +102,10 @@ def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically."""
+    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically.
+
+    If ``count`` is 1, it is the last step alone.
+    """
     if count < 2:
         return frozenset({steps} if count else ())
     even = np.linspace(0, steps, num=count // 2 + 1).round().astype(int)
@@ -112,7 +115,10 @@ def snapshot_steps(steps: int, count: int) -> frozenset[int]:
 
 
 def measured_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
+    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last.
+
+    If ``count`` is 1, it is the last step alone.
+    """
     if count < 2:
         return frozenset({steps} if count else ())
     spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)
