@@ -41,8 +41,6 @@ from topicscope.training.sweep import MEASURES, Group, file_digest, train_group
 
 logger = logging.getLogger(__name__)
 
-
-# Each paragraph is one line: the parser joins lines of text, and does not break them.
 DESCRIPTION = """Train many settings, each with several seeds, into one folder.
 
 SWEEP.toml says which settings vary over what (examples/sweep.toml).

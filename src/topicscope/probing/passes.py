@@ -76,7 +76,7 @@ class Plan:
 
     @cached_property
     def widest(self) -> set[int]:
-        """The places of each assignment's tested labelling with the largest threshold: its topics have the most words."""
+        """Places: each assignment's tested labelling with the largest threshold, whose topics have the most words."""
         firsts = [self.labellings[places[0]] for places in self.groups]
         found = {}
         for places, each in zip(self.groups, firsts, strict=True):
