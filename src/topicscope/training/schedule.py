@@ -70,7 +70,7 @@ def steps_measured(training: AnyTraining, earlier: Sequence[int] = ()) -> frozen
 
 
 def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
-    """Whether a step has a row of metrics: at regular steps, wherever something more is measured, and at the last."""
+    """Whether a step has a row of metrics: at regular steps, where something more is measured, and at the last one."""
     within = 0 <= step <= training.steps
     return within and (has_regular_row(training, step) or step == training.steps or step in measured)
 
@@ -81,7 +81,7 @@ def has_regular_row(training: AnyTraining, step: int) -> bool:
 
 
 def why_not_longer(training: AnyTraining) -> str | None:
-    """The setting that makes early steps depend on the total; None if a longer run begins as this one did."""
+    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
     if training.decay == "cosine":
         return 'training.decay = "cosine" depends on how many there are'
     schedule, stage = getattr(training, "schedule", "joint"), getattr(training, "stage_steps", 0)
