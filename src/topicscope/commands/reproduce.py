@@ -53,7 +53,7 @@ from topicscope.records import read_reproduce_settings
 from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import KINDS, findings, headline, latex, what_does_not_hold
 
-# No two values of ``seed`` share seeds of runs.
+# The most runs of an experiment; up to this number, no two values of ``seed`` share seeds of runs.
 MOST_SEEDS = 1_000
 # Claims about the loss over attention's weights have figures of these names.
 LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
