@@ -56,7 +56,7 @@ SPARSE = 0.5
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
 # Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
-WAITING, PERMUTED_BLOCK = 1 << 23, 512
+WAITING, PERMUTED_BLOCK = 1 << 23, 256
 # Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
 # number it would be larger than all else.
 LOOKED_UP = 20_000
@@ -102,16 +102,14 @@ def passage_pairs(
     places = places[places >= skip]
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
-    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
-    if causal:
-        backward *= (late + 1) / 100
-        directed, both = backward.mean(axis=(0, 1))[None], backward
-    else:
-        backward *= length / 100
-        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64)
-        forward *= length / 100
-        directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
-        both = backward + forward
+    # Backward, and then forward.
+    at = late * length + early if causal else np.concatenate([late * length + early, early * length + late])
+    found = np.empty((len(attention), len(attention[0]), len(at)))
+    for number, layer in enumerate(attention):
+        found[number] = layer.reshape(len(layer), -1).take(at, axis=1)
+    found *= (late + 1) / 100 if causal else length / 100
+    directed = found.mean(axis=(0, 1)).reshape(-1, len(early)) if len(early) else np.zeros((1 if causal else 2, 0))
+    both = found.reshape(*found.shape[:2], len(directed), len(early)).sum(axis=2)
     return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
 
 
@@ -127,24 +125,19 @@ class PermutedLabels:
     order: Int[np.ndarray, "permutation word"]
 
     @cached_property
-    def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
-        """A row per word, so that all permutations of a pair are compared in two contiguous reads.
+    def _topics(self) -> Integer[np.ndarray, "word permutation"]:
+        """The topic that each word takes, if words have one each.
 
-        Topics themselves if words have one each; else bits, of which two words that share a topic have one in common.
+        A row per word, so that all permutations of a pair are compared in two contiguous reads.
         """
-        topics = self.labelling.membership.shape[1]
-        if self.labelling.single:
-            label = self.labelling.topic.astype(np.uint8 if topics < 255 else np.int32)
-        else:
-            bit = (1 << np.arange(topics) % 16).astype(np.uint16)
-            label = np.bitwise_or.reduce(np.where(self.labelling.membership, bit, 0), axis=1)
+        label = self.labelling.topic.astype(np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32)
         return np.ascontiguousarray(label[self.order].T)
 
     @cached_property
-    def _words(self) -> Int32[np.ndarray, " word_permutation"]:
-        """The word whose topics each word takes, numbered among those that are kept, a row per word."""
+    def _words(self) -> Int32[np.ndarray, "word permutation"]:
+        """The word whose topics each word takes, numbered among those that are kept."""
         number = (np.cumsum(self.labelling.kept) - 1).astype(np.int32)
-        return np.ascontiguousarray(number[self.order].T).ravel()
+        return np.ascontiguousarray(number[self.order].T)
 
     @cached_property
     def _related(self) -> Bool[np.ndarray, " word_pair"]:
@@ -156,23 +149,21 @@ class PermutedLabels:
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> tuple[Int[np.ndarray, " found"], Int[np.ndarray, " found"]]:
         """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
-        one, other, count = self._permuted[first], self._permuted[second], len(self.order)
-        single = self.labelling.single
-        where = np.flatnonzero(one == other if single else (one & other) != 0)
+        words, count = self.labelling.words, len(self.order)
+        if self.labelling.single:
+            shared = self._topics[first] == self._topics[second]
+        elif words > LOOKED_UP:
+            shared = self.labelling.shares(self.order[:, first].T, self.order[:, second].T)
+        else:
+            codes = self._words[first]
+            codes *= np.int32(words)
+            codes += self._words[second]
+            # All codes are in the table; with this mode they are not looked at twice.
+            shared = self._related.take(codes, mode="wrap")
+        where = np.flatnonzero(shared)
         # Dividing by one number is quicker than divmod.
         pair = where // count
-        permutation = where - pair * count
-        if single:
-            return pair, permutation
-        # A bit stands for several topics, so that these are candidates.
-        words = self.labelling.words
-        if words > LOOKED_UP:
-            shared = self.labelling.shares(self.order[permutation, first[pair]], self.order[permutation, second[pair]])
-        else:
-            rows = np.arange(len(first))
-            left, right = (self._words.take(((each - rows) * count)[pair] + where) for each in (first, second))
-            shared = self._related.take(left * np.int32(words) + right)
-        return pair[shared], permutation[shared]
+        return pair, where - pair * count
 
 
 class PermutedSums(NamedTuple):
@@ -373,14 +364,17 @@ class PairAccumulator:
         first, second, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(3))
         self._waiting, self._held = [], 0
         # Many pairs of positions hold the same two words: these are summed first.
-        codes = np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second)
-        order, ends, codes = grouped(codes)
-        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(order)))
+        kept = np.any([labels.labelling.kept for labels in self.permuted], axis=0)
+        usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
+        first, second = first[usable], second[usable]
+        order, ends, codes = grouped(np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second))
+        order = usable[order]
+        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(attention)))
         attention, number = gather @ attention, directions * np.diff(ends)
         first, second = np.divmod(codes, self._vocabulary)
         for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
             kept = labels.labelling.kept
-            usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
+            usable = np.flatnonzero(kept[first] & kept[second])
             for start in range(0, len(usable), PERMUTED_BLOCK):
                 chosen = usable[start : start + PERMUTED_BLOCK]
                 # Few pairs share a topic: all that follows is done on those alone.
