@@ -57,8 +57,8 @@ SPARSE = 0.5
 EXAMPLES = 5
 # Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
 WAITING, PERMUTED_BLOCK = 1 << 23, 256
-# Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
-# number it would be larger than all else.
+# Up to so many words, a table of all their pairs is kept; with more words it would be larger than everything else. Its
+# places would fit into 32 bits up to 46,340 words.
 LOOKED_UP = 20_000
 # Shards' tables of pairs that are held before they are put together.
 MERGED = 8
@@ -206,7 +206,7 @@ class ShardSums:
 
     permuted: tuple[PermutedSums, ...]
     sunk: Float[np.ndarray, "layer head"]
-    """For a causal model, the sum over queries of their attention to no measured position."""
+    """For a causal model, the sum over queries of their attention to positions that are not measured."""
 
     queries: int
     """How many queries that sum is over; 0 for a model that is not causal."""
@@ -469,7 +469,7 @@ def _histograms(
 
 
 class AttentionTotals:
-    """All shards of a model added up, over all articles and each replicate's; its size is the same for any corpus."""
+    """All shards of a model added up, over all articles and each replicate's; words, not the corpus, bound its size."""
 
     def __init__(self, replicates: int, seed: int) -> None:
         self.replicates, self.seed = replicates, seed
@@ -553,7 +553,7 @@ class AttentionTotals:
         return self._averages("", labelling)
 
     def counts(self, labelling: int) -> Float[np.ndarray, " class"]:
-        """How many pairs of positions each class has."""
+        """How many pairs of positions each class has, each direction of attention counted."""
         return self._totals["counts"][0, labelling]
 
     def sums(self, labelling: int) -> Float[np.ndarray, "class layer head"]:
@@ -577,7 +577,7 @@ def log_ratio(
     every_sum: Float[np.ndarray, "*#shape"],
     every_count: Float[np.ndarray, "*#shape"],
 ) -> Float[np.ndarray, "*shape"]:
-    """The log-ratio of the average over same-topic pairs to that over all other pairs of different words; or NaN."""
+    """The log of the same-topic average over that of all other pairs of different words; NaN without such pairs."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
@@ -603,7 +603,7 @@ def model_test(
     *,
     generator: np.random.Generator,
 ) -> Tested:
-    """Tests of the log-ratio of attention averaged over layers and heads; one per labelling, uncorrected."""
+    """The test of a labelling's log-ratio of attention averaged over layers and heads, not corrected."""
     matrices = pair_matrices(table, labelling)
     small, stratum = labelling.among_kept, stratum[labelling.kept]
     sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
@@ -626,7 +626,7 @@ class HeadTests(NamedTuple):
     """Corrected for all layers and heads (maximum statistic): with probability 95 % none below 0.05 is wrong."""
 
     rates: Float[np.ndarray, "layer head"]
-    """False discovery rates (Benjamini and Hochberg): of all heads up to 0.05, 5 % are expected to be wrong."""
+    """False discovery rates (Benjamini and Hochberg): of all heads up to 0.05, at most 5 % are expected wrong."""
 
 
 def head_tests(
