@@ -79,9 +79,10 @@ MATRICES = {
     "theorem2": "infinite documents, λ → 0: Theorem 2",
 }
 
-# Dense matrices of more tokens than this take over a second; sampled documents a table row of as many numbers.
+# Dense matrices of more tokens than this take over a second.
 MOST_DENSE_TOKENS = 2_001
 
+# Each sampled document takes a table row of as many numbers as there are tokens.
 MOST_SAMPLED_TOKENS = 20_001
 
 SAMPLES = 2_000
