@@ -217,7 +217,7 @@ def test_a_run_ends_with_what_its_loss_is_held_against_and_what_to_do_next(
     first, optimum, floor, scatter, share, entries, page, *following = capsys.readouterr().out.splitlines()
     run = RunFolder(out)
     reference, last = run.reference(), run.metrics()[-1]
-    held_out = f"{run.settings().training.validation_documents:,} held-out documents"
+    held_out = f"{SMALL['training']['validation_documents']:,} held-out documents"
     assert first == f"{out}: 12 steps, loss {last['loss']:.6f}, on {held_out} {last['validation_loss']:.6f}"
     assert optimum.split()[-1] == f"{reference['uniform_attention_optimum']['loss']:.6f}"
     assert f"{reference['bayes_floor']['loss']:.6f}, 95 % interval" in floor
