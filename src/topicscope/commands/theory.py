@@ -438,8 +438,9 @@ def _dense_classes(matrix: Float[np.ndarray, "token token"], model: TopicModel) 
 def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, report: Report | None) -> Part:
     if samples == 0:
         raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
-    model = TopicModel.from_settings(setting.data(sampler))
-    tokens = model.vocabulary
+    data = setting.data(sampler)
+    # Equal topics are counted, not made: the matrix of very many takes gigabytes.
+    tokens = TopicModel.from_settings(data).vocabulary if setting.topic_words else data.topics * data.words + 1
     if tokens > MOST_SAMPLED_TOKENS:
         raise InputError(
             f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most {MOST_SAMPLED_TOKENS}."
@@ -450,7 +451,7 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
             f"mask = {setting.mask} is too small to sample: a document of length = {setting.length[0]} words almost "
             "never has a masked position; raise mask or lengthen documents."
         )
-    draws = generator(seed, Purpose.THEORY)
+    model, draws = TopicModel.from_settings(data), generator(seed, Purpose.THEORY)
     floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
     part: Part = {
         **asdict(floors.masked),
