@@ -38,7 +38,7 @@ LEFTOVER = re.compile(r"\..+\.[0-9a-f]{12}\.tmp")
 # More bytes than any file of ours has: of text, which takes ten times as much once it is read, and of arrays.
 MOST_TEXT, MOST_ARRAYS = 2**30, 2**35
 
-# No model has a matrix with larger numbers, whose products are not finite.
+# No model has a matrix with larger numbers, and products of such matrices may not be finite.
 LARGEST = 1e100
 
 # How text that a spreadsheet would compute begins, and such text once it is escaped by a quotation mark.
@@ -187,7 +187,7 @@ def checked_json(content: bytes, schema: Any, path: object, remedy: str) -> Any:
 
 
 def checked(found: Any, schema: Any, path: object, remedy: str) -> None:
-    """Refuse what does not have the shape that ``schema`` declares; converting it would drop other keys."""
+    """Refuse what does not have ``schema``'s shape; it is kept as it was read, since converting drops other keys."""
     with _refused_in_a_sentence(path, remedy):
         msgspec.convert(found, schema)
 
@@ -337,7 +337,9 @@ def read_arrays(path: Path, names: Collection[str], remedy: str) -> dict[str, np
         with zipfile.ZipFile(path) as archive:
             unpacked = sum(each.file_size for each in archive.infolist())
         if unpacked > MOST_TEXT:
-            raise UnreadableError(path, f"it unpacks to {unpacked:,} bytes, of which {MOST_TEXT:,} are read", remedy)
+            raise UnreadableError(
+                path, f"it unpacks to {unpacked:,} bytes, of which at most {MOST_TEXT:,} are read", remedy
+            )
         with np.load(path, allow_pickle=False) as arrays:
             if missing := [name for name in names if name not in arrays]:
                 raise UnreadableError(path, f"it has no array {missing[0]}", remedy)
@@ -424,7 +426,7 @@ def _numbers(array: np.ndarray, name: str) -> Float[np.ndarray, "..."]:
     if not np.isfinite(array).all():
         raise InputError(f"{name} holds values that are not finite: give finite numbers.")
     if array.size and np.abs(array).max() > LARGEST:
-        raise InputError(f"{name} holds numbers beyond {LARGEST:g}, whose squares overflow: give smaller ones.")
+        raise InputError(f"{name} holds numbers beyond {LARGEST:g}, whose products may overflow: give smaller ones.")
     return array
 
 

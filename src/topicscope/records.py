@@ -170,10 +170,10 @@ class _Member(TypedDict):
 
 
 class Versions(TypedDict, total=False):
-    """What a run was made with, beside versions of packages by name.
+    """What a run was made with, besides versions of packages by name.
 
-    ``together`` are the runs trained with it, ``earlier_steps`` the lengths it was meant to have before it was made
-    longer.
+    ``together`` are the runs trained with it, ``earlier_steps`` the numbers of steps it was meant to have before it
+    was made longer.
     """
 
     seed: int
@@ -526,7 +526,7 @@ class _Fits(TypedDict):
     fits: Annotated[list[_FittedTopics], Meta(min_length=1)]
 
 
-# Arrays of a fit: each word's number in the tokenizer, P(word | topic), and how often each word occurs.
+# Arrays of a fit: each word's number (``text.words``), P(word | topic), and how often each word occurs.
 FITTED = {"tokens": "int32", "topic_word": "float32", "counts": "int64"}
 PROBE_AGAIN = "run topicscope probe again with the same --out to have it written again"
 

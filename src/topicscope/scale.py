@@ -182,7 +182,7 @@ def shared_folder() -> Iterator[Path]:
 def remove_stale(folder: Path, paths: Sequence[Path], unfinished: Sequence[Path]) -> None:
     """Remove unfinished work under these results' names, unless it belongs to a result that is still to be computed.
 
-    Older code began it, under the same name and another key; or its process was killed when the result was written.
+    Older code began it, under the same name and another key; or its process was killed just after writing the result.
     """
     names, kept = {_title(path) for path in paths}, {_half_done(path) for path in unfinished}
     for half_done in folder.glob("*" + PARTIAL):
@@ -317,9 +317,9 @@ def completed(
 
     Engine ``local`` computes in processes of this machine, or in this one if there is one worker and no timeout;
     ``ray`` computes on a Ray of its own on this machine, or on the cluster at ``address``, where the folder must be on
-    a disk that all its machines share. ``workers`` is the number of items at once, by default as many as there are
-    cores, and ``timeout`` the seconds that an item may take. An item whose worker is lost (killed, out of memory, out
-    of time) is tried again, three times in all.
+    a disk that all its machines share. ``workers`` is the number of items at once, by default one; None means as
+    many as there are cores. ``timeout`` is the number of seconds that an item may take. An item whose worker is lost
+    (killed, out of memory, out of time) is tried again, three times in all.
 
     Work is taken up in the items' order. Other workers go on while the caller is busy with a result. Closing the
     iterator stops what is under way and keeps what is finished.
@@ -686,7 +686,7 @@ def _knock(address: str) -> None:
 
 
 def _is_there(address: str) -> bool:
-    """Whether anybody answers at an address within some seconds: Ray itself ends a program that lost its head later."""
+    """Whether anybody answers at an address within some seconds: Ray itself would end the program, but later."""
     end = time.monotonic() + GONE_SECONDS
     while True:
         try:

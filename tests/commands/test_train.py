@@ -214,12 +214,14 @@ def test_a_run_ends_with_what_its_loss_is_held_against_and_what_to_do_next(
     (tmp_path / "run.toml").write_text(tomli_w.dumps(settings))
     out = tmp_path / "run"
     assert main(["train", str(tmp_path / "run.toml"), "--out", str(out)]) == 0
-    first, optimum, floor, share, entries, page, *following = capsys.readouterr().out.splitlines()
+    first, optimum, floor, scatter, share, entries, page, *following = capsys.readouterr().out.splitlines()
     run = RunFolder(out)
     reference, last = run.reference(), run.metrics()[-1]
-    assert first == (f"{out}: 12 steps, loss {last['loss']:.6f}, on held-out documents {last['validation_loss']:.6f}")
+    held_out = f"{SMALL['training']['validation_documents']:,} held-out documents"
+    assert first == f"{out}: 12 steps, loss {last['loss']:.6f}, on {held_out} {last['validation_loss']:.6f}"
     assert optimum.split()[-1] == f"{reference['uniform_attention_optimum']['loss']:.6f}"
     assert f"{reference['bayes_floor']['loss']:.6f}, 95 % interval" in floor
+    assert scatter == "  a loss on so many documents scatters around its expectation, and may be below these"
     assert re.fullmatch(r"  W\^V has -?[\d.]+% of what its exact optimum gains over predicting nothing", share)
     assert "‖W − W*‖ / ‖W*‖" in entries
     assert page == f"page: {out}/report.html"

@@ -31,7 +31,7 @@ REFUSED = {
         ["probe", "minilm", "--corpus=corpus.txt", "--out=new", f"--seed={2**60}"],
         "give a whole number of at most",
     ),
-    "a matrix of 1e300": (["check", "huge.npy", *SETTING], "whose squares overflow"),
+    "a matrix of 1e300": (["check", "huge.npy", *SETTING], "whose products may overflow"),
     "10^18 steps": (
         ["train", "--out=new", *TRAINING[:-3], f"--training.steps={10**18}"],
         "at most 1,000,000,000,000",

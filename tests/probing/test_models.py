@@ -285,7 +285,7 @@ def test_a_folder_without_weights_is_refused_but_serves_untrained(tmp_path: Path
             "is not in the local cache and the hub cannot be reached: give minilm",
         ),
         ("no-such-organisation/no-such-model", "step1000", r"\(revision step1000\) is not in the local cache"),
-        ("a/b/c", "", "neither a folder nor a possible name of the hub"),
+        ("a/b/c", "", "neither a folder nor a possible name on the hub"),
         ("random:", "", "has no name after the colon"),
         ("minilm", "step1000", "--revision step1000 is of no use for minilm"),
     ],

@@ -47,6 +47,16 @@ def test_a_trained_and_an_untrained_model_get_their_own_sentences() -> None:
     assert "encoded: 0 in the embeddings" in untrained
     assert rule.startswith("“Yes” means that p < 0.05")
     assert "one topic per word" in rule
+    assert not any("by itself" in said for said in (trained, untrained))
+
+
+def test_a_clear_whole_without_a_clear_topic_is_explained() -> None:
+    [topic] = row("a", YES)["by_topic"]
+    [said, _] = answers([row("a", YES, by_topic=[topic | {"attention": NO, "hidden": NO}])])
+    assert (
+        "encoded: 1 in the embeddings, 0 in attention, 0 in hidden states. In attention and hidden states no " in said
+    )
+    assert "no single topic is clear by itself, because it has few pairs of words; all topics together are." in said
 
 
 def test_the_answer_is_taken_from_the_largest_threshold_and_uses_labels() -> None:

@@ -80,7 +80,7 @@ def test_report_overwrites_nothing_but_its_own_page(tmp_path: Path, name: str) -
     folder = write_claims(tmp_path / "results")
     file = tmp_path / name
     file.write_text("<title>mine</title>")
-    with pytest.raises(InputError, match=r"ends in \.html" if file.suffix != ".html" else "no page of topicscope"):
+    with pytest.raises(InputError, match=r"ends in \.html" if file.suffix != ".html" else "not a page of topicscope"):
         report([folder], file)
     assert file.read_text() == "<title>mine</title>"
     page = report([folder], tmp_path / "look.html")

@@ -159,6 +159,6 @@ def test_options_that_cannot_be_are_refused_in_one_sentence(
     tmp_path: Path, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        map_items(square, items(tmp_path), folder=tmp_path / "work", **options)  # type: ignore[arg-type]
+        map_items(square, items(tmp_path), folder=tmp_path / "work", **options)
     assert "\n" not in str(caught.value)
     assert calls(tmp_path) == []

@@ -215,7 +215,9 @@ def test_a_sweep_that_loses_its_head_ends_with_one_sentence_and_exit_code_4_and_
         output, errors = ended(program)
         assert (program.returncode, output) == (4, ""), errors
         last = errors.rstrip("\n").splitlines()[-1]
-        assert last.startswith(f"topicscope: The head of the Ray cluster at {cluster.address} is gone; "), errors
+        assert last.startswith("topicscope: The head of the Ray cluster at "), errors
+        # Ray may know it by another address of this computer.
+        assert f":{cluster.address.rpartition(':')[2]} is gone; what was finished is kept" in last
         assert last.endswith("start the cluster and run it again.")
         assert "Traceback" not in errors
         cluster.kill("second")

@@ -170,6 +170,21 @@ def test_topic_words_are_read_from_text(tmp_path: Path, suffix: str, delimiter: 
     assert TopicModel.from_settings(Data(topic_words=str(path))).equal_words == 3
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"frog,toad\n0.5,0.5\n", "in line 1: remove a header line or a column of names, and give a row per topic"),
+        (b"0.5,0.5\n\nsecond,1\n", "not a matrix of numbers in line 3"),
+        (b"0.5,0.5\n1\n", "has 1 numbers in line 2, but 2 in the first row"),
+        (b"\xff\xfe", "not text in UTF-8"),
+    ],
+)
+def test_text_that_is_no_matrix_is_refused_with_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "matrix.csv").write_bytes(content)
+    with pytest.raises(InputError, match=message):
+        TopicModel.from_settings(Data(topic_words=str(tmp_path / "matrix.csv")))
+
+
 def test_equal_topics_of_a_file_are_known_in_spite_of_rounding(tmp_path: Path) -> None:
     # Ten times 0.1, added up, is not quite one, so that dividing by the sum moves each entry.
     path = tmp_path / "matrix.npy"

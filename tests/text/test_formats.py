@@ -180,8 +180,8 @@ def test_lines_that_all_lack_the_field_are_refused_with_the_fields_they_have(tmp
     with pytest.raises(InputError) as error:
         list(open_corpus(str(path)).documents())
     assert str(error.value) == (
-        f'corpus = "{path}" has no document (2 lines were left out, for they lack the field "text"; the first of them '
-        "has id, {body}): name the field that holds the text by --field (`topicscope probe`) or --data.field "
+        f'corpus = "{path}" has no document (2 lines were left out, because they lack the field "text"; the first of '
+        "them has id, {body}): name the field that holds the text with --field (`topicscope probe`) or --data.field "
         "(`topicscope train`)."
     )
     # The control: with the field named, there is nothing to say.
@@ -197,7 +197,7 @@ def test_lines_that_lack_the_field_are_told_from_broken_ones_and_survived(tmp_pa
     assert (corpus.problems.broken_lines, corpus.problems.lines_without_field) == (2, 2)
     assert corpus.problems.sentences() == [
         "2 broken lines were left out",
-        '2 lines were left out, for they lack the field "text"; the first of them has body',
+        '2 lines were left out, because they lack the field "text"; the first of them has body',
     ]
     # As a folder of passages keeps them.
     assert Problems(**json.loads(json.dumps(asdict(corpus.problems)))) == corpus.problems

@@ -113,7 +113,7 @@ def test_the_topic_modes_closed_form_is_that_of_the_path() -> None:
     [
         (FINITE, 0.0, "scale = 0"),
         (replace(FINITE, topics=1), 0.02, "data.topics = 1 is not allowed: with one topic there is no contrast"),
-        (replace(FINITE, ends=True), 0.02, "data.ends = True is not allowed: classes need equal topics alone"),
+        (replace(FINITE, ends=True), 0.02, "data.ends = True is not allowed: classes of entries need equal topics"),
     ],
 )
 def test_a_start_at_zero_one_topic_and_other_words_are_refused(data: Data, scale: float, sentence: str) -> None:

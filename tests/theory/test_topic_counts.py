@@ -60,5 +60,5 @@ def test_the_papers_documents_agree_with_sampled_ones() -> None:
 def test_unequal_topics_and_topic_sets_are_refused() -> None:
     with pytest.raises(InputError, match="one Dirichlet parameter"):
         topic_count_distribution(Data(topics=2, dirichlet=(0.1, 0.2)))
-    with pytest.raises(InputError, match="one Dirichlet parameter"):
+    with pytest.raises(InputError, match="topics are counted for the sampler"):
         topic_count_distribution(Data(sampler="topics"))

@@ -227,7 +227,7 @@ def test_a_run_is_resumed_in_the_same_company_only(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="together with 2 others, not alone"):
         train(ENSEMBLE.members()["seed-0"], folders["seed-0"].path, resume=True)
     fewer = dataclasses.replace(ENSEMBLE, seeds=(0, 1))
-    with pytest.raises(InputError, match="together with 2 others, not together with 1 others"):
+    with pytest.raises(InputError, match="together with 2 others, not together with 1 other:"):
         train_ensemble(fewer, tmp_path / "run", resume=True)
 
 

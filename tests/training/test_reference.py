@@ -104,6 +104,14 @@ def test_the_embedding_matrix_is_the_best_positive_semi_definite_one(tmp_path: P
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-6)
 
 
+@pytest.mark.parametrize("bias", [{"start": "zero", "train": True}, {"start": "normal", "train": False}])
+def test_an_embedding_beside_another_bias_has_no_matrix(tmp_path: Path, bias: dict[str, Any]) -> None:
+    model = EMBEDDING_ALONE | {"prediction_bias": bias}
+    arrays, said = matrices(small_settings(model=model, training={"loss": "squared"}), tmp_path)
+    assert "trained alone" in said["embedding_products"]["reason"]
+    assert "embedding_products" not in arrays
+
+
 @pytest.mark.parametrize(
     ("model", "training", "said"),
     [
@@ -124,7 +132,7 @@ def test_what_has_no_matrix_says_why(
 def test_a_run_of_other_parts_says_that_patterns_alone_compare(tmp_path: Path) -> None:
     run = train(small_settings(training={"loss": "squared"}), tmp_path / "run")
     said = json.loads(run.reference_path.read_text())["matrices"]
-    assert "the pattern alone compares" in said["value"]["what"]
+    assert "so only the pattern can be compared" in said["value"]["what"]
 
 
 def test_uniform_attention_is_the_same_in_all_classes_of_a_snapshot() -> None:

@@ -333,7 +333,7 @@ class Options:
     """Options of the command."""
 
     rounds: int = 30
-    """Turns of each; medians and quartiles are over them."""
+    """How many turns each takes; medians and quartiles are over them."""
 
     json: bool = False
     """Print the numbers as JSON."""

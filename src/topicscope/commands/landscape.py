@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 DESCRIPTION = """The exact loss over attention's weights α and β: grid, numbers and figure.
 
-Writes landscape.npz, landscape.json, landscape.png and landscape.svg.
+The command writes landscape.npz, landscape.json, landscape.png and landscape.svg.
 
 examples:
   topicscope landscape --out landscape
@@ -49,7 +49,7 @@ POINTS = 200
 LEAST_WEIGHT = 1e-2
 BEYOND = 10.0
 
-# The columns of a landscape that a notebook shows.
+# The parts of a landscape that a notebook shows.
 SHOWN = ("optimum", "word_optimum", "theorem3")
 
 # How many documents --finite draws, the most words of their vocabulary and of a document, and its grid, which is
@@ -72,7 +72,7 @@ class FiniteLandscape:
     optimum: Optimum
     """The optimum of Assumption 2's weights."""
     free: Optimum
-    """The optimum with the two weights on [MASK] keys free beside α and β."""
+    """The optimum with the two weights on [MASK] keys free, besides α and β."""
     by_topics: Optimum
     """The same among weights that treat all words of a topic alike."""
 

@@ -95,7 +95,7 @@ def parse(
     default: T | None = None,
     usual: Collection[str] = (),
 ) -> T:
-    """The default with the options that the words set; --help prints all options and exits.
+    """The default with the options that the words set; --help prints options and exits.
 
     What cannot be read is refused in one sentence. ``usual`` names the options of nested dataclasses that --help
     prints; the others are left to --help-all. Without it, --help prints all.
@@ -247,7 +247,7 @@ def _hyphens(word: str) -> str:
 
 
 def _converter(kind: Any) -> Callable[..., Any] | None:
-    """Convert values as the parser does, except that None stays None, and ``_read`` reads words."""
+    """Convert values as the parser does, except that the word "None" means None, and ``_read`` reads words."""
     scalar, optional = _scalar(kind), type(None) in get_args(kind)
     if not (optional or scalar in (int, Path) or get_origin(scalar) is Literal):
         return None
@@ -271,7 +271,7 @@ def _read(token: Token, scalar: Any) -> Token:
     elif scalar is Path:
         word = str(expanded(word))
         if word.startswith("~"):
-            raise InputError(f"{token.value} is in the home folder of a user that is not there: give another path.")
+            raise InputError(f"{token.value} is in the home folder of a user who does not exist: give another path.")
     elif word not in get_args(scalar) and word.replace("-", "_") in get_args(scalar):
         word = word.replace("-", "_")
     return token.evolve(value=word)

@@ -91,7 +91,7 @@ def _check_the_page_can(settings: Settings) -> None:
         "training.decay: the playground's learning rate is constant": training.decay == "constant",
         "training.optimizer: the playground has sgd, momentum and adam": training.optimizer != "adamw",
         "training.momentum and adam_betas: the playground has 0.9, and 0.9 with 0.999": fixed,
-        "training.l2_parts: the playground takes L2 of all that is trained": of_all,
+        "training.l2_parts: the playground applies L2 to everything that is trained": of_all,
         "masking.fixed: the playground draws fresh masks": not settings.masking.fixed,
     }
     for sentence, met in checks.items():
@@ -114,8 +114,8 @@ def _topics(settings: Settings) -> tuple[int, int, float]:
         )
         if not alike:
             raise InputError(
-                "data.topic_words is not allowed here: the playground's topics have equally likely words and give the "
-                "same share of them to all words alike; use `topicscope train`."
+                "data.topic_words is not allowed here: the words of each of the playground's topics are equally "
+                "likely, and all topics give the same share of probability evenly to all words; use `topicscope train`."
             )
     if not (2 <= topics <= MOST_TOPICS and words <= MOST_TOPICS and count <= MOST_WORDS):
         raise InputError(

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULTS, MACHINE = ProbeSettings(), Machine()
-# What identifies a row of each file; rows with the same values are replaced.
+# What identifies a row of each file, with its threshold; rows with the same values are replaced.
 KEYS = {
     "probe.json": ("model", "revision"),
     "corpus.json": ("tokenizer", "length"),
@@ -120,7 +120,7 @@ class Options:
     """The precision in which models run."""
 
     seed: int = 0
-    """Draws untrained weights, bootstrap replicates and permutations, and starts LDA."""
+    """The seed of untrained weights, bootstrap replicates, permutations and LDA."""
 
     quiet: bool = False
     """No progress bar."""
@@ -166,7 +166,7 @@ class Probed:
 
     figures: list[Path]
     notes: list[str]
-    """What a reader should know beside the numbers: the topics' quality, and unreadable parts of the corpus."""
+    """What a reader should know besides the numbers: the topics' quality, and unreadable parts of the corpus."""
 
     out: Path = Path()
     comparisons: tuple[Row, ...] = ()
@@ -216,7 +216,7 @@ def compare_stored(one: Path, other: Path) -> list[Row]:
     (mine, arrays), (theirs, others) = unpacked(one), unpacked(other)
     if mine["plan"] != theirs["plan"]:
         raise InputError(
-            f"{mine['model']} and {theirs['model']} were not measured on the same passages and topics, so that they "
+            f"{mine['model']} and {theirs['model']} were not measured on the same passages and topics, so they "
             "cannot be compared: probe them with one tokenizer, corpus and set of options."
         )
     names = {"model": mine["model"], "against": theirs["model"]}
@@ -297,6 +297,8 @@ def probe(
         from topicscope.probing.topics import read_pairs
 
         read_pairs(settings.topics.word_topics)
+    if report:
+        report(0, 1, f"loading {', '.join(names)}, then reading {settings.text.corpus}")
     from topicscope.probing.study import measure_models
     from topicscope.probing.topics import save_topics
     from topicscope.reporting.figures.probe import draw
@@ -317,7 +319,7 @@ def probe(
     )
     asked = settings.table(corpus)
     with folder.opened(asked):
-        # The settings first: by them a folder is known that was begun.
+        # The settings come first: they identify a folder that was begun.
         write_atomically(folder.settings, json.dumps(asked, indent=2) + "\n")
         finished: list[Finished] = []
         for each in measured:
@@ -432,9 +434,10 @@ class ProbeFolder:
         return found
 
     def write(self, name: str, rows: Sequence[Row], *, indent: int | None = 1) -> None:
-        """Write a JSON file with these rows, after other rows already there, and probe.csv too.
+        """Write a JSON file with these rows, after other rows already there.
 
-        An existing file that cannot be read is set aside, with a warning.
+        probe.json comes with probe.csv, heads.csv and probe.tex. An existing file that cannot be read is set aside,
+        with a warning.
         """
         path, keys = self.path / name, KEYS[name]
         before: list[Row] = []

@@ -69,7 +69,7 @@ def check_page(file: Path, example: str) -> None:
     if file.suffix.lower() not in SUFFIXES:
         raise InputError(f"--out {file} is not the name of a page: give one that ends in .html, such as {example}.")
     if file.exists() and not is_page(file):
-        raise InputError(f"--out {file} is there and no page of topicscope: choose another name.")
+        raise InputError(f"--out {file} exists and is not a page of topicscope: choose another name.")
 
 
 def show(*results: Any) -> "Shown":

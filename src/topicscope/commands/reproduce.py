@@ -53,7 +53,7 @@ from topicscope.records import read_reproduce_settings
 from topicscope.reporting.rounding import claim_text, powers
 from topicscope.reporting.verdicts import KINDS, findings, headline, latex, what_does_not_hold
 
-# No two values of ``seed`` share seeds of runs.
+# The most runs of an experiment; up to this number, no two values of ``seed`` share seeds of runs.
 MOST_SEEDS = 1_000
 # Claims about the loss over attention's weights have figures of these names.
 LANDSCAPES = ("figure6", "figure7", "figure8", "figure9")
@@ -207,7 +207,7 @@ def reproduce(
     asked = {"preset": preset, "seeds": count, "seed": seed, "models": list(models)}
     # Refused before anything is made, and checked again under the lock: another command may have begun here meanwhile.
     _check_folder(out, asked)
-    # Linear algebra uses one thread: the last bits of a number depend on their number, and workers need the cores.
+    # Linear algebra uses one thread: the last bits of results depend on how many, and workers need the cores.
     from topicscope.reporting.page import write_report
 
     with locked(out), threadpool_limits(1):
@@ -221,7 +221,7 @@ def reproduce(
         groups = run.groups()
         missing = {group[0].name: group[0].cost for group in groups if not run.is_there(group[0])}
         clock = Clock(missing, workers or scale.available_cores())
-        # A page to look at while work goes on, after a minute and then every two.
+        # A page to look at while work goes on.
         page_due = time.monotonic() + FIRST_PAGE_SECONDS
         for place, content in scale.completed(
             operator.call,
@@ -403,7 +403,7 @@ class _Reproducing:
 
 
 def _table(rows: list[Row]) -> str:
-    """The rows as CSV; anything that is not a number or a word is written as JSON."""
+    """The rows as CSV; dictionaries are written as JSON."""
     return table_text(
         [
             {
@@ -448,7 +448,7 @@ class Clock:
 
     @property
     def seconds_left(self) -> float | None:
-        """None when nothing is left."""
+        """The estimate; None when nothing is left."""
         if not self._began:
             return None
         # As long as little is finished, this follows mostly the costs.
@@ -474,7 +474,7 @@ def main(words: list[str]) -> int:
     if "--models" in words and not options.models:
         raise InputError("--models names no model: give a name or a folder, or leave it out for minilm.")
     log_to_terminal(quiet=True)
-    # This comes before NumPy is loaded: this process measures beside the workers, and must not take their cores.
+    # Torch reads this when it is loaded: this process measures beside the workers, and must not take their cores.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

@@ -41,8 +41,6 @@ from topicscope.training.sweep import MEASURES, Group, file_digest, train_group
 
 logger = logging.getLogger(__name__)
 
-
-# Each paragraph is one line: the parser joins lines of text, and does not break them.
 DESCRIPTION = """Train many settings, each with several seeds, into one folder.
 
 SWEEP.toml says which settings vary over what (examples/sweep.toml).
@@ -68,7 +66,7 @@ DRAWN = (
 # How many differences between two sweeps are named; of the others only the number is given.
 MOST_NAMES = 3
 
-# Measures in the table on the terminal, and its most combinations.
+# Measures in the table on the terminal, and the most combinations that it has.
 PRINTED = ("loss", "validation_loss", "excess_over_optimum", "contrast_value")
 MOST_ROWS = 20
 
@@ -172,7 +170,7 @@ def cost(item: scale.Item) -> float:  # type: ignore[type-arg]
 
 
 def holds_sweep(sweep: Sweep, out: Path, *, resume: bool) -> bool:
-    """Whether the folder holds this sweep already; refuse one that holds anything else, or that must not go on."""
+    """Whether the folder holds this sweep already; refuse one that holds anything else, or needs ``resume``."""
     path = out / "sweep.toml"
     if not holds_something(out):
         return False
@@ -359,7 +357,7 @@ def packed(seconds: Sequence[float], workers: int) -> float:
 
 
 def _group_seconds(items: Sequence[Item[Group]]) -> list[float]:
-    """Each group's seconds: between groups that are tried, in proportion to the work."""
+    """Each group's seconds, interpolated between groups that are tried, by the work of a step."""
     steps = np.array([item.argument.settings.training.steps for item in items])
     costs = np.array([cost(item) for item in items]) / steps
     order = np.argsort(costs, kind="stable")

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from topicscope.scale import Report
 
-# Seconds between two lines of progress where there is no terminal, and before the first.
+# Seconds between two lines of progress where there is no terminal, and before the second.
 EACH, AT_ONCE = 60.0, 10.0
 
 
@@ -42,7 +42,7 @@ def log_to_terminal(*, quiet: bool) -> None:
 
 
 class LinesOfProgress:
-    """A line on standard error when a stage begins, and when a minute has passed since the last line."""
+    """A line on standard error at once, when a stage begins, and when a minute has passed since the last line."""
 
     def __init__(self, title: str) -> None:
         """A stage is what is being done, without its number."""
@@ -51,8 +51,9 @@ class LinesOfProgress:
     def __call__(self, done: int, total: int, state: str) -> None:
         """Report progress, with the arguments of a progress bar."""
         now, stage = time.monotonic(), re.sub(r"[\d.,%]+", "", state)
-        # Work that is refused or finished at once needs no progress.
-        if now - self._began < AT_ONCE or (stage == self._stage and now - self._last < EACH):
+        # Work that is refused or finished at once needs no more than the first line.
+        early, same = now - self._began < AT_ONCE, stage == self._stage and now - self._last < EACH
+        if self._stage and (early or same):
             return
         self._stage, self._last = stage, now
         share = f" {done:,} of {total:,}" if total > 1 else ""
@@ -64,7 +65,7 @@ class LinesOfProgress:
 def progress_bar(title: str, *, quiet: bool = False, lines: bool = False) -> Iterator[Report]:
     """A progress bar on standard error: its time left, its speed, a few words; nothing when piped or quiet.
 
-    lines: where standard error is no terminal, write a line for each stage and each minute.
+    lines: where standard error is no terminal, write a line at once, for each stage and each minute.
     """
     if quiet or not sys.stderr.isatty():
         yield LinesOfProgress(title) if lines and not quiet else lambda done, total, state: None

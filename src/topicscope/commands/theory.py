@@ -79,9 +79,10 @@ MATRICES = {
     "theorem2": "infinite documents, λ → 0: Theorem 2",
 }
 
-# Dense matrices of more tokens than this take over a second; sampled documents a table row of as many numbers.
+# Dense matrices of more tokens than this take over a second.
 MOST_DENSE_TOKENS = 2_001
 
+# Each sampled document takes a table row of as many numbers as there are tokens.
 MOST_SAMPLED_TOKENS = 20_001
 
 SAMPLES = 2_000
@@ -437,8 +438,9 @@ def _dense_classes(matrix: Float[np.ndarray, "token token"], model: TopicModel) 
 def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, report: Report | None) -> Part:
     if samples == 0:
         raise InputError("samples = 0: no documents were drawn for the Bayes floor.")
-    model = TopicModel.from_settings(setting.data(sampler))
-    tokens = model.vocabulary
+    data = setting.data(sampler)
+    # Equal topics are counted, not made: the matrix of very many takes gigabytes.
+    tokens = TopicModel.from_settings(data).vocabulary if setting.topic_words else data.topics * data.words + 1
     if tokens > MOST_SAMPLED_TOKENS:
         raise InputError(
             f"topics · words + 1 = {tokens} tokens are too many to sample documents of: at most {MOST_SAMPLED_TOKENS}."
@@ -449,7 +451,7 @@ def _bayes(setting: TheorySetting, sampler: Sampler, samples: int, seed: int, re
             f"mask = {setting.mask} is too small to sample: a document of length = {setting.length[0]} words almost "
             "never has a masked position; raise mask or lengthen documents."
         )
-    draws = generator(seed, Purpose.THEORY)
+    model, draws = TopicModel.from_settings(data), generator(seed, Purpose.THEORY)
     floors = bayes_floors(model, setting.masking, samples=samples, generator=draws, report=report)
     part: Part = {
         **asdict(floors.masked),

@@ -1,6 +1,6 @@
 """The setting that theory is asked about: one topic model, read both as LDA and as documents of τ topics.
 
-Also here is what several commands say of it.
+Also here is what several commands say about it.
 """
 
 import re

@@ -171,9 +171,10 @@ def main(words: list[str]) -> None:
         rates = {"steps_per_second": speed.steps_per_second, "tokens_per_second": speed.tokens_per_second}
         print_json({"out": str(trained.path), **(rates if on_text else {}), **row})
     elif not options.quiet:
-        digits, held_out, pace = (4, "articles", f"; {speed.words}") if on_text else (6, "documents", "")
+        documents = "" if on_text else f"{options.settings.training.validation_documents:,} held-out documents"
+        digits, held_out, pace = (4, "held-out articles", f"; {speed.words}") if on_text else (6, documents, "")
         loss, validation = row["loss"], row["validation_loss"]
-        beside = "" if validation is None else f", on held-out {held_out} {validation:.{digits}f}"
+        beside = "" if validation is None else f", on {held_out} {validation:.{digits}f}"
         said = f"{trained.path}: {row['step']} steps, loss {loss:.{digits}f}{beside}{pace}"
         for line in (said, *(_where_next(trained) if on_text else _answer(trained))):
             console().print(line, soft_wrap=True, markup=False)
@@ -196,6 +197,8 @@ def _answer(trained: "RunFolder") -> list[str]:
     if floor["loss"] is not None:
         interval = f", 95 % interval {floor['low']:.4f} to {floor['high']:.4f}" if "low" in floor else ""
         lines.append(f"  Bayes floor, the least of any model     {floor['loss']:.6f}{interval}")
+    if lines and settings.training.validate_every:
+        lines.append("  a loss on so many documents scatters around its expectation, and may be below these")
     lines += [f"  {each['reason']}" for each in (optimum, floor) if each["loss"] is None and "reason" in each]
     value = load_tensors(checkpoint_path(trained.path, settings.training.steps), ["weights/value"])["weights/value"]
     measured = optimum_measures(settings, value)

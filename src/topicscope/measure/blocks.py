@@ -132,7 +132,7 @@ def pattern(matrix: Float[np.ndarray, "token token"], word_topics: Int[np.ndarra
 
     A class of entries stands out if its average is above the background's by more than the background's standard
     deviation. "block": entries of two different words of one topic stand out; "diagonal": only those of a word with
-    itself do; "none": neither do.
+    itself do; "none": neither class does.
     """
     found = stand_out(matrix, word_topics)
     if found.block > 1:

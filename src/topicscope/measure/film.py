@@ -209,7 +209,7 @@ def classes_of(
 
 
 def _whole(rows: Sequence[Row]) -> list[Row]:
-    """The rows before the first that has no loss, or other norms than row one."""
+    """The rows before the first that has no loss, or norms of other parts than the first row."""
 
     def complete(row: Row) -> bool:
         return "loss" in row and isinstance(row.get("norm"), dict) and row["norm"].keys() == rows[0]["norm"].keys()

@@ -112,7 +112,7 @@ def mode_norms(
     """The norm of W^K's or W^Q's [MASK] column, and of its part that distinguishes topics.
 
     For the topic part each word column is replaced by its topic's average, less the average of all words: keys (or
-    queries) that differ between topics and not within them. Attention to topics can grow through this part alone,
+    queries) that differ between topics and not within them. Attention to topics can grow only through this part,
     attention to or from [MASK] through that column.
     """
     here = words_of(word_topics)
@@ -141,7 +141,7 @@ class NormStages:
 
     @property
     def diverged(self) -> bool:
-        """Whether stage 1 does not end within the run."""
+        """Whether the run diverged, so that its norms show nothing."""
         return bool(np.isnan(self.steps))
 
     @property

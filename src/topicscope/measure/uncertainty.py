@@ -65,7 +65,7 @@ def proportion_p(successes: int, trials: int, threshold: float) -> float:
 def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDENCE) -> float:
     """A two-sided p-value that agrees with an interval computed elsewhere, from normal tails as wide as its two sides.
 
-    It is below 1 − c exactly when the interval of confidence c excludes the threshold; otherwise it is approximate.
+    It is below 1 − c exactly when the interval of confidence c excludes the threshold; elsewhere it is approximate.
     """
     if threshold == interval.value:
         return 1.0
@@ -77,7 +77,7 @@ def interval_p(interval: Interval, threshold: float, confidence: float = CONFIDE
 
 
 def holm(p_values: Float[np.ndarray, " claim"]) -> Float[np.ndarray, " claim"]:
-    r"""Holm's adjusted p-values: whatever is true, any of those below 0.05 is wrong at most 5 % of the time.
+    r"""Holm's adjusted p-values: whatever is true, at most 5 % of the time is even one of those below 0.05 wrong.
 
     .. math:: \tilde p_{(i)} = \max_{j \le i} \min(1, (m - j + 1)\, p_{(j)})
     """

@@ -170,7 +170,7 @@ class SlotBatch:
     tokens: Int[Tensor, "documents slot"]
     log_counts: Float[Tensor, "documents slot"]
     queries: int
-    """The first slots, so many, hold all the queries of any document (and some others)."""
+    """In every document this many first slots hold all the queries (and perhaps other tokens)."""
 
     row_place: Int[Tensor, " row"]
     """document · queries + slot."""

@@ -23,7 +23,7 @@ from topicscope.settings.text import Encoder as EncoderSettings
 from topicscope.settings.training import Average
 from topicscope.synthetic.documents import MaskedDocuments
 
-# BERT has two token types, for first and second sentences; ours are all of the first.
+# BERT has two token types, for first and second sentences; our passages are all of the first.
 TOKEN_TYPES = 2
 
 
@@ -94,7 +94,7 @@ def pack_parts(
 ) -> list[PackedBatch]:
     """The same passages in several batches; the weights of all of them together sum to one.
 
-    So the sum of the parts' losses is the loss of the whole, and so are the gradients.
+    So the sum of the parts' losses is the loss of the whole, and the same holds for gradients.
     """
     masked, bounds = passages.masked_counts, np.linspace(0, len(passages), parts + 1).round().astype(int)
     found = []
@@ -151,7 +151,7 @@ class Encoder(Blocks, nn.Module):
         for number, layer in enumerate(self._layers(), start=1):
             mixed = self._mix(state, batch.groups, layer)
             if number == self.settings.layers:
-                # From here on only attention needs the other positions.
+                # Attention was the last to need the other positions.
                 mixed, state = mixed.index_select(0, batch.targets), state.index_select(0, batch.targets)
             state = self._finish(state, mixed, layer)
         return self.predict(state)

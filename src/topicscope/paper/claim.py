@@ -66,7 +66,7 @@ Detail = Number | str | None
 UNEXPLAINED = "It is not known why: in the runs that this version was released with the claim did not fail."
 # A threshold that was chosen here is moved by these factors, to see which verdicts depend on it.
 SENSITIVITY = {"third": 1 / 3, "triple": 3.0}
-# A number that should be zero is below this; excess losses are then below 10⁻¹⁵.
+# A number that should be zero must be below this; excess losses that should be zero are below 10⁻¹⁵.
 ROUNDING = 1e-10
 # Parts of the package that a measurement or a figure depends on, beside what it needs.
 MEASURING = ("settings", "synthetic", "theory", "measure", "paper", "reporting", "randomness.py")
@@ -175,7 +175,7 @@ class Before:
 
     rule: Rule | None = None
     measure: Callable[[Mapping[str, Any]], "Measurement"] | None = None
-    """The earlier rule's verdict, from these two."""
+    """The earlier rule and measurement, from which the earlier verdict is computed."""
 
 
 @dataclass(frozen=True)
@@ -414,9 +414,9 @@ def _decided(rule: Rule, measurement: Measurement, p: float) -> Verdict:
 def row(claim: Claim, measurement: Measurement | None, corrected: Verdict, *, seeds: int = 0) -> dict[str, Any]:
     """One row of claims.json; ``measurement`` is None for a claim that was not run.
 
-    ``seeds`` is how many runs were asked for; a mean knows its own number, which may be smaller. The row has 0 where
-    the number is not a mean over seeds. ``low`` and ``high`` are null where the number is exact, and where a single
-    seed leaves it without an interval.
+    ``seeds`` is how many runs were asked for, and is kept for an exact number that rests on runs; a mean knows its own
+    number, which may be smaller. The row has 0 for an interval from outside, and where nothing is trained. ``low`` and
+    ``high`` are null where the number is exact, and where a single seed leaves it without an interval.
     """
     found = measurement or exact(np.nan)
     interval = found.interval() if found.finite else None
@@ -466,7 +466,7 @@ def diagnosis(claim: Claim, decided: Verdict, measurement: Measurement) -> dict[
 
 
 def why_undecided(rule: Rule, measurement: Measurement) -> str:
-    """How many runs an interval that straddles an end of the rule needs to leave it."""
+    """Which end of the rule the interval straddles, and about how many runs would decide it."""
     if not measurement.finite:
         without = int(np.sum(~np.isfinite(measurement.values)))
         return f"{without} of {len(measurement.values)} runs have no such number."

@@ -48,7 +48,7 @@ EMBEDDING_FACTOR = 2.1
 BIAS_FACTOR = 1.6
 SNAPSHOT_SECONDS = 0.05
 AROUND_SECONDS = 0.6
-# The number of held-out documents, which are the same for every seed and experiment of equal data and masking.
+# Held-out documents, their seed and number, are the same for every seed and experiment of equal data and masking.
 HELD_OUT_SEED = 0
 HELD_OUT_DOCUMENTS = 4_000
 # How many of them attention is averaged over, and gradients at the start are computed on.

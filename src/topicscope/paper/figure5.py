@@ -266,7 +266,7 @@ def _two_stages(layer: int, size: Size) -> Claim:
 
 
 def _why_undecided(experiment: str, layer: int) -> Diagnosis:
-    """Diagnoses for the last layer, whose share is near the threshold, and for those below it, whose runs differ."""
+    """The diagnosis: the last layer's share is near the threshold; in the layers below it runs differ."""
     if layer == LAYERS - 1:
         return Diagnosis(
             "power",

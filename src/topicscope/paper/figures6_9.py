@@ -37,7 +37,7 @@ PAGE_LEAST_WEIGHT, PAGE_POINTS = 0.05, 41
 
 
 def claims(preset: Preset) -> tuple[Claim, ...]:
-    """Documents at one setting per figure, or at all."""
+    """Claims at one setting per figure, or at all settings."""
     return tuple(_claim(name, value, documents) for name, value, documents in _shown(preset))
 
 

@@ -52,7 +52,7 @@ SETTLES = below(0.01, origin=0)
 SAMPLES, SAMPLED_DOCUMENTS = 5, 400
 # Share of every topic's probability that is common to all, where words of a topic are to stay alike.
 OVERLAP = 0.3
-# A topic counts in a document if it has at least this share of its words; the other rule is "any".
+# A claim counts a topic if a document has any word of it; its details, if it has at least this share of the words.
 NOTICED = 0.05
 
 
@@ -170,7 +170,7 @@ def _growth(gaps: Float[np.ndarray, "ridge ..."]) -> Float[np.ndarray, "step ...
 
 
 def _growth_on_finite_documents(results: Results) -> Measurement:
-    """The relative growth of same minus different topic between the last two λ, and that of [MASK]'s row."""
+    """The relative growth of same minus different topic between the last two λ; in the details, [MASK]'s logit."""
     model, draw = TopicModel.from_settings(LDA), generator(1, Purpose.THEORY)
     contrasts, masks = np.zeros((SAMPLES, 2)), np.zeros((SAMPLES, 2))
     for sample in range(SAMPLES):
@@ -195,7 +195,7 @@ def _growth_on_finite_documents(results: Results) -> Measurement:
 
 
 def shared_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
-    """Topics of v words, the last of which the next topic has too; all v + 1 are equally likely."""
+    """Topics of v words of their own and the last word of the topic before; all v + 1 are equally likely."""
     member = np.kron(np.eye(topics), np.ones((1, words)))
     last = np.arange(words - 1, topics * words, words)
     member[(np.arange(topics) + 1) % topics, last] = 1.0
@@ -204,7 +204,7 @@ def shared_topics(topics: int, words: int) -> Float[np.ndarray, "topic word"]:
 
 @cache
 def _documents_of(name: str) -> Moments:
-    """Infinite documents of τ topics that share some words, share all words alike, or have unequal words."""
+    """Infinite documents of τ topics that share some words, that share all, or whose words are not equally likely."""
     matrices = {
         "shared": shared_topics(T, V),
         "alike": overlapping_topics(T, V, OVERLAP),
@@ -247,7 +247,7 @@ def _best_blocks(documents: Moments) -> Float[np.ndarray, "token token"]:
 
 
 def _opposite_excess(results: Results) -> Measurement:
-    """The excess loss of the matrix with the contrast −c₃/v that is nearest to the optimum of smallest norm."""
+    """The excess loss of the minimiser with the contrast −c₃/v that is nearest to that of smallest norm."""
     documents = _documents_of("shared")
     smallest, wanted = finite_optimum(documents), -topic_gain(MASKING) / V
     contrast = _contrast_weights()

@@ -89,7 +89,7 @@ QUIET = Training(validate_every=0, snapshots=0, checkpoint_every=1_000_000)
 MEMBERS = 20
 # "Slightly" (§4, §5.2) and "compensate" (§2) mean less than this share of the possible gain.
 SLIGHTLY: Rule = below(0.1, origin=0)
-# "More attention" (Table 3) means a ratio of at least this; a difference of 10⁻⁶ is no finding.
+# "More attention" (Table 3) means more than this many times that between topics; a ratio of 1 + 10⁻⁶ is no finding.
 MORE_ATTENTION: Rule = above(1.05, origin=1)
 # The gain is estimated from this many documents. Each contributes its exact expected loss, so few are enough: the gain
 # is known to about one per cent.

@@ -118,10 +118,10 @@ def prepare_emergence(passages: Passages, tokenizer: Tokenizer, settings: TextTo
 
 
 def measuring(folder: Path) -> "Callable[[PreparedText, TextSettings], Measure]":
-    """What makes the function that training calls to measure topic structure; topics are fitted into ``topics`` there.
+    """What training calls to make the function that measures topic structure at a step.
 
-    Training and the probe do not know each other: training is given this function, and the probe a model with
-    embeddings and attention.
+    Topics are fitted then, and kept in the folder's ``topics``. Training and the probe do not know each other: training
+    is given this function, and the probe a model with embeddings and attention.
     """
 
     def make(prepared: "PreparedText", settings: TextSettings) -> "Measure":

@@ -1,7 +1,7 @@
 """Models that can be probed: where their files are, how they are loaded, what the probe asks of them.
 
 :class:`Subject` is all that the rest of the probe knows about a model: word embeddings, attention and hidden states.
-:class:`HuggingFaceModel` offers it for every architecture of transformers, by the models' common interface alone
+:class:`HuggingFaceModel` offers it for every architecture of transformers, through the models' common interface alone
 (``get_input_embeddings``, ``get_encoder``, ``output_attentions``, ``output_hidden_states``); what else must be known
 (layers, heads, whether attention is causal, the longest input) is found by running the model once.
 :class:`EncoderSubject` is our own encoder while it trains.
@@ -128,7 +128,7 @@ def check_architecture(source: Source) -> None:
     if kind is None:
         raise InputError(
             f"model {source.name} does not say its architecture: its config.json must have a model_type that your "
-            "version of transformers knows; save the model again by save_pretrained."
+            "version of transformers knows; save the model again with save_pretrained."
         )
     raise InputError(
         f'model {source.name} has the unknown architecture "{kind}": give one that your version of transformers knows.'
@@ -143,7 +143,7 @@ class HuggingFaceModel:
     """Any encoder or decoder of transformers, or the encoder of an encoder-decoder.
 
     It is small, because it is sent to other processes: its network is loaded where it is first run, and kept until
-    another one is.
+    another one is loaded.
     """
 
     def __init__(self, source: Source, special: tuple[Sequence[int], Sequence[int]], loading: Loading) -> None:
@@ -180,7 +180,7 @@ class HuggingFaceModel:
                 )
             if len({layer.shape[1] for layer in attentions}) > 1:
                 raise InputError(
-                    f"model {self.name} has layers of different numbers of heads: give one with as many in each."
+                    f"model {self.name} has layers with different numbers of heads: give one with the same in each."
                 )
             self.layers, self.heads = len(attentions), attentions[0].shape[1]
             self.causal = all(not layer.triu(1).any() for layer in attentions)
@@ -230,7 +230,7 @@ class HuggingFaceModel:
         return np.concatenate([_to_numpy(output.hidden_states[0][:, 0]) for output in outputs])
 
     def run(self, passages: Sequence[Int[np.ndarray, " _"]]) -> Outputs:
-        """See :class:`Subject`; in the precision of the model, at least float32. Not copied: it is large."""
+        """See :class:`Subject`; in the model's precision, at least float32, on its device: a copy would be large."""
         sequences = [np.concatenate([self._before, passage, self._after]).astype(np.int64) for passage in passages]
         lengths = np.array([len(sequence) for sequence in sequences])
         inside = np.arange(lengths.max()) < lengths[:, None]
@@ -264,7 +264,7 @@ def load_network(source: Source, digest: str, loading: Loading) -> Any:
     missing: list[str] = []
     try:
         with warnings.catch_warnings():
-            # The code of some architectures is behind torch's.
+            # The code of some architectures calls what torch has deprecated.
             warnings.simplefilter("ignore")
             if source.untrained:
                 # Weights have their own random stream, so that no other draw from torch changes.
@@ -285,8 +285,8 @@ def load_network(source: Source, digest: str, loading: Loading) -> Any:
     except UnpicklingError:
         # torch's own message advises to load it anyway, which would run what is in it.
         raise InputError(
-            f"model {source.name} is not loaded, for its .bin weights hold something other than tensors: convert them "
-            "to safetensors, or give another model."
+            f"model {source.name} is not loaded, because its .bin weights hold something other than tensors: convert "
+            "them to safetensors, or give another model."
         ) from None
     except Exception as error:  # transformers raises whatever its parts raise: all of it is about this model's files
         reason = _first_sentence(error)
@@ -321,7 +321,7 @@ def _run(
     network: Any, tokens: Int[Tensor, "passage position"], inside: Int[Tensor, "passage position"], **wanted: bool
 ) -> Any:
     with warnings.catch_warnings():
-        # Each architecture's advice on its own options is not about the user's.
+        # Architectures warn about options of their own, which the user cannot change here.
         warnings.simplefilter("ignore")
         return network(input_ids=tokens.to(network.device), attention_mask=inside.to(network.device), **wanted)
 

@@ -34,7 +34,7 @@ from topicscope.text.words import attention_between_words, states_of_words
 # Levels of frequency in matching. Fewer for attention: its cells are also by distance, and kept for each article and
 # replicate.
 WORD_FREQUENCY_LEVELS, ATTENTION_FREQUENCY_LEVELS = 10, 3
-# Passages per shard: some ten seconds of a small model on one core, so that little is lost by a stop.
+# Passages per shard: some ten seconds of a small model on one core, so that little is lost when a study is stopped.
 PASSAGES = 256
 # What a plan's file says about a labelling.
 DESCRIBED = ("name", "fraction", "assignment", "seed")
@@ -51,7 +51,7 @@ class Plan:
     """How often each word of the vocabulary is in the measured passages."""
 
     co_occurrence: PairTable
-    """How many pairs of positions in the measured passages hold two words of the vocabulary."""
+    """For each two words of the vocabulary, how many pairs of positions in the measured passages hold them."""
 
     permutations: int
     seed: int
@@ -68,7 +68,7 @@ class Plan:
 
     @cached_property
     def groups(self) -> list[tuple[int, ...]]:
-        """The places of the labellings of one threshold and assignment, one for each LDA seed, the tested one first."""
+        """For each threshold and assignment, the places of its labellings, one per LDA seed, the tested one first."""
         found: dict[tuple[object, str], list[int]] = {}
         for place, each in enumerate(self.labellings):
             found.setdefault((each.fraction, each.assignment), []).append(place)
@@ -76,7 +76,7 @@ class Plan:
 
     @cached_property
     def widest(self) -> set[int]:
-        """Each assignment's largest threshold, where topics have enough words to be looked at one by one."""
+        """Places: each assignment's tested labelling with the largest threshold, whose topics have the most words."""
         firsts = [self.labellings[places[0]] for places in self.groups]
         found = {}
         for places, each in zip(self.groups, firsts, strict=True):
@@ -86,7 +86,7 @@ class Plan:
 
     @cached_property
     def tested(self) -> tuple[int, ...]:
-        """Labellings of the first LDA seed, which are the ones that are permuted."""
+        """The places of the labellings of the first LDA seed, which are the ones that are permuted."""
         return tuple(place for place, each in enumerate(self.labellings) if each.seed == self.labellings[0].seed)
 
     def strata(self, labelling: int) -> Int[np.ndarray, " word"]:
@@ -108,7 +108,7 @@ class Plan:
 
     @cached_property
     def attention_strata(self) -> tuple[Strata, ...]:
-        """What attention is matched on beside distance, for each labelling."""
+        """What attention is matched on besides distance, for each labelling."""
         return tuple(self.pair_strata(place, ATTENTION_FREQUENCY_LEVELS) for place in range(len(self.labellings)))
 
     def orders(self, labelling: int, permutations: int) -> Int[np.ndarray, "permutation word"]:
@@ -207,7 +207,7 @@ def attention_sums(
     spellings: the spelling of the word that begins at each of a passage's tokens, −1 where none does.
     articles: the document that each passage comes from.
     batch: tokens that go through the model at once, halved when memory runs out. The shortest passages go first, so
-    that there is little padding; sums are in this order for any batch.
+    that there is little padding; the sums are added in this order, whatever the batch.
     hidden: for each passage, whether its hidden states are summed too, centred on ``centre``; by default none are.
     """
     layers = 0 if centre is None else len(centre)
@@ -227,7 +227,7 @@ def attention_sums(
         states = HiddenAccumulator(plan.labellings, present[(present >= 0) & labelled[present]], centre)
     order = sorted(range(len(passages)), key=lambda place: (len(passages[place]), place))
     while order:
-        # As many passages as have at most so many tokens when padded to the longest of them.
+        # As many passages as fit into the batch when they are padded to the longest of them.
         lengths = np.array([len(passages[place]) for place in order])
         fitting = np.arange(1, len(order) + 1) * np.maximum(lengths, 1) <= batch
         chosen = order[: max(int(fitting.sum()), 1)]
@@ -256,7 +256,7 @@ def attention_sums(
                 inside = states.add(vectors, np.where(np.arange(length) < first, -1, words))
                 accumulator.add_within(*inside, articles[place])
             if subject.causal:
-                # The attention of measured queries to no measured key. In a decoder that is the first token: a
+                # What measured queries give to keys that are not measured. In a decoder that is the first token: a
                 # special one, or else the content token at position 0.
                 given = np.stack([layer[:, first:, first:].sum(axis=-1, dtype=np.float64) for layer in own])
                 accumulator.sunk += (1 - given).sum(axis=-1)
@@ -267,7 +267,7 @@ def attention_sums(
 
 @contextmanager
 def memory_errors() -> Iterator[None]:
-    """Turn torch's error when memory runs out into Python's."""
+    """Turn the errors that torch raises when memory runs out into Python's ``MemoryError``."""
     try:
         yield
     except OutOfMemoryError as error:

@@ -148,7 +148,7 @@ class _SeedNumbers(NamedTuple):
     different: Float[np.ndarray, "measured replicate"]
     auc: Float[np.ndarray, "measured replicate"]
     matched: list[Matched]
-    """For each variant's cosines."""
+    """The matched averages of each variant's cosines."""
 
     balance: Matched
     """Averages of co-occurrence."""
@@ -181,7 +181,7 @@ def _measure_seed(vectors: dict[str, np.ndarray], plan: Plan, place: int, draws:
 def _ready(
     vectors: dict[str, np.ndarray], labelling: Labelling, variant: Variant, kind: Kind
 ) -> Float[np.ndarray, "word width"]:
-    """Centred, if asked for, on the mean of the words that the labelling keeps."""
+    """Vectors of the words that the labelling keeps, centred on their mean if asked for; see ``prepared``."""
     return prepared(vectors[variant.embedding][labelling.kept], kind, centred=variant.centred)
 
 
@@ -392,7 +392,7 @@ def top_co_occurring(pairs: PairTable, plan: Plan, task: EmbeddingTask) -> list[
 
 
 def top_pair_number(labelling: Labelling) -> int:
-    """How many of the most co-occurring pairs: the paper's number at its thresholds, else the largest topic's."""
+    """How many of the most co-occurring pairs: the paper's number at its thresholds, else that of the largest topic."""
     words = int(labelling.membership.sum(axis=0).max())
     return PAPER_TOP_PAIRS.get(labelling.fraction or 0, words * (words - 1) // 2)
 

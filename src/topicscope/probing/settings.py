@@ -47,7 +47,7 @@ SOURCES = ("measure", "probing", "text", "randomness.py")
 def check_names(models: Sequence[str], revisions: Sequence[str]) -> None:
     """Refuse models and revisions that do not go together, and no model at all."""
     if not models:
-        raise InputError("No model is given: name minilm, a folder or a name of the Hugging Face hub.")
+        raise InputError("No model is given: give minilm, a folder or a name on the Hugging Face hub.")
     if revisions and len(models) != 1:
         raise InputError(f"--revision goes with one model, and {len(models)} are given: probe them one by one.")
     if len(set(models)) < len(models) or len(set(revisions)) < len(revisions):
@@ -107,7 +107,7 @@ class TopicOptions:
     0.0005, 0.001 and 0.002, or larger ones for a small vocabulary."""
 
     assignments: tuple[Assignment, ...] = ("one", "several")
-    """"one": a word keeps the topic where it is likeliest (Table 1). "several": all that it is kept in (Table 5)."""
+    """"one": a word keeps the topic where it is likeliest (Table 1). "several": all topics that keep it (Table 5)."""
 
     fits: int = 2
     """LDA seeds."""
@@ -136,7 +136,7 @@ class TopicOptions:
         check_at_least("--fits", self.fits, 1)
         if self.fits > MOST_FITS:
             raise refuse(
-                "--fits", self.fits, f"give at most {MOST_FITS}, for then come the LDA seeds of the next --seed"
+                "--fits", self.fits, f"give at most {MOST_FITS}; beyond them are the LDA seeds of the next --seed"
             )
         check_at_least("--iterations", self.iterations, 1)
         check_at_least("--most-tokens", self.most_tokens, 1)

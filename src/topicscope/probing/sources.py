@@ -78,7 +78,7 @@ def find_model(name: str, *, revision: str = "", allow_bin: bool = False) -> Sou
         raise InputError(f'model "{name}" has no name after the colon: give for example {UNTRAINED}{MINILM}.')
     folder = _folder(plain, revision, weights=not untrained, allow_bin=allow_bin)
     if not (folder / "config.json").is_file():
-        raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub's name.")
+        raise InputError(f"model {plain} has no config.json: give a folder saved by save_pretrained, or a hub name.")
     pickled = not untrained and _needs_pickle(plain, folder, allow_bin=allow_bin)
     return Source(name, revision, folder, untrained, pickled)
 
@@ -92,7 +92,7 @@ def _folder(name: str, revision: str, *, weights: bool, allow_bin: bool) -> Path
             raise InputError(f"--revision {revision} is no folder in {name}: name those that hold its checkpoints.")
         return folder
     if Path(name).exists():
-        raise InputError(f"model {name} is a file: give the folder that holds it, or a name of the hub.")
+        raise InputError(f"model {name} is a file: give the folder that holds it, or a name on the hub.")
     patterns = [*FILES, *([SAFE_WEIGHTS] if weights else []), *([PICKLED_WEIGHTS] if weights and allow_bin else [])]
     return _from_hub(name, revision, patterns)
 
@@ -103,7 +103,7 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
         from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
         from huggingface_hub.errors import RevisionNotFoundError as NoRevisionError
     except ImportError:
-        raise InputError(f"models of the hub need transformers, which is not installed: {INSTALL}.") from None
+        raise InputError(f"models on the hub need transformers, which is not installed: {INSTALL}.") from None
     try:
         cached_only = not hub.reachable()
         folder = snapshot_download(
@@ -112,7 +112,7 @@ def _from_hub(name: str, revision: str, patterns: list[str]) -> Path:
         return Path(folder)
     except HFValidationError:
         raise InputError(
-            f"model {name} is neither a folder nor a possible name of the hub: give {MINILM}, a folder, or a name "
+            f"model {name} is neither a folder nor a possible name on the hub: give {MINILM}, a folder, or a name "
             "such as google-bert/bert-base-uncased."
         ) from None
     except GatedRepoError:

@@ -72,13 +72,13 @@ COUNTED = 4_096
 # How many passages' hidden states are summed, and how many bytes a model's sums may take: about so many words of a
 # passage are new to its shard, each with a vector for every layer and kind.
 MOST_HIDDEN, FEWEST_HIDDEN, HIDDEN_ROOM, WORDS_OF_A_PASSAGE = 1_024, 64, 512_000_000, 15
-# The mean of hidden states is over this many passages.
+# The mean of hidden states is over at most this many passages.
 CENTRED = 32
 # How many words describe a topic, and how many pairs of words describe a head.
 TOP_WORDS, SHOWN_PAIRS = 10, 3
 # How many topics the map of words has: as many as colours can distinguish.
 MAPPED_TOPICS = 8
-# The pairs that co-occur most are searched among this many words, the most frequent ones, so that their table stays
+# The pairs that co-occur most are looked for among this many words, the most frequent ones, so that their table stays
 # small.
 MOST_FREQUENT = 4_000
 
@@ -194,7 +194,7 @@ def measure_models(
         stop_word_list(settings.topics.stop_words)
     with collected(problems):
         corpus = corpus or settings.text.open()
-        # A field that is not there, or files without text.
+        # This refuses a field that is not there, and files without text.
         next(corpus.documents())
     refuse_all(problems)
     assert corpus is not None
@@ -279,8 +279,8 @@ def check_topics(settings: ProbeSettings, tokenizer: Tokenizer) -> None:
 def word_map(model: AnyModel, tokenizer: Tokenizer, show_words: Sequence[str]) -> Row:
     """Cosines of a few words in the embedding matrix, as in Figure 3.
 
-    Those of the paper's nine words that the tokenizer splits are left out and named; if the user asked for the word, it
-    is refused.
+    Those of the paper's nine words that the tokenizer splits are left out and named; a word that the user
+    asked for is refused instead.
     """
     found = {word: tokenizer.token(word) for word in show_words or chain(*PAPER_WORDS.values())}
     split = [word for word, token in found.items() if token is None]
@@ -302,7 +302,7 @@ def corpus_warnings(passages: Passages, tokenizer: Tokenizer, options: TopicOpti
         found.append(
             f'the language seems to be "{language}": its stop words are left out'
             if language
-            else "the language is not known: English stop words are left out; say which by --stop-words"
+            else "the language is not known: English stop words are left out; say which with --stop-words"
         )
     if passages.whole_share < 0.5 and not about["several_tokens"]:
         found.append(
@@ -344,7 +344,7 @@ def make_plan(
 ) -> Plan:
     """Count the words of the labellings, and their pairs, in the measured passages.
 
-    every: all words among which the pairs that co-occur most are searched (Table 2); by default the labelled ones.
+    every: all words among which the pairs that co-occur most are looked for (Table 2); by default the labelled ones.
     """
     beside = None
     if every is not None:
@@ -438,7 +438,7 @@ class Study:
                         "other: give more text, or --no-halves."
                     )
             self.notes = corpus_warnings(passages, tokenizer, options)
-            # None if the user brings topics, whose words are left out where the tokenizer splits them.
+            # The user's own topics have no fits, and their words that the tokenizer splits are left out.
             self.fits: list[FittedTopics] = []
             self.split_words: list[str] = []
             self.fitted_on: str | None = None

@@ -91,7 +91,7 @@ def collect_bags(
     shortest: int,
     generator: np.random.Generator,
 ) -> Bags:
-    """The words of the chosen passages, or of a random part of them that has ``most_tokens`` tokens."""
+    """The words of the chosen passages, or of a random part of them with at most ``most_tokens`` tokens."""
     sampled = sample(chosen, passages.lengths[chosen], most_tokens, generator=generator)
     blocks = np.split(sampled, range(BLOCK, len(sampled), BLOCK))
     seen = np.zeros(len(words.word), dtype=np.int64)
@@ -158,7 +158,7 @@ class FittedTopics:
 
     @property
     def seed(self) -> int:
-        """LDA's."""
+        """LDA's seed."""
         return self.description["seed"]
 
     def top_words(self, count: int = 10) -> list[list[int]]:
@@ -255,8 +255,8 @@ def check_enough(passages: Passages, vocabulary: int, *, halves: bool) -> None:
     if missing:
         raise InputError(
             f'corpus = "{passages.description["source"]}" is too small to find topics in; it has '
-            f"{'; '.join(missing)}: give more text, or say by --topics and --fractions what to try nevertheless, or "
-            "bring words with their topics by --word-topics."
+            f"{'; '.join(missing)}: give more text, or say with --topics and --fractions what to try all the same, "
+            "or bring words with their topics with --word-topics."
         )
 
 
@@ -312,7 +312,7 @@ def label_fits(fits: Sequence[FittedTopics], options: TopicOptions) -> tuple[lis
                 "is likeliest in them, and are left out where a word has one topic"
             )
     if useless and found:
-        notes.append(f"left out, for no two words share a topic there or all do: threshold {', '.join(useless)}")
+        notes.append(f"left out, because no two words share a topic there or all do: threshold {', '.join(useless)}")
     if not found:
         raise InputError(
             f"no threshold of {', '.join(f'{each:g}' for each in fractions)} gives words that share a topic and words "

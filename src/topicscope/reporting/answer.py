@@ -132,13 +132,23 @@ def _of_topics(row: Row) -> list[str]:
     if not topics:
         return []
     places = {"cosine": "the embeddings", "attention": "attention", "hidden": "hidden states"}
-    counts = [
-        f"{sum(is_encoded(each[name]) for each in topics)} in {where}"
+    counts = {
+        where: sum(is_encoded(each[name]) for each in topics)
         for name, where in places.items()
         if all(name in each for each in topics)
-    ]
+    }
     usable = f"{len(topics)} of {row.get('topics', len(topics))} have two words or more"
-    return [f"Topics: {usable}; encoded: {', '.join(counts)}."]
+    said = [f"Topics: {usable}; encoded: {', '.join(f'{count} in {where}' for where, count in counts.items())}."]
+    together = {
+        "the embeddings": [verdict(row["cosine"])],
+        "attention": [verdict(row["attention"])],
+        "hidden states": [verdict(each["centred_cosine"], "p_all_layers") for each in row.get("hidden_by_layer") or []],
+    }
+    # Otherwise "Attention: yes" and "0 in attention" would read as a contradiction.
+    if unclear := [where for where, count in counts.items() if not count and "yes" in together[where]]:
+        reason = "because it has few pairs of words; all topics together are"
+        said.append(f"In {' and '.join(unclear)} no single topic is clear by itself, {reason}.")
+    return said
 
 
 def sink_text(row: Row) -> str:

@@ -185,7 +185,7 @@ class Model:
 
     @property
     def one_hot(self) -> bool:
-        """Whether a token enters the only map that sees it as a unit vector: one-hot embeddings, nothing added."""
+        """Whether every token enters the first layer as a unit vector: one-hot embeddings, nothing added."""
         plain = self.positions == "none" and not self.token_types and not self.embedding_norm
         return plain and self.embedding.start == "identity" and not self.embedding.train
 

@@ -41,7 +41,7 @@ class Range:
     high: int | float
 
     count: int = 0
-    """How many values a grid takes from it; a random sweep needs none."""
+    """How many values a grid takes from it; a random sweep does not use it."""
 
     spacing: Spacing = "linear"
     """"linear", or "log": equal ratios between neighbours."""

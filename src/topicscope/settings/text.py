@@ -166,7 +166,7 @@ class Encoder:
         )
 
     def as_model(self) -> Model:
-        """Settings of the model for topic-model documents that has the same parts, without additions to embeddings."""
+        """Settings of the model for topic-model documents with all parts but token types and ``embedding_norm``."""
         attention = Part(scale=self.attention_scale)
         same = {name: getattr(self, name) for name in SHARED}
         embedding = Part(scale=self.scale)
@@ -199,9 +199,8 @@ class TextTraining(AnyTraining):
             check_at_least(f"training.{name}", getattr(self, name), 1)
         check_at_least("training.measures", self.measures, 0, MOST_SNAPSHOTS)
         if self.accumulate > self.batch:
-            raise refuse(
-                "training.accumulate", self.accumulate, f"there are only training.batch = {self.batch} passages a step"
-            )
+            remedy = f"there are only training.batch = {self.batch} passages per step"
+            raise refuse("training.accumulate", self.accumulate, remedy)
 
 
 @dataclass(frozen=True, kw_only=True)

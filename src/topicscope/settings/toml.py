@@ -99,7 +99,7 @@ def to_table(settings: Any) -> dict[str, Any]:
 
 
 def differences(ours: Settings | TextSettings, theirs: Settings | TextSettings) -> list[str]:
-    """One phrase for each setting that differs: ``data.topics (10 here, 12 there)``."""
+    """One phrase for each setting that differs: ``data.topics (12 there, 10 here)``."""
     left, right = flat(to_table(ours)), flat(to_table(theirs))
     return [
         f"{name} ({shown(right[name])} there, {shown(left[name])} here)" for name in left if left[name] != right[name]

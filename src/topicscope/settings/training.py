@@ -19,7 +19,7 @@ Schedule = Literal["joint", "two_stage", "alternating"]
 Precision = Literal["float32", "float64"]
 Engine = Literal["auto", "bag", "reference"]
 
-# Nobody can wait for more steps, keep more snapshots, or has more threads.
+# Nobody waits for more steps, keeps more snapshots or has more threads.
 MOST_STEPS, MOST_SNAPSHOTS, MOST_THREADS = 10**12, 10**5, 10**4
 
 
@@ -41,19 +41,19 @@ class AnyTraining:
     """Learning rate at the first step; the paper's figures use 0.01."""
 
     momentum: float = 0.9
-    """For "momentum"."""
+    """The momentum, for "momentum"."""
 
     adam_betas: tuple[float, float] = (0.9, 0.999)
-    """For "adam" and "adamw"."""
+    """Adam's β₁ and β₂, for "adam" and "adamw"."""
 
     adam_epsilon: float = 1e-8
-    """For "adam" and "adamw"."""
+    """Adam's ε, for "adam" and "adamw"."""
 
     weight_decay: float = 0.01
-    """For "adamw"."""
+    """The decay of weights per step, relative to the learning rate, for "adamw"."""
 
     decay: Decay = "constant"
-    """The learning rate over steps: constant, multiplied at regular steps, or falling to zero along a cosine."""
+    """The learning rate over steps: constant, multiplied at regular intervals, or falling to zero along a cosine."""
 
     decay_every: int = 500
     """For "step": steps between multiplications."""
@@ -111,8 +111,8 @@ class Training(AnyTraining):
     paper's released code has it, which is V times smaller."""
 
     schedule: Schedule = "joint"
-    """"joint": all parts at once; "two_stage": W^V under uniform attention, then W^K and W^Q with all else frozen
-    (§5.1); "alternating": W^V with attention frozen, then W^K and W^Q with all else frozen, in turn (§8.1)."""
+    """"joint": all parts at once; "two_stage": all but keys and queries under uniform attention, then keys and queries
+    alone (§5.1); "alternating": all but keys and queries, then keys and queries alone, in turn (§8.1)."""
 
     stage_steps: int = 0
     """For "two_stage": steps of the first stage; 0 means half."""

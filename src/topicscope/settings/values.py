@@ -59,7 +59,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
     if origin is tuple:
         several = arguments[-1] is Ellipsis
         if several and not isinstance(value, list | tuple):
-            # A list may be given as one item.
+            # A list of one item may be given as that item.
             value = (value,)
         kinds = [arguments[0]] * len(value) if several else list(arguments)
         if isinstance(value, list | tuple) and len(kinds) == len(value):

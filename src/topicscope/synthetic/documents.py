@@ -94,7 +94,7 @@ class MaskedDocuments(_Ragged):
         return MaskedDocuments(self.lengths[first:last], self.tokens[here], self.words[here], self.masked[here])
 
     def parts(self, count: int) -> list["MaskedDocuments"]:
-        """The documents in so many parts of the same number, as views."""
+        """The documents in ``count`` parts of equal size, as views."""
         size = len(self) // count
         return [self.span(part * size, (part + 1) * size) for part in range(count)]
 
@@ -111,14 +111,16 @@ def read_documents(path: Path, vocabulary: int) -> Documents:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read ({error}): give a text file with one document a line.") from None
+        raise InputError(f"{path} cannot be read ({error}): give a text file with one document per line.") from None
     parsed = []
     for number, line in enumerate(lines, start=1):
         try:
             # [MASK] is written by its name alone: a 0 is no word, and becomes −1 here.
             tokens = np.array([0 if word == MASK_TEXT else int(word) or -1 for word in line.split()], dtype=np.int32)
         except (ValueError, OverflowError):
-            raise InputError(f"{path}, line {number}, is not a document: give word numbers between spaces.") from None
+            raise InputError(
+                f"{path}, line {number}, is not a document: give word numbers separated by spaces."
+            ) from None
         if not len(tokens) or tokens.min() < 0 or tokens.max() >= vocabulary:
             raise InputError(
                 f"{path}, line {number}, is not a document: give at least one word, from 1 to {vocabulary - 1}."

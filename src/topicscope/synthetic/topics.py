@@ -111,15 +111,26 @@ def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
         raise InputError(f"{name} is not allowed: give a .npy, .csv or .tsv file.")
     try:
         text = path.read_text(encoding="utf-8")
-        rows = [line.split(delimiters[path.suffix]) for line in text.splitlines() if line.strip()]
-        matrix = np.array(rows, dtype=np.float64)
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror}; give an existing file.") from None
-    except ValueError as error:
-        raise InputError(
-            f"{name} is not a matrix of numbers ({error}): give a row per topic, a column per word."
-        ) from None
-    return check_topic_words(matrix, name)
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is not text in UTF-8: give a row per topic, a column per word.") from None
+    rows: list[list[float]] = []
+    for place, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = [float(cell) for cell in line.split(delimiters[path.suffix])]
+        except ValueError:
+            raise InputError(
+                f"{name} is not a matrix of numbers in line {place}: remove a header line or a column of names, and "
+                "give a row per topic, a column per word."
+            ) from None
+        if rows and len(row) != len(rows[0]):
+            wrong = f"{len(row)} numbers in line {place}, but {len(rows[0])} in the first row"
+            raise InputError(f"{name} has {wrong}: give a row per topic, a column per word.")
+        rows.append(row)
+    return check_topic_words(np.array(rows, dtype=np.float64), name)
 
 
 def check_topic_words(matrix: np.ndarray, name: str) -> Float[np.ndarray, "topic word"]:

@@ -45,8 +45,8 @@ def open_corpus(source: str, *, field: str = "text", split: str = "train", layou
     or NAME:CONFIG.
     field: the field of JSON lines, tables and datasets that holds the text.
     split: the part of a dataset.
-    layout: what a document is in plain text. With ``auto`` it is each file of a folder or an archive; in a single file
-    it is each paragraph if blank lines separate any, else each line.
+    layout: what a document is in plain text. With ``auto`` it is each file of a folder, or of an archive that has
+    several; in a single file it is each paragraph if blank lines separate any, else each line.
     """
     check_one_of("layout", layout, get_args(Layout))
     check_exists(source)
@@ -106,7 +106,7 @@ class Corpus:
         return found.hexdigest()[:20]
 
     def documents(self, progress: Progress | None = None) -> Iterator[Document]:
-        """All documents; ``progress`` is called with the size of every piece read, in bytes (in rows for a dataset)."""
+        """All documents; ``progress`` is called with the bytes of every piece read (of its text, for a dataset)."""
         self.problems.clear()
         found = 0
         for title, text in self._texts(progress):
@@ -116,7 +116,7 @@ class Corpus:
             because = "; ".join(self.problems.sentences())
             remedy = f"give text, JSON lines or a table with a field {self.text_field}, or a Wikipedia dump"
             if self.problems.lines_without_field:
-                remedy = f"name the field that holds the text by {FIELD_OPTION}"
+                remedy = f"name the field that holds the text with {FIELD_OPTION}"
             raise InputError(f'corpus = "{self.source}" has no document{f" ({because})" if because else ""}: {remedy}.')
 
     def _texts(self, progress: Progress | None) -> Iterator[tuple[str, str]]:
@@ -145,7 +145,7 @@ class Corpus:
         for member in members:
             yield from self._readable(member, progress, alone=alone and len(members) == 1)
         if progress:
-            # What the archive holds beside its files.
+            # What the archive holds besides its files.
             progress(path.stat().st_size - sum(map(size_on_disk, members)))
 
     def _file_texts(self, path: AnyPath, progress: Progress | None, *, alone: bool) -> Iterator[tuple[str, str]]:

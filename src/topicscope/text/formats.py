@@ -34,7 +34,7 @@ CHUNK = 1 << 16
 # The first bytes of a compressed file say how it is compressed; names of files often lie.
 MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
-# Files that only documents of office programs have, which are zip archives too.
+# Files that are only in documents of office programs; these documents are zip archives too.
 OFFICE = {"[Content_Types].xml", "mimetype"}
 # Other kinds of files that people try, by their first bytes, and what to do with them.
 OTHER_KINDS = {
@@ -120,7 +120,7 @@ class Problems:
         counted = {
             "documents had bytes that are not UTF-8, shown as U+FFFD": self.bad_encodings,
             "broken lines were left out": self.broken_lines,
-            f"lines were left out, for they lack {self.first_without_field}": self.lines_without_field,
+            f"lines were left out, because they lack {self.first_without_field}": self.lines_without_field,
             "very long documents were cut into several": self.long_documents,
         }
         found = [f"{count:,} {phrase}" for phrase, count in counted.items() if count]
@@ -575,7 +575,7 @@ def _column(columns: list[Any], field: str, name: str) -> int:
     if field not in columns:
         listed = ", ".join(map(str, columns[:20])) or "none"
         raise InputError(
-            f'{name} has no column "{field}": its columns are {listed}; name the one with the text by {FIELD_OPTION}.'
+            f'{name} has no column "{field}": its columns are {listed}; name the one of the text with {FIELD_OPTION}.'
         )
     return columns.index(field)
 

@@ -36,7 +36,7 @@ def reachable() -> bool:
 
 @dataclass(frozen=True)
 class HubDataset:
-    """One split of the dataset ``NAME`` or ``NAME:CONFIG`` of the hub."""
+    """One split of the dataset ``NAME`` or ``NAME:CONFIG`` on the hub."""
 
     name: str
     split: str
@@ -54,7 +54,8 @@ class HubDataset:
         columns = self.rows.column_names
         if columns is not None and field not in columns:
             raise InputError(
-                f'corpus = "{self.name}" has no field {field}: it has {", ".join(columns)}; name one by {FIELD_OPTION}.'
+                f'corpus = "{self.name}" has no field {field}: '
+                f"it has {', '.join(columns)}; name one with {FIELD_OPTION}."
             )
         for row in self.rows:
             if not isinstance(row.get(field), str):

@@ -57,7 +57,7 @@ class Encoded(NamedTuple):
     """Which characters of the text each token stands for."""
 
     unknown: int = 0
-    """Words that contain a token for the unknown."""
+    """How many words contain the token for the unknown."""
 
     @property
     def whole(self) -> Bool[np.ndarray, " token"]:

@@ -26,7 +26,7 @@ SHORTEST = 2
 BATCH, BATCH_CHARACTERS = 64, 1 << 21
 FILES = {"tokens": "<i4", "spellings": "<i4", "offsets": "<i8", "articles": "<i4"}
 DESCRIPTION, SEVERAL = "passages.json", "several-token-words.json"
-# The code that passages depend on, beside the corpus and the tokenizer: passages cut by other code are written anew,
+# The code that passages depend on, besides the corpus and the tokenizer: passages cut by other code are written anew,
 # and then everything is measured on them again, which takes longer.
 SOURCES, PACKAGES = ("text",), ("tokenizers", "gensim", "stopwordsiso")
 

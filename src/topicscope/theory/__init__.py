@@ -1,7 +1,7 @@
 """What the paper proves and what follows from it, as pure functions in float64.
 
 The functions ``lemma1``, ``theorem1``, ``theorem2`` and ``theorem3`` are named like the modules that define them:
-``topicscope.theory.theorem2`` is the function; import anything else of that module from the module itself.
+``topicscope.theory.theorem2`` is the function; import anything else in that module from the module itself.
 """
 
 from topicscope.theory.bayes import BayesFloors, bayes_floors

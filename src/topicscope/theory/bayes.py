@@ -91,7 +91,7 @@ class DocumentLosses:
     """
 
     masked: Float[np.ndarray, "document loss"]
-    """Mean over masked positions and all possible M: each token's loss times the chance that the query holds it."""
+    """Mean over masked positions and all possible M: each token's loss, weighted by how likely the query holds it."""
     mask_queries: Float[np.ndarray, "document loss"]
     """The loss at a [MASK] query; 0 where a document has none."""
     query_blind: Float[np.ndarray, "document loss"]
@@ -379,7 +379,7 @@ class Factors:
         return int(self.base.shape[1])
 
     def width(self, rank: int) -> int:
-        """Beyond this rank all coefficients are zero in every row."""
+        """How many of a rank's coefficients are needed: all later ones are zero in every row."""
         return int(np.flatnonzero(self.base[:, rank].any(axis=0))[-1]) + 1
 
 
@@ -504,7 +504,7 @@ def _mask_losses(model: TopicModel, masses: TopicMasses) -> Float[np.ndarray, "d
 
 
 def _word_losses(model: TopicModel, masking: Masking, masses: TopicMasses) -> Float[np.ndarray, "document rank loss"]:
-    """The losses at a word query of each ranked topic: for the word itself and each topic's other words, all alike."""
+    """The losses at a word query of each ranked topic; a topic's words, but for the query's own, are equally likely."""
     v = (model.vocabulary - 1) // model.topics
     random = masking.random / (model.vocabulary - 1)
     own = _own_topic(masses)
@@ -523,7 +523,7 @@ def _query_blind_predictions(
     counts: Int[np.ndarray, "document topic within"],
     masks: Int[np.ndarray, " document"],
 ) -> Float[np.ndarray, "document word"]:
-    """The best prediction from a document's bag of tokens: the mean of its tokens', by how likely each is the query."""
+    """The best prediction from a bag of tokens: the mean of theirs, weighted by how likely each token is the query."""
     documents, topics, v = counts.shape
     ranked_counts = np.take_along_axis(counts.sum(axis=2), masses.ranked, axis=1)
     random = masking.mask * masking.random / topics
@@ -557,7 +557,7 @@ def listed_losses(
     """Each document's losses for any topics, also those that share words, by listing every set of τ topics.
 
     The prior is a sum over C(T, τ) sets, each with its own word distribution, and the likelihood is a product over
-    tokens; z stands for 1/|M| as above. This is exact, and feasible for few sets; Dirichlet proportions have no such
+    tokens; z brings in 1/|M| as above. This is exact, and feasible for few sets; Dirichlet proportions have no such
     list.
     """
     vocabulary, count = model.vocabulary, len(masked)
@@ -607,7 +607,7 @@ def _joint_masses(
     other[:, :, 1:] = words[:, None] * genuine[:, None] + (noise / (vocabulary - 1))[:, None]
     table = np.zeros((count, vocabulary))
     table[document, token] = seen
-    # For the document without one token of this kind; with xlogy a token that never occurs may be impossible.
+    # For the document without one token of this kind. Impossible tokens are counted apart: −∞ − (−∞) is no number.
     impossible = other == 0
     log_other = np.where(impossible, 0.0, np.log(np.where(impossible, 1.0, other)))
     log_all = np.einsum("dt,szt->dsz", table, log_other) + log_share

@@ -143,7 +143,7 @@ def family_residuals(
     population: Moments,
     bias: Float[np.ndarray, " token"] | None = None,
 ) -> FamilyResiduals:
-    """Clause by clause, at the u of the nearest member; the family is optimal with this ``bias``."""
+    """Residuals of each clause at the u of the nearest member; the family is optimal with this ``bias``."""
     u = family.fit(matrix)
     difference = matrix - family.project(matrix)
     sums = family.words * family.topic_means(difference[:, 1:])

@@ -75,7 +75,8 @@ class Vocabulary:
         own = {"topic_words": bool(data.topic_words), "dirichlet": len(set(data.dirichlet)) > 1, "ends": data.ends}
         for name, unequal in own.items():
             if unequal:
-                raise refuse(f"data.{name}", getattr(data, name), "classes need equal topics alone; leave it out")
+                remedy = "classes of entries need equal topics and nothing else; leave it out"
+                raise refuse(f"data.{name}", getattr(data, name), remedy)
         return cls(data.topics, data.words)
 
     @property
@@ -154,5 +155,5 @@ class ClassMatrix:
 
 
 def six(matrix: ClassMatrix) -> Six:
-    """The six numbers of a matrix with a 0-th row of zeros, or of ``CrossEntropyOptimum``, which has such a row too."""
+    """The six numbers of a matrix; its 0-th row is zero, except that of ``CrossEntropyOptimum``."""
     return np.array([getattr(matrix, name, 0.0) for name in CLASSES])

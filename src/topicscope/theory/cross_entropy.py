@@ -1,10 +1,10 @@
 r"""Cross-entropy under uniform attention: the loss of any W^V, its convex optimum, and where that goes with length.
 
-The loss is convex in W and does not change when topics, or words within topics, are renamed. So is λ‖W‖², which is
+The loss is convex in W and does not change when topics, or words within topics, are renamed. Nor does λ‖W‖², which is
 strictly convex: the minimiser of the expected loss plus λ‖W‖² is unique and treats all words and topics alike. It has
 six different entries, and a sample determines six numbers very well where it would not determine V² entries.
 
-Without L2 the loss sees two numbers of the six. A word's score is W x̃ = W_{i0}m + W_d(1 − m) + κ₁X_{t(i)} + κ₂x_i
+Without L2 the loss sees two combinations of the six. A word's score is W x̃ = W_{i0}m + W_d(1 − m) + κ₁X_{t(i)} + κ₂x_i
 with κ₁ = W_t − W_d, κ₂ = W_s − W_t. The first two terms are the same for all words, and [MASK]'s own score goes to −∞.
 What is left is K = κ₁ + κ₂/v on contrasts between topics, and κ₂ on those within.
 
@@ -37,7 +37,7 @@ from topicscope.synthetic.topics import TopicModel
 from topicscope.theory.classes import ClassMatrix
 from topicscope.theory.finite_documents import topic_moments
 
-# Newton's method stops when a step promises less than this, and takes at most so many.
+# Newton's method stops when a step promises less than this, and takes at most so many steps.
 LEAST_GAIN = 1e-14
 MOST_STEPS = 200
 # A true minimum has at least this second derivative along W^V itself.
@@ -157,7 +157,7 @@ class Contrasts:
 
     @property
     def block_share(self) -> float:
-        """The same-topic contrast over the same-word one: 1 for blocks, 0 for a diagonal."""
+        """(W_t − W_d)/(W_s − W_d): 1 for blocks, 0 for a diagonal."""
         return self.topic / (self.topic + self.same_word)
 
 

@@ -276,7 +276,7 @@ class LogitGradient:
 def logit_gradient(
     data: Data, masking: Masking, average: Average = "document", *, infinite: bool = False
 ) -> LogitGradient:
-    r"""The squared loss's, for T equal topics of v equally likely words and one Dirichlet parameter, or τ of T topics.
+    r"""∂L/∂M of the squared loss for T equal topics of v words, with one Dirichlet parameter or τ topics per document.
 
     With logits M (rows are keys, columns queries), uniform attention (M = 0) and eq. 7's f = W^V x̃,
 
@@ -322,7 +322,7 @@ def _class(row: Token, column: Token) -> int:
 
 
 def _others(known: list[Token], size: Vocabulary) -> Iterator[tuple[Token, int]]:
-    """Every kind of token beside those known, and how many there are: the known ones, and one new one of each kind."""
+    """Every kind of token, and how many tokens it has: [MASK], each known word, and one new word of each new kind."""
     words = {token for token in known if token is not None}
     yield MASK, 1
     for word in words:

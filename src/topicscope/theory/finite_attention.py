@@ -316,6 +316,7 @@ def sampled_counts(
     """The class counts of so many freshly drawn documents."""
     check_at_least("documents", documents, 2)
     model = TopicModel.from_settings(data)
+    model.require_no_ends()
     if model.equal_words is None:
         raise InputError(
             "Classes are those of T disjoint topics of v equally likely words; leave data.topic_words out."

@@ -286,7 +286,7 @@ def gradient_descent(
     check_at_least("steps", steps, 0)
     values, vectors = _spectrum(moments.second)
     curvature = values + ridge
-    # Each eigenvector is on its own. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
+    # Eigenvectors do not mix. 1 − shrink^k loses its digits where the curvature is small; expm1 keeps them.
     shrink = 1 - 2 * rate * curvature
     progress = np.where(
         shrink > 0, -np.expm1(steps * np.log1p(-np.minimum(2 * rate * curvature, 1 - 1e-16))), 1 - shrink**steps
@@ -386,8 +386,8 @@ def _ratio(cross: float, second: float) -> float:
 def topic_count_distribution(data: Data, least: float = 0.0) -> Float[np.ndarray, " count"]:
     r"""How many topics a finite LDA document has: P(k topics) for k = 0 … T.
 
-    A topic counts if it has this share of the document's words, and at least one word. Given the document's length N,
-    the numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
+    A topic counts if it has at least the share ``least`` of the document's words, and at least one word. Given the
+    document's length N, the numbers of words of each topic are Dirichlet-multinomial: with one Dirichlet parameter α,
 
     .. math:: P(n_1, \dots, n_T) \propto \prod_t w(n_t), \qquad w(n) = \frac{\Gamma(n + \alpha)}{n!\,\Gamma(\alpha)},
         \quad \sum_t n_t = N.
@@ -398,7 +398,9 @@ def topic_count_distribution(data: Data, least: float = 0.0) -> Float[np.ndarray
 
     All terms are positive: no digits are lost.
     """
-    if data.sampler != "dirichlet" or len(set(data.dirichlet)) > 1:
+    if data.sampler != "dirichlet":
+        raise refuse("data.sampler", data.sampler, 'topics are counted for the sampler "dirichlet"')
+    if len(set(data.dirichlet)) > 1:
         raise refuse("data.dirichlet", data.dirichlet, "topics are counted for one Dirichlet parameter; give one")
     lengths = range(data.length[0], data.length[1] + 1)
     return np.mean([_of_length(data, length, least) for length in lengths], axis=0)
@@ -436,7 +438,7 @@ class EntryVariance:
 
 
 def residual(data: Data, masking: Masking) -> float:
-    """E‖W x̃ − y‖² at the best W, which is c, exactly; all documents have the same weight."""
+    """The number c above, E‖W x̃ − y‖² at the best W, exactly; all documents have the same weight."""
     exact, n = class_moments(data, masking), data.topics * data.words
     best = class_optimum(exact)
     within = best.same_word - best.same_topic
@@ -458,7 +460,7 @@ def _mean_inverse_masked(length: tuple[int, int], mask: float) -> float:
     found = []
     for n in range(length[0], length[1] + 1):
         m = np.arange(1, n + 1)
-        # Binomial probabilities by their ratios, from the likeliest on.
+        # Binomial probabilities up to a common factor, from the ratios of neighbours.
         logs = np.concatenate([[0.0], np.cumsum(np.log((n - m[:-1]) / (m[:-1] + 1)))])
         logs = logs + m * np.log(mask) + (n - m) * np.log1p(-mask) if mask < 1 else np.where(m == n, 0.0, -np.inf)
         chances = np.exp(logs - logs.max())

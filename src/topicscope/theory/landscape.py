@@ -111,7 +111,7 @@ class Landscape:
             )
 
     def loss(self, alpha: Weight, beta: Weight, mask_key: Weight = 1.0) -> Float[np.ndarray, "..."]:
-        """The loss at every (α, β) and weight of word queries on [MASK] keys (1 in Assumption 2, and if not given)."""
+        """The loss at every (α, β) and weight of word queries on [MASK] keys (1 in Assumption 2, and by default)."""
         return np.asarray(1 - self.explained(alpha, beta, mask_key))
 
     def explained(self, alpha: Weight, beta: Weight, mask_key: Weight = 1.0) -> Float[np.ndarray, "..."]:

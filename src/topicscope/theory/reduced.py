@@ -35,8 +35,6 @@ from topicscope.synthetic.documents import MaskedDocuments
 from topicscope.theory.classes import Modes, Six, Vocabulary
 from topicscope.theory.finite_documents import ClassMoments, class_moments
 
-# Rows with this many numbers in all are worked on together.
-MOST_NUMBERS = 50_000_000
 # A path that takes more evaluations of the gradient than this is given up.
 MOST_LOOKS = 20_000
 
@@ -101,7 +99,7 @@ class Rows:
     def gradient(
         self, value: Six, logits: Six, loss: Loss, noise: Six | None = None, *, squares: bool = False
     ) -> Gradient:
-        """The loss and its gradient by the entries of W^V and of M, one entry for each class.
+        """The expected loss's gradient by the entries of W^V and of M, averaged over each class.
 
         ``noise`` is the covariance N of W^V's columns, summed over its rows, where W^V scatters around its mean. Under
         the squared loss it costs A⊤NA at a query with attention A, whatever the mean is; under cross-entropy this is
@@ -171,7 +169,7 @@ class Rows:
 
     @cached_property
     def _kind(self) -> Int[np.ndarray, "row token"]:
-        """The class of (key, query) for each key: row the key, column the query."""
+        """The class of each key with the row's query; in a class matrix rows are keys, columns queries."""
         words = self.vocabulary.words
         key, query = np.arange(self.tokens), self.query[:, None]
         topic, own = (key - 1) // words, (query - 1) // words

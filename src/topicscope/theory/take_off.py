@@ -42,7 +42,7 @@ MOST_WORDS = 400
 POINTS = 40
 # The path is followed until attention by classes alone is this far from uniform: the draw's has taken off by then.
 FAR = 0.09
-# This ridge keeps the optimum of cross-entropy finite, as where a run's g is measured.
+# This ridge keeps the optimum of cross-entropy finite, as it does where a run's g is measured.
 GAIN_RIDGE = 1e-9
 # The least share of a step's noise that the next one takes back.
 LEAST_FORGETTING = 0.02
@@ -65,7 +65,7 @@ class Stepping:
     width: int = 0
     """d_a, the rows of W^K and W^Q; V if 0."""
     momentum: float = 0.9
-    """For "momentum"."""
+    """μ, for the optimizer "momentum"."""
     epsilon: float = 1e-8
     """Adam's ε."""
     batch: int = 40
@@ -108,7 +108,7 @@ class Prediction:
 
     @property
     def gain_at_take_off(self) -> float | None:
-        """G at that step: how far stage 1 has come."""
+        """The gain g at that step: how far stage 1 has come."""
         return None if self.take_off is None else float(np.interp(self.take_off, self.steps, self.gain))
 
 
@@ -133,8 +133,12 @@ class Population:
 
     def __init__(self, data: Data, masking: Masking, loss: Loss, *, seed: int = 0) -> None:
         model = TopicModel.from_settings(data)
+        model.require_no_ends()
         if model.equal_words is None or len(set(data.dirichlet)) > 1:
-            raise InputError("The dynamics are predicted for equal, disjoint topics; leave topic_words out.")
+            raise InputError(
+                "The dynamics are predicted for equal, disjoint and equally likely topics: leave data.topic_words out, "
+                "and give one number as data.dirichlet."
+            )
         if model.vocabulary - 1 > MOST_WORDS:
             raise InputError(
                 f"topics · words = {model.vocabulary - 1} is not allowed for a predicted take-off: give at most "
@@ -186,7 +190,7 @@ class Population:
         )
 
     def distances(self, logits: Float[np.ndarray, "point key query"]) -> tuple[np.ndarray, np.ndarray]:
-        """A of word and of [MASK] queries."""
+        """How far the attention of word and of [MASK] queries is from uniform, at each point."""
         few = self.documents.span(0, MEASURED)
         keys = np.zeros((len(few), self.vocabulary.count + 1), dtype=np.int64)
         np.add.at(keys, (few.document, few.tokens), 1)
@@ -219,7 +223,7 @@ class Population:
 
     @cached_property
     def gains(self) -> Callable[[Six], float]:
-        """G of any W^V."""
+        """The gain g of any W^V."""
         if self.loss == "squared":
             return lambda value: (1 - class_loss(ClassMatrix(*value[2:].tolist()), self.exact)) / (1 - self.best)
         bags = Bags.of(self.documents, self.vocabulary.count + 1)

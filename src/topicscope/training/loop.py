@@ -424,7 +424,7 @@ class Trainer:
         return sentences
 
     def _take_out(self, member: _Member, going: list[_Member], what: str) -> str:
-        """Leave a member that diverged out of training from here on; what is to be said of it."""
+        """Leave a member that diverged out of training from here on, and return the sentence that tells of it."""
         going.remove(member)
         member.run.flush()
         kept = member.run.checkpoint_steps()
@@ -452,8 +452,8 @@ class Trainer:
 def stop_on_interrupt() -> Iterator[Stop]:
     """Whether Ctrl-C was pressed, as a function to ask between steps; pressed twice, it stops at once.
 
-    An interrupt in the middle of a step would leave some weights updated and others not. Only where Ctrl-C means what
-    it usually does: in the main thread, with Python's own handler.
+    An interrupt in the middle of a step would leave some weights updated and others not. This applies only where
+    Ctrl-C means what it usually does: in the main thread, with Python's own handler.
     """
     pressed = False
 

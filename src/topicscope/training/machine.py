@@ -143,7 +143,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def weight_bytes(settings: TextSettings, vocabulary: int) -> int:
-    """Bytes of the weights and of what goes along with each; the square of the width, where there are many layers."""
+    """Bytes of the weights, their gradients and Adam's averages; they grow with the square of the width."""
     shapes = encoder_shapes(settings.model, vocabulary, settings.positions).values()
     return BYTES * WEIGHT_COPIES * sum(math.prod(shape) for shape in shapes)
 

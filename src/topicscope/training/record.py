@@ -131,7 +131,7 @@ class StageRecorder:
         plain = model.layers == 1 and model.heads == 1 and model.positions == "none"
         return plain and not model.uniform and vocabulary <= LARGEST_VOCABULARY
 
-    # A seed that has diverged has no finite numbers, and its row says so.
+    # A seed that has diverged has numbers that are not finite, and its row says so.
     @np.errstate(all="ignore")
     def rows(self, weights: Weights) -> list[Row]:
         """For each seed: a(t) of word and of [MASK] queries, norms of W^K's and W^Q's modes, and g(t) if defined."""
@@ -170,10 +170,10 @@ def uniform_gain(
 ) -> Callable[[Float[np.ndarray, "token token"]], float] | None:
     """g: the gain of W^V under uniform attention as a share of the gain of the optimum under uniform attention.
 
-    The gain is that over predicting nothing (W^V = 0), without L2. Exact for the squared loss; for cross-entropy both
-    losses are taken on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add nothing to the
-    optimum. None where the optimum is not known: with hidden keys, START and END or parts beyond eq. 6, and for
-    cross-entropy with words that are not equally likely.
+    The gain is that over predicting nothing (W^V = 0), without L2. It is exact for the squared loss; for cross-entropy
+    both losses are computed on the same documents. Biases count as part of W^V (``StageRecorder.rows``), and add
+    nothing to the optimum. It is None where the optimum is not known: with hidden keys, START and END or parts beyond
+    eq. 6, and for cross-entropy with words that are not equally likely or the average over a batch.
     """
     model, loss = settings.model, settings.training.loss
     if model.masked_keys == "hidden" or model.residual or model.extras or topic_model.ends:

@@ -199,8 +199,8 @@ def _value(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str]:
     own = _has_own_optimum(settings)
     ridge = _ridge(settings, topic_model) if own else 0.0
     kind = (
-        "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs: "
-        "the pattern alone compares. "
+        "For W^V trained alone, with one-hot embeddings and uniform attention; this run differs, "
+        "so only the pattern can be compared. "
     )
     said = "" if own else kind
     if training.loss == "squared":
@@ -219,16 +219,18 @@ def _embedding(settings: Settings, topic_model: TopicModel) -> tuple[Matrix, str
     """The best W^E⊤W^E where the embedding is trained alone, as in Theorem 1."""
     training, model = settings.training, settings.model
     alone = _alone(settings, "embedding", "prediction_bias") and not model.value.train
+    bias = model.prediction_bias
+    alone = alone and not bias.train and bias.start in ("zero", "theorem")
     if not alone or model.value.start != "identity" or topic_model.equal_words is None:
         raise InputError("W^E⊤W^E is determined only where the embedding is trained alone with W^V = I (Theorem 1).")
     if training.loss != "squared" or model.masked_keys == "hidden" or training.l2:
         raise InputError("Theorem 1 is about the squared loss, visible masked keys and no L2.")
-    matrix = _semidefinite(settings.data, settings.masking, training.average, model.prediction_bias.start)
+    matrix = _semidefinite(settings.data, settings.masking, training.average, bias.start)
     return matrix, "The best positive semi-definite matrix for finite documents."
 
 
 def optimum_measures(settings: Settings, value: Float[np.ndarray, "layer token token"]) -> dict[str, float | None]:
-    """How far a run's W^V is from the exact optimum of its own objective; None where that is not known.
+    """How far a run's W^V is from the optimum of its own objective; None where that is not known.
 
     ``distance_to_optimum`` is ‖W − W*‖ / ‖W*‖. ``excess_over_optimum`` is the population loss with L2 at W, less that
     at W*, and ``share_of_optimum`` is W's gain over predicting nothing as a share of W*'s; both are exact, and for the

@@ -411,9 +411,14 @@ def _company(together: Sequence[AnySettings]) -> list[Row]:
     return members if len(members) > 1 else []
 
 
+def _with_others(company: list[Row]) -> str:
+    others = len(company) - 1
+    return f"together with {others} other{'s' if others > 1 else ''}" if company else "alone"
+
+
 def _check_company(path: Path, before: list[Row], company: list[Row]) -> None:
     if before != company:
-        there, here = (f"together with {len(each) - 1} others" if each else "alone" for each in (before, company))
+        there, here = (_with_others(each) for each in (before, company))
         raise InputError(
             f"{path} holds a run that was trained {there}, not {here}: "
             "results repeat to the bit in the same company only; go on with the same seeds and learning rates, "

@@ -70,7 +70,7 @@ def steps_measured(training: AnyTraining, earlier: Sequence[int] = ()) -> frozen
 
 
 def has_row(training: AnyTraining, step: int, measured: frozenset[int]) -> bool:
-    """Whether a step has a row of metrics: at regular steps, wherever something more is measured, and at the last."""
+    """Whether a step has a row of metrics: at regular steps, where something more is measured, and at the last one."""
     within = 0 <= step <= training.steps
     return within and (has_regular_row(training, step) or step == training.steps or step in measured)
 
@@ -81,7 +81,7 @@ def has_regular_row(training: AnyTraining, step: int) -> bool:
 
 
 def why_not_longer(training: AnyTraining) -> str | None:
-    """The setting that makes early steps depend on the total; None if a longer run begins as this one did."""
+    """The setting that makes early steps depend on how many there are; None if a longer run begins as this one did."""
     if training.decay == "cosine":
         return 'training.decay = "cosine" depends on how many there are'
     schedule, stage = getattr(training, "schedule", "joint"), getattr(training, "stage_steps", 0)
@@ -102,7 +102,10 @@ def spaced_steps(lengths: Sequence[int], count: int, spacing: Callable[[int, int
 
 
 def snapshot_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically."""
+    """Step 0 and at most ``count`` − 1 more: half of them evenly spaced, for what comes late, half logarithmically.
+
+    If ``count`` is 1, it is the last step alone.
+    """
     if count < 2:
         return frozenset({steps} if count else ())
     even = np.linspace(0, steps, num=count // 2 + 1).round().astype(int)
@@ -112,7 +115,10 @@ def snapshot_steps(steps: int, count: int) -> frozenset[int]:
 
 
 def measured_steps(steps: int, count: int) -> frozenset[int]:
-    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last."""
+    """Step 0 and at most ``count`` − 1 more, spaced logarithmically up to the last.
+
+    If ``count`` is 1, it is the last step alone.
+    """
     if count < 2:
         return frozenset({steps} if count else ())
     spaced = np.geomspace(1, steps, num=count - 1).round().astype(int)

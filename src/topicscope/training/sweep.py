@@ -71,7 +71,7 @@ def file_digest(path: Path) -> str | None:
 
 
 def measures(run: RunFolder, steps: int) -> Row:
-    """The final numbers of a run; all but ``diverged`` and ``last_step`` are None if it did not reach its end."""
+    """The final numbers of a run; only ``diverged`` and ``last_step`` if it did not reach its end."""
     rows = run.metrics()
     finished = bool(rows) and rows[-1]["step"] == steps
     last: Row = rows[-1] if rows else {"step": 0}
@@ -102,7 +102,7 @@ def measures(run: RunFolder, steps: int) -> Row:
 
 
 def _of_optimum(run: RunFolder, steps: int) -> Row:
-    """How far W^V is from the exact optimum, where that is the run's own."""
+    """How far W^V is from the optimum of the run's own objective, where that is known."""
     from topicscope.training.reference import optimum_measures
 
     settings = run.settings()

@@ -86,7 +86,7 @@ def prepare_text(data: TextData, folder: Path, *, report: Report | None = None) 
 
 
 def read_specials(folder: Path, name: str) -> Specials:
-    """The special tokens of a tokenizer; without one of BERT's four it cannot be trained with."""
+    """The special tokens of a tokenizer; one that lacks any of BERT's four is refused."""
     from transformers import AutoTokenizer
 
     tokenizer: Any = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)

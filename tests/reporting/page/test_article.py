@@ -115,6 +115,7 @@ def test_a_run_alone_opens_on_what_it_is_for(tmp_path: Path) -> None:
     head = text_of(page.split("<main")[0])
     assert "After 12 of 12 steps the loss of the batch is" in head
     assert "optimum, uniform attention" in head
+    assert "The loss of one batch scatters around its expectation." in head
     assert [player["id"] for player in data_of(page)["players"]] == ["film-player"]
 
 

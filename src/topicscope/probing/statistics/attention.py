@@ -56,9 +56,9 @@ SPARSE = 0.5
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
 # Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
-WAITING, PERMUTED_BLOCK = 1 << 23, 512
-# Up to so many words, a table of all their pairs is kept. Its places fit into 32 bits up to 46,340 words; beyond this
-# number it would be larger than all else.
+WAITING, PERMUTED_BLOCK = 1 << 23, 256
+# Up to so many words, a table of all their pairs is kept; with more words it would be larger than everything else. Its
+# places would fit into 32 bits up to 46,340 words.
 LOOKED_UP = 20_000
 # Shards' tables of pairs that are held before they are put together.
 MERGED = 8
@@ -102,16 +102,14 @@ def passage_pairs(
     places = places[places >= skip]
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
-    backward = np.stack([layer[:, late, early] for layer in attention]).astype(np.float64)
-    if causal:
-        backward *= (late + 1) / 100
-        directed, both = backward.mean(axis=(0, 1))[None], backward
-    else:
-        backward *= length / 100
-        forward = np.stack([layer[:, early, late] for layer in attention]).astype(np.float64)
-        forward *= length / 100
-        directed = np.stack([backward.mean(axis=(0, 1)), forward.mean(axis=(0, 1))])
-        both = backward + forward
+    # Backward, and then forward.
+    at = late * length + early if causal else np.concatenate([late * length + early, early * length + late])
+    found = np.empty((len(attention), len(attention[0]), len(at)))
+    for number, layer in enumerate(attention):
+        found[number] = layer.reshape(len(layer), -1).take(at, axis=1)
+    found *= (late + 1) / 100 if causal else length / 100
+    directed = found.mean(axis=(0, 1)).reshape(-1, len(early)) if len(early) else np.zeros((1 if causal else 2, 0))
+    both = found.reshape(*found.shape[:2], len(directed), len(early)).sum(axis=2)
     return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
 
 
@@ -127,24 +125,19 @@ class PermutedLabels:
     order: Int[np.ndarray, "permutation word"]
 
     @cached_property
-    def _permuted(self) -> Integer[np.ndarray, "word permutation"]:
-        """A row per word, so that all permutations of a pair are compared in two contiguous reads.
+    def _topics(self) -> Integer[np.ndarray, "word permutation"]:
+        """The topic that each word takes, if words have one each.
 
-        Topics themselves if words have one each; else bits, of which two words that share a topic have one in common.
+        A row per word, so that all permutations of a pair are compared in two contiguous reads.
         """
-        topics = self.labelling.membership.shape[1]
-        if self.labelling.single:
-            label = self.labelling.topic.astype(np.uint8 if topics < 255 else np.int32)
-        else:
-            bit = (1 << np.arange(topics) % 16).astype(np.uint16)
-            label = np.bitwise_or.reduce(np.where(self.labelling.membership, bit, 0), axis=1)
+        label = self.labelling.topic.astype(np.uint8 if self.labelling.membership.shape[1] < 255 else np.int32)
         return np.ascontiguousarray(label[self.order].T)
 
     @cached_property
-    def _words(self) -> Int32[np.ndarray, " word_permutation"]:
-        """The word whose topics each word takes, numbered among those that are kept, a row per word."""
+    def _words(self) -> Int32[np.ndarray, "word permutation"]:
+        """The word whose topics each word takes, numbered among those that are kept."""
         number = (np.cumsum(self.labelling.kept) - 1).astype(np.int32)
-        return np.ascontiguousarray(number[self.order].T).ravel()
+        return np.ascontiguousarray(number[self.order].T)
 
     @cached_property
     def _related(self) -> Bool[np.ndarray, " word_pair"]:
@@ -156,23 +149,21 @@ class PermutedLabels:
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> tuple[Int[np.ndarray, " found"], Int[np.ndarray, " found"]]:
         """Which pairs of kept words have a topic in common, and under which permutations: places of both."""
-        one, other, count = self._permuted[first], self._permuted[second], len(self.order)
-        single = self.labelling.single
-        where = np.flatnonzero(one == other if single else (one & other) != 0)
+        words, count = self.labelling.words, len(self.order)
+        if self.labelling.single:
+            shared = self._topics[first] == self._topics[second]
+        elif words > LOOKED_UP:
+            shared = self.labelling.shares(self.order[:, first].T, self.order[:, second].T)
+        else:
+            codes = self._words[first]
+            codes *= np.int32(words)
+            codes += self._words[second]
+            # All codes are in the table; with this mode they are not looked at twice.
+            shared = self._related.take(codes, mode="wrap")
+        where = np.flatnonzero(shared)
         # Dividing by one number is quicker than divmod.
         pair = where // count
-        permutation = where - pair * count
-        if single:
-            return pair, permutation
-        # A bit stands for several topics, so that these are candidates.
-        words = self.labelling.words
-        if words > LOOKED_UP:
-            shared = self.labelling.shares(self.order[permutation, first[pair]], self.order[permutation, second[pair]])
-        else:
-            rows = np.arange(len(first))
-            left, right = (self._words.take(((each - rows) * count)[pair] + where) for each in (first, second))
-            shared = self._related.take(left * np.int32(words) + right)
-        return pair[shared], permutation[shared]
+        return pair, where - pair * count
 
 
 class PermutedSums(NamedTuple):
@@ -215,7 +206,7 @@ class ShardSums:
 
     permuted: tuple[PermutedSums, ...]
     sunk: Float[np.ndarray, "layer head"]
-    """For a causal model, the sum over queries of their attention to no measured position."""
+    """For a causal model, the sum over queries of their attention to positions that are not measured."""
 
     queries: int
     """How many queries that sum is over; 0 for a model that is not causal."""
@@ -373,14 +364,17 @@ class PairAccumulator:
         first, second, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(3))
         self._waiting, self._held = [], 0
         # Many pairs of positions hold the same two words: these are summed first.
-        codes = np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second)
-        order, ends, codes = grouped(codes)
-        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(order)))
+        kept = np.any([labels.labelling.kept for labels in self.permuted], axis=0)
+        usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
+        first, second = first[usable], second[usable]
+        order, ends, codes = grouped(np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second))
+        order = usable[order]
+        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(attention)))
         attention, number = gather @ attention, directions * np.diff(ends)
         first, second = np.divmod(codes, self._vocabulary)
         for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
             kept = labels.labelling.kept
-            usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
+            usable = np.flatnonzero(kept[first] & kept[second])
             for start in range(0, len(usable), PERMUTED_BLOCK):
                 chosen = usable[start : start + PERMUTED_BLOCK]
                 # Few pairs share a topic: all that follows is done on those alone.
@@ -475,7 +469,7 @@ def _histograms(
 
 
 class AttentionTotals:
-    """All shards of a model added up, over all articles and each replicate's; its size is the same for any corpus."""
+    """All shards of a model added up, over all articles and each replicate's; words, not the corpus, bound its size."""
 
     def __init__(self, replicates: int, seed: int) -> None:
         self.replicates, self.seed = replicates, seed
@@ -559,7 +553,7 @@ class AttentionTotals:
         return self._averages("", labelling)
 
     def counts(self, labelling: int) -> Float[np.ndarray, " class"]:
-        """How many pairs of positions each class has."""
+        """How many pairs of positions each class has, each direction of attention counted."""
         return self._totals["counts"][0, labelling]
 
     def sums(self, labelling: int) -> Float[np.ndarray, "class layer head"]:
@@ -583,7 +577,7 @@ def log_ratio(
     every_sum: Float[np.ndarray, "*#shape"],
     every_count: Float[np.ndarray, "*#shape"],
 ) -> Float[np.ndarray, "*shape"]:
-    """The log-ratio of the average over same-topic pairs to that over all other pairs of different words; or NaN."""
+    """The log of the same-topic average over that of all other pairs of different words; NaN without such pairs."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(same_sum / same_count) - np.log((every_sum - same_sum) / (every_count - same_count))
 
@@ -609,7 +603,7 @@ def model_test(
     *,
     generator: np.random.Generator,
 ) -> Tested:
-    """Tests of the log-ratio of attention averaged over layers and heads; one per labelling, uncorrected."""
+    """The test of a labelling's log-ratio of attention averaged over layers and heads, not corrected."""
     matrices = pair_matrices(table, labelling)
     small, stratum = labelling.among_kept, stratum[labelling.kept]
     sums, counts = permuted_same_topic_sums(matrices, small, stratum, permutations, generator=generator)
@@ -632,7 +626,7 @@ class HeadTests(NamedTuple):
     """Corrected for all layers and heads (maximum statistic): with probability 95 % none below 0.05 is wrong."""
 
     rates: Float[np.ndarray, "layer head"]
-    """False discovery rates (Benjamini and Hochberg): of all heads up to 0.05, 5 % are expected to be wrong."""
+    """False discovery rates (Benjamini and Hochberg): of all heads up to 0.05, at most 5 % are expected wrong."""
 
 
 def head_tests(

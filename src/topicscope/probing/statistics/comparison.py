@@ -38,8 +38,8 @@ class Comparable(NamedTuple):
 def compared(one: Comparable, other: Comparable) -> dict[str, Any]:
     """How much more topic structure the first has: ratio of ratios, differences of differences and of AUC, and p.
 
-    Numbers are None where they are not defined: that of ratios where a model has none by itself, because the interval
-    of its average over different topics is not above 0.
+    Numbers are None where they are not defined. There is no ratio of ratios if one of the models has no ratio, because
+    the interval of its average over different topics is not above 0.
     """
     quotient: dict[str, float | None] = dict.fromkeys(("ratio", "low", "high"))
     if not any(why_no_ratio(each.same, each.different) for each in (one, other)):

@@ -25,7 +25,7 @@ from topicscope.probing.statistics.similarity import auc_replicates, placements
 
 # What is compared, in the order of every axis named ``kind``; centred means that the layer's mean is subtracted.
 KINDS = ("cosine", "dot", "centred_cosine", "centred_dot")
-# The vectors whose sums are kept; those of a centred dot product are the vectors' own, less the mean.
+# The kinds whose vectors are summed; the sums of centred vectors follow from those of the vectors and the mean.
 SUMMED = KINDS[:3]
 
 

@@ -30,7 +30,7 @@ class Labelling:
     membership: Bool[np.ndarray, "word topic"]
     _: KW_ONLY
     tokens: Int[np.ndarray, " word"] = None  # type: ignore[assignment]
-    """The tokenizer's number of each word, distinct and ascending; by default its place."""
+    """The number of each word (``text.words``), distinct and ascending; by default its place."""
 
     name: str = ""
     """A name for people and for rows of results: ``0.0005/one/seed0``."""
@@ -132,7 +132,7 @@ class Classes:
     def of(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
     ) -> Int[np.ndarray, "labelling pair"]:
-        """``Labelling.classes`` of each."""
+        """The classes of these pairs under each labelling, as ``Labelling.classes`` has them."""
         shares = np.empty((len(self._single), len(first)), dtype=bool)
         shares[self._single] = self._topic[:, first] == self._topic[:, second]
         if not self._single.all():
@@ -144,7 +144,7 @@ class Classes:
 def over_one_vocabulary(
     labellings: Sequence[Labelling], beside: Int[np.ndarray, " word"] | None = None
 ) -> tuple[Labelling, ...]:
-    """The labellings over one vocabulary, that of all their words, ascending; new words have no topic in a labelling.
+    """The labellings over one vocabulary, that of all their words, ascending; words new to one have no topic in it.
 
     beside: tokens of further words, which have no topic in any.
     """

@@ -125,7 +125,7 @@ def quarter_doubling_bins(counts: Float[np.ndarray, "*shape"]) -> Int[np.ndarray
 def co_occurrence_strata(table: PairTable) -> Strata:
     """Strata of similar co-occurrence, by quarter doublings.
 
-    Co-occurrence is the number of pairs of positions in passages, where the table has each in both directions.
+    Co-occurrence is the number of pairs of positions within passages; the table counts each in both directions.
     """
     # A count of 2^53 is in bin 213: a byte holds them all.
     pair_bins = np.zeros((table.vocabulary, table.vocabulary), dtype=np.uint8)
@@ -187,11 +187,11 @@ class _Cells:
         one, other = pairs // len(order), pairs % len(order)
         number[one, other] = number[other, one] = np.arange(len(pairs))
         self.number, self.words = number.ravel(), len(order)
-        # A row per pair of words, a column per cell; then over all pairs.
+        # These have a row per pair of words and a column per cell; ``every`` is over all pairs.
         shape = (len(pairs), int(cell.max(initial=-1)) + 1)
         values = (different.sums, different.counts)
         self.sums, self.counts = (sparse.csr_array((each, (row, cell)), shape=shape) for each in values)
-        # NumPy counts nothing in whole numbers.
+        # ``np.bincount`` of an empty array returns integers.
         self.every = np.stack([np.bincount(cell, each, shape[1]) for each in values]).astype(np.float64)
 
     def log_ratios(
@@ -229,10 +229,10 @@ def matched_test(
 
     Words of similar frequency exchange their topics, as in the other tests. What two words' pairs of positions are
     matched on (their co-occurrence, frequency and distance) stays the same, so a permutation only moves same-topic
-    pairs from cell to cell; the rest of a cell are its different-topic pairs.
+    pairs from cell to cell; all other pairs of a cell are different-topic pairs.
 
     table: sums by pair of words and bin of distance.
-    word_stratum: words of similar frequency, which exchange topics.
+    word_stratum: each word's stratum of frequency, within which words exchange topics.
     strata: what pairs are matched on.
     The result is NaN if no cell has both kinds of pair.
     """
@@ -278,7 +278,7 @@ def _leaving_out(
     apart, whole = one != other, np.bincount(cell, values, cells)
     touched = np.bincount(one * cells + cell, values, topics * cells)
     touched += np.bincount((other * cells + cell)[apart], values[apart], topics * cells)
-    # NumPy counts nothing in whole numbers.
+    # ``np.bincount`` of an empty array returns integers.
     return np.concatenate([whole[None], whole - touched.reshape(topics, cells)]).astype(np.float64)
 
 
@@ -298,7 +298,7 @@ def with_topics(
     without: for each LDA seed's labelling, the result of ``matched_without_topics``. A topic of the first seed is left
     out together with its partners in the others.
     The ratio's interval comes from its logarithm: log ratio ± 1.96 s. Replicates without pairs of both kinds are left
-    out, as ``contrast`` counts them. There is none if fewer than half remain, or if a topic cannot be left out.
+    out, as ``contrast`` counts them. There is no interval if fewer than half remain, or if a topic cannot be left out.
     """
     left = [_left_out([getattr(each, side) for each in without], labellings) for side in ("same", "different")]
     there = np.isfinite(same) & np.isfinite(different)
@@ -348,7 +348,7 @@ class MatchedSimilarity:
     difference: float
     difference_low: float | None
     difference_high: float | None
-    """A 95 % interval by the jackknife over topics, which leaves out each topic's words; None if one cannot be.
+    """A 95 % interval by the jackknife, which leaves out each topic's words; None if a topic cannot be left out.
 
     The variance of the mean over LDA seeds is added to it.
     """
@@ -430,12 +430,12 @@ def matched_co_occurrence(table: PairTable, co_occurrence: PairTable, labelling:
     """
     table = table.without_same_word().among(labelling.kept)
     first, second, counts = table.first, table.second, table.counts
-    # A pair that is not there has place −1, and co-occurs never.
+    # A pair that is not in the table has place −1, and never co-occurs.
     together = counts * np.append(co_occurrence.counts, 0.0)[co_occurrence.places(first, second)] / 2
     same, cell = labelling.shares(first, second), strata.cells_of_bins(first, second, table.bin)
     groups = [(same, together), (same, counts), (~same, together), (~same, counts)]
     sums = [np.bincount(cell[chosen], values[chosen], strata.size) for chosen, values in groups]
-    # NumPy counts nothing in whole numbers.
+    # ``np.bincount`` of an empty array returns integers.
     return matched_averages(*(each[None].astype(np.float64) for each in sums))
 
 

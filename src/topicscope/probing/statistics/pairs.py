@@ -110,7 +110,7 @@ class PairTable:
         sums: Float[np.ndarray, " row"],
     ) -> "PairTable":
         unique, place = np.unique(codes, return_inverse=True)
-        # NumPy counts nothing in whole numbers.
+        # ``np.bincount`` of an empty array returns integers.
         summed = (np.bincount(place, each, len(unique)).astype(np.float64) for each in (counts, sums))
         return cls(vocabulary, unique, *summed)
 

@@ -131,8 +131,8 @@ class Tested(NamedTuple):
 def permutation_p(observed: float, permuted: Float[np.ndarray, " permutation"], *, size: float = 0.0) -> float:
     """Two-sided: how often a permutation is as far from the mean of all as the observed number; NaN if that is NaN.
 
-    Numbers that differ only by rounding count as equal. ``size`` is that of the terms behind the numbers, if larger
-    than these; it is 1 for log-ratios, whose rounding is that of the ratio.
+    Numbers that differ only by rounding count as equal. ``size`` is the size of the terms behind the numbers, if
+    that is larger; it is 1 for log-ratios, whose rounding is that of the ratio.
     """
     if not np.isfinite(observed):
         return np.nan

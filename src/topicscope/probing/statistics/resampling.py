@@ -12,8 +12,8 @@ from jaxtyping import Float, Int
 from topicscope.measure.uncertainty import CONFIDENCE
 from topicscope.randomness import Purpose, generator
 
-# Replicates without pairs are left out. If less than this share remains, there is no interval: with two topics, which
-# only four replicates in ten both draw, it would hold the true value in 73 % of cases (with three topics in 95 %).
+# Replicates without pairs are left out. If less than this share remains, there is no interval: with two topics, only
+# four replicates in ten draw both, and it would hold the true value in 73 % of cases (with three topics in 95 %).
 LEAST_WITH_PAIRS = 0.5
 
 
@@ -23,8 +23,9 @@ class Contrast:
 
     Intervals are 95 % percentile intervals over the replicates that have pairs of both kinds, None if fewer than half
     have: with few topics, some replicates draw only one of them and have no pair of two (``replicates_left_out`` counts
-    them). ``ratio`` and its interval are None unless the interval of the denominator is above 0: around 0 the ratio may
-    be any number, and below it is meaningless. ``ratio_note`` says which it is, or how many replicates have no pair.
+    them). ``ratio`` and its interval are None unless the interval of the denominator (the denominator itself, if it has
+    none) is above 0: around 0 the ratio may be any number, and below it is meaningless. ``ratio_note`` says which it
+    is, or how many replicates have no pair.
     """
 
     same: float
@@ -120,8 +121,8 @@ def _ratio(
 ) -> tuple[float, float | None, float | None, str | None]:
     """The ratio, its interval, and a note about it.
 
-    A single replicate's denominator may still cross 0. Its ratio has passed through infinity and counts as the largest
-    of all, whatever its sign. Ends are then order statistics, and the upper one may be infinite, which is none.
+    The denominator of a single replicate may still cross 0. Its ratio has passed through infinity and counts as the
+    largest of all, whatever its sign. Ends are then order statistics; an upper one that is infinite becomes None.
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.where(different <= 0, np.inf, same / different)
@@ -152,7 +153,7 @@ def _interval(name: str, values: Float[np.ndarray, " replicate"]) -> dict[str, f
 
 
 def _area(auc: Float[np.ndarray, " replicate"]) -> dict[str, float | None]:
-    """AUC and its interval, cut at 0 and 1, the ends of a probability, which rounding and replicates may exceed."""
+    """AUC and its interval, cut at 0 and 1: rounding and first-order replicates may exceed a probability's range."""
     found = {"auc": float(auc[0]), **_interval("auc", auc)}
     return {name: None if end is None else float(np.clip(end, 0, 1)) for name, end in found.items()}
 
@@ -174,15 +175,15 @@ def poisson_weights(
 class SeedDraws:
     """LDA seeds drawn anew (with replacement) in every replicate but the first, the same for all numbers of it.
 
-    All seeds share the replicate's articles, or words and topics, so the interval has both sources of uncertainty. With
-    S seeds their own part of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
+    All seeds share the replicate's articles, or words and topics, so the interval includes both sources of uncertainty.
+    With S seeds their own part of the variance is (S − 1)/S of what it should be, as for every plain bootstrap.
     """
 
     drawn: Int[np.ndarray, "seed replicate"]
 
     @classmethod
     def draw(cls, seeds: int, replicates: int, *, generator: np.random.Generator) -> "SeedDraws":
-        """Draws for so many seeds, and for so many replicates beside the sample itself."""
+        """Draws for so many seeds, and for so many replicates besides the sample itself."""
         drawn = generator.integers(seeds, size=(seeds, replicates + 1))
         drawn[:, 0] = np.arange(seeds)
         return cls(drawn)

@@ -59,8 +59,8 @@ def principal_places(
     """Words in two dimensions: their directions (unit vectors) along the two in which these vary most.
 
     Principal components of unit vectors are classical multidimensional scaling of their distances √(2 − 2 cosine). The
-    second number is the share of the variance that the two dimensions hold. Signs are chosen so that each dimension's
-    largest coordinate is positive.
+    second number is the share of the variance that the two dimensions hold. Signs are chosen so that in each
+    dimension the coordinate of largest size is positive.
     """
     ready = prepared(prepared(vectors, "cosine"), "dot", centred=True)
     left, sizes, _ = np.linalg.svd(ready, full_matrices=False)
@@ -159,14 +159,14 @@ class Placements:
 
 
 def placements(products: Float[np.ndarray, "word word"], labelling: Labelling) -> Placements:
-    """The ranks of the similarities of the words that a labelling keeps (all of its words)."""
+    """Where same- and different-topic pairs stand, for a labelling that keeps all of its words."""
     same = products[labelling.same_topic_pairs]
     first, second = labelling.different_topic_pairs
     order, words = np.argsort(same, kind="stable"), len(products)
     below, not_above = counts_below(products[first, second], same[order])
     inside = np.empty(len(same))
-    # A different-topic pair is below the j-th same-topic pair if at most j of these are not above it; so for "not
-    # above" and "below". Counts so far are the answer, without sorting the many.
+    # A different-topic pair is below the j-th same-topic pair (from 0) if at most j of these are not above it, and
+    # not above it if at most j are below it. So cumulative counts are the answer, without sorting the many pairs.
     ranks = sum(np.cumsum(np.bincount(each, minlength=len(same) + 1))[:-1] for each in (below, not_above))
     inside[order] = ranks / (2 * max(len(first), 1))
     above = 1 - (below + not_above) / (2 * max(len(same), 1))
@@ -182,8 +182,8 @@ def counts_below(
 ) -> tuple[Int[np.ndarray, " value"], Int[np.ndarray, " value"]]:
     """How many of the ordered numbers are below each value, and how many are not above it.
 
-    As ``np.searchsorted``, which compares each value with a score of others. Here values and ordered numbers go into
-    buckets first: only a value whose bucket holds an ordered number has to be compared.
+    The same as by ``np.searchsorted``, which compares each value with some twenty others. Here values and ordered
+    numbers go into buckets first: only a value whose bucket holds an ordered number has to be compared.
     """
     if not len(ordered) or not ordered[-1] > ordered[0]:
         return np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
@@ -222,7 +222,7 @@ def auc_replicates(
 
 
 def _different_side(found: Placements, weights: Float[np.ndarray, "replicate word"]) -> Float[np.ndarray, " replicate"]:
-    """How far the average over different-topic pairs of P(same > value) moves when words are weighted; 0 at first."""
+    """How far weighting words moves the average of P(same > value) over different-topic pairs; 0 for the sample."""
     if not found.partners.any():
         return np.full(len(weights), np.nan)
     deviation = found.above - found.partners * (found.above.sum() / found.partners.sum())

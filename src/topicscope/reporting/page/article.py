@@ -1,7 +1,7 @@
 """The page as an article: an argument in the paper's order, whose sentences are chosen by the verdicts of claims.
 
 The words are in ``assets/article.toml``, and the numbers in sentences come from claims.json. A sentence whose claim was
-not run is left out, and so is a section of which nothing was run: the results decide what is said.
+not run is left out, and so is a section none of whose claims was run.
 """
 
 import math

@@ -75,7 +75,7 @@ def plotted(text: object) -> str:
 
 
 def threshold_name(row: Row) -> str:
-    """The ambiguity threshold, if topics were fitted."""
+    """The ambiguity threshold, or "own topics" if topics were given."""
     return threshold(row.get("fraction"), "own topics")
 
 

@@ -80,7 +80,7 @@ def _say_how_far(view: RunView, found: Found) -> None:
 
 
 def _with_the_same_records(views: list[RunView], found: Found) -> list[list[RunView]]:
-    """First the largest group of seeds with the same matrices and norms; then a note on each of the others."""
+    """Groups of seeds with the same matrices and norms, the largest first; each seed of the others gets a note."""
     parts: dict[Any, list[RunView]] = {}
     for view in views:
         matrices = tuple((matrix.label, matrix.frames.shape[1:]) for matrix in view.matrices)
@@ -125,7 +125,7 @@ def run_sections(
 ) -> list[Row]:
     """What the script needs for each run that has something to show; all frames take at most so many bytes.
 
-    Runs that the page opens on, ``first`` by name, keep all their frames; the others share the remaining room.
+    Runs that the page opens on, ``first`` by name, keep as many frames as fit; the others share the remaining room.
     """
     shown = [view for view in views if len(view.steps)]
     most: dict[str, int] = {}
@@ -233,7 +233,7 @@ def outcome(view: RunView) -> str:
     last = view.loss[:, -1].mean()
     beside = [f"{label} {loss:.4g}" for label, loss in _levels(view).items() if loss]
     said = f"After {view.done:,} of {view.total:,} steps the loss of the batch is {last:.4g}"
-    said += f" ({', '.join(beside)})." if beside else "."
+    said += f" ({', '.join(beside)}). The loss of one batch scatters around its expectation." if beside else "."
     found = [each for each in take_offs(view) if each["step"] is not None]
     if found and found[0]["gain"] is not None:
         said += (

@@ -408,7 +408,8 @@ class Player {
     const { steps, norms } = this.run.predicted;
     return Object.entries(norms || {}).filter(([, values]) => values.length).map(([name, values]) => {
       const label = `‖${PART_NAMES[name] || name}‖, predicted`;
-      return { type: "scatter", mode: "lines", name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
+      // On a phone the sentence below says it, and the legend leaves room for the axis.
+      return { type: "scatter", mode: "lines", showlegend: !narrow(), name: marked(label), meta: label, x: steps, y: values, line: { color: COLOURS[(PART_COLOURS[name] ?? 4) % COLOURS.length], width: 1, dash: "dash" } };
     });
   }
 
@@ -426,7 +427,8 @@ class Player {
   sayCurves() {
     const { run, step } = this, at = nearest(numbers(run.steps), step), say = (name, text) => typeset(this.panel(name).querySelector(".said"), text);
     const now = numbers(run.steps)[at].toLocaleString("en");
-    if (this.has("loss")) say("loss", `Step ${now}: loss ${shown(row(run.loss, this.seed)[at])}.`);
+    if (this.has("loss")) say("loss", `Step ${now}: loss ${shown(row(run.loss, this.seed)[at])}.`
+      + (run.levels.length ? " Measured losses are averages over a limited number of documents: they scatter, and may be below the lines of theory." : ""));
     if (this.has("norms")) say("norms", `Step ${now}: ` + Object.entries(run.norms).filter(([name]) => PART_NAMES[name] && !name.endsWith("_bias")).map(([name, values]) => `‖${PART_NAMES[name]}‖ ${shown(row(values, this.seed)[at])}`).join(", ") + ". " + this.predictedWords);
     if (this.has("gain") && run.stages.gain) say("gain", `Step ${now}: W^V has ${percent(row(run.stages.gain, this.seed)[at])} of the gain; word queries are ${shown(row(run.stages.words, this.seed)[at])} from uniform.`
       + (this.takeOff === null ? " Attention does not take off." : ` Attention takes off at step ${this.takeOff.toLocaleString("en")}.`));

@@ -122,7 +122,7 @@ class Playground {
     this.optimumText = make("span", {}, "optimum under uniform attention");
     this.exactly = key(COLOURS.word, "W^V under uniform attention, exactly");
     const figures = make("div", { class: "figures" },
-      figure("documents", "Documents being drawn and masked", "wide", ["Each square is a word in the colour of its topic; [MASK] has the colour of the text. A frame marks a masked word that was kept or replaced by a random one, and the dot has the colour of the topic to predict."]),
+      figure("documents", "Documents being drawn and masked", "wide", ["Each square is a word in the colour of its topic; [MASK] has the colour of the text. A frame marks a masked word that was kept or replaced by a random one, and the dot has the colour of the topic of the word to predict."]),
       figure("value", "W^V being trained", "square", [this.legends.matrix]),
       figure("reference", "W^V in theory", "square", [this.missing, this.legends.reference]),
       make("figure", {}, make("figcaption", {}, ...mathematical("W^V by class of entry")),
