@@ -1,6 +1,8 @@
 """Command lines that once ended badly, each as it was found."""
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +41,7 @@ REFUSED = {
     "a grid of 10^9 points": (["sweep", "grid.toml", "--out=new", "--dry-run"], "at most 100,000 are possible"),
     "10^9 seeds": (["sweep", "seeds.toml", "--out=new", "--dry-run"], "at most 100,000"),
     "a corpus that has no end": (["train", "--data.corpus=/proc/kmsg", "--out=new"], "/proc/kmsg"),
+    "an empty corpus to probe": (["probe", "minilm", "--corpus=", "--out=new"], "corpus"),
     "an empty corpus": (["train", "--data.corpus=", "--out=new"], 'data.corpus = ""'),
     "a batch beyond memory": (
         ["train", "--out=new", "--training.batch=1000000000", *TRAINING],
@@ -78,3 +81,28 @@ def test_folders_are_printed_as_they_are_called(name: str, folder: Path) -> None
     assert ended.code == 0
     assert name in ended.output
     assert (folder / name).is_dir()
+
+
+def no_run(path: Path) -> None:
+    path.write_text("steps = 2\n")
+
+
+def without_end(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("settings", [no_run, without_end, pipe])
+def test_settings_beside_a_run_cost_the_page_nothing_but_a_note(settings: Callable[[Path], None], folder: Path) -> None:
+    assert run(["train", "--out=exp/run", *TRAINING, "--training.batch=5"], folder).code == 0
+    settings(folder / "exp" / "settings.toml")
+    ended = run(["report", "exp", "--out=new.html"], folder)
+    ended.check()
+    assert ended.code == 0
+    assert ended.changed == ("new.html",)
+    page = (folder / "new.html").read_text()
+    assert "exp/settings.toml" in page
+    assert re.search(r'"name": ?"exp/run"', page)
