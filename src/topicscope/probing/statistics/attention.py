@@ -55,8 +55,8 @@ SUMS = (
 SPARSE = 0.5
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
-# Numbers that are held before they are summed under permutations (64 MB), and pairs of words that are compared at once.
-WAITING, PERMUTED_BLOCK = 1 << 23, 256
+# Numbers that are held before they are summed under permutations (32 MB), and pairs of words that are compared at once.
+WAITING, PERMUTED_BLOCK = 1 << 22, 512
 # Up to so many words, a table of all their pairs is kept; with more words it would be larger than everything else. Its
 # places would fit into 32 bits up to 46,340 words.
 LOOKED_UP = 20_000
@@ -102,15 +102,14 @@ def passage_pairs(
     places = places[places >= skip]
     early, late = np.triu_indices(len(places), k=1)
     early, late = places[early], places[late]
-    # Backward, and then forward.
-    at = late * length + early if causal else np.concatenate([late * length + early, early * length + late])
-    found = np.empty((len(attention), len(attention[0]), len(at)))
-    for number, layer in enumerate(attention):
-        found[number] = layer.reshape(len(layer), -1).take(at, axis=1)
+    ways = [(late, early)] if causal else [(late, early), (early, late)]
+    found = np.empty((len(ways), len(attention), len(attention[0]), len(early)))
+    for way, (query, key) in enumerate(ways):
+        for number, layer in enumerate(attention):
+            found[way, number] = layer[:, query, key]
     found *= (late + 1) / 100 if causal else length / 100
-    directed = found.mean(axis=(0, 1)).reshape(-1, len(early)) if len(early) else np.zeros((1 if causal else 2, 0))
-    both = found.reshape(*found.shape[:2], len(directed), len(early)).sum(axis=2)
-    return PassagePairs(words[early], words[late], late - early, np.moveaxis(both, -1, 0), directed)
+    both = np.moveaxis(found.sum(axis=0), -1, 0)
+    return PassagePairs(words[early], words[late], late - early, both, found.mean(axis=(1, 2)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,7 +298,11 @@ class PairAccumulator:
         self._examples = np.full((0, layers * heads, 3), np.nan)
         self._articles: dict[int, dict[str, np.ndarray]] = {}
         self._tables: list[PairTable] = []
-        self._waiting: list[tuple[np.ndarray, np.ndarray, np.ndarray, int]] = []
+        # Which words some permuted labelling keeps: pairs of others need not wait.
+        self._permutable = np.any(
+            [np.zeros(self._vocabulary, dtype=bool), *(one.labelling.kept for one in permuted)], axis=0
+        )
+        self._waiting: list[tuple[np.ndarray, np.ndarray, int]] = []
         self._held = 0
         self._permuted = tuple(
             PermutedSums(np.zeros((len(each.order), layers, heads)), np.zeros(len(each.order))) for each in permuted
@@ -329,8 +332,11 @@ class PairAccumulator:
         if len(self._tables) > 256:
             self._tables = [PairTable.merged(self._tables)]
         if self.permuted:
-            self._waiting.append((pairs.earlier, pairs.later, flat, pairs.directions))
-            self._held += flat.size
+            first, second = np.minimum(pairs.earlier, pairs.later), np.maximum(pairs.earlier, pairs.later)
+            usable = np.flatnonzero(self._permutable[first] & self._permutable[second] & (first != second))
+            codes = first[usable] * np.int64(self._vocabulary) + second[usable]
+            self._waiting.append((codes, np.ascontiguousarray(flat[usable]), pairs.directions))
+            self._held += len(usable) * flat.shape[1]
             if self._held > WAITING:
                 self._add_permuted()
 
@@ -360,16 +366,12 @@ class PairAccumulator:
         """Add the waiting passages' pairs, many at once, to the sums under permutations."""
         if not self._waiting:
             return
-        directions = self._waiting[0][3]
-        first, second, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(3))
+        directions = self._waiting[0][2]
+        codes, attention = (np.concatenate([each[part] for each in self._waiting]) for part in range(2))
         self._waiting, self._held = [], 0
         # Many pairs of positions hold the same two words: these are summed first.
-        kept = np.any([labels.labelling.kept for labels in self.permuted], axis=0)
-        usable = np.flatnonzero(kept[first] & kept[second] & (first != second))
-        first, second = first[usable], second[usable]
-        order, ends, codes = grouped(np.minimum(first, second) * np.int64(self._vocabulary) + np.maximum(first, second))
-        order = usable[order]
-        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(attention)))
+        order, ends, codes = grouped(codes)
+        gather = sparse.csr_array((np.ones(len(order)), order, ends), shape=(len(codes), len(order)))
         attention, number = gather @ attention, directions * np.diff(ends)
         first, second = np.divmod(codes, self._vocabulary)
         for (sums, counts), labels in zip(self._permuted, self.permuted, strict=True):
@@ -424,10 +426,10 @@ class PairAccumulator:
         cells = cells_by_labelling(self.strata, pairs.earlier, pairs.later, pairs.distance)
         labelling, pair = np.nonzero(classes >= SAME_TOPIC)
         kind = classes[labelling, pair] - SAME_TOPIC
-        shape = self._shapes["matched_sums"]
-        codes, size = (labelling * 2 + kind) * shape[-1] + cells[labelling, pair], int(np.prod(shape))
-        found["matched_counts"] += pairs.directions * np.bincount(codes, minlength=size).reshape(shape)
-        found["matched_sums"] += np.bincount(codes, pairs.directed.sum(axis=0)[pair], size).reshape(shape)
+        # Few of the cells are met in one passage.
+        codes = (labelling * 2 + kind) * self.strata[0].size + cells[labelling, pair]
+        np.add.at(found["matched_counts"].reshape(-1), codes, pairs.directions)
+        np.add.at(found["matched_sums"].reshape(-1), codes, pairs.directed.sum(axis=0)[pair])
 
 
 def grouped(

@@ -29,17 +29,10 @@ KINDS = ("cosine", "dot", "centred_cosine", "centred_dot")
 SUMMED = KINDS[:3]
 
 
-def vectors_by_kind(
-    states: Float[np.ndarray, "layer place width"], centre: Float[np.ndarray, "layer width"]
-) -> Float[np.ndarray, "kind layer place width"]:
-    """Vectors whose dot product is the similarity, for each kind; one of length zero has cosine 0 with all."""
-    centred = states - centre[:, None]
-    return np.stack([_of_length_1(states), states, _of_length_1(centred), centred])
-
-
-def _of_length_1(vectors: Float[np.ndarray, "*shape width"]) -> Float[np.ndarray, "*shape width"]:
-    norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+def inverse_lengths(products: Float[np.ndarray, "layer place place"]) -> Float[np.ndarray, "layer place"]:
+    """1 / length of the vectors with these dot products; 0 for one of length zero, whose cosine with all is 0."""
+    lengths = np.sqrt(np.diagonal(products, axis1=1, axis2=2))
+    return np.divide(1, lengths, out=np.zeros_like(lengths), where=lengths > 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,18 +147,25 @@ class HiddenAccumulator:
         """
         places = np.flatnonzero(words >= 0)
         places = places[self._number[words[places]] >= 0]
-        vectors = vectors_by_kind(np.stack([layer[places] for layer in states]).astype(self.centre.dtype), self.centre)
+        raw = np.stack([layer[places] for layer in states]).astype(self.centre.dtype)
+        centred = raw - self.centre[:, None]
+        products, centred_products = (each @ each.swapaxes(1, 2) for each in (raw, centred))
+        scale, centred_scale = inverse_lengths(products), inverse_lengths(centred_products)
         present, which, times = np.unique(self._number[words[places]], return_inverse=True, return_counts=True)
         self._places[present] += times
         self._passages[present] += 1
         indicator = (which == np.arange(len(present))[:, None]).astype(self.centre.dtype)
-        self._vectors[present] += np.moveaxis(indicator @ vectors[: len(SUMMED)], 2, 0).swapaxes(1, 2)
+        sums = (indicator * scale[:, None] @ raw, indicator @ raw, indicator * centred_scale[:, None] @ centred)
+        self._vectors[present] += np.stack(sums, axis=2).swapaxes(0, 1)
         early, late = np.triu_indices(len(places), k=1)
         one, other = words[places[early]], words[places[late]]
         different = one != other
         codes = np.minimum(one, other).astype(np.int64) * self.vocabulary + np.maximum(one, other)
-        products = vectors @ vectors.swapaxes(-1, -2)
-        similar = np.moveaxis(products[..., early, late].astype(np.float64), -1, 0).swapaxes(1, 2)
+        dot, centred_dot = products[:, early, late], centred_products[:, early, late]
+        cosine = dot * scale[:, early] * scale[:, late]
+        centred_cosine = centred_dot * centred_scale[:, early] * centred_scale[:, late]
+        by_kind = np.stack([cosine, dot, centred_cosine, centred_dot])
+        similar = np.ascontiguousarray(by_kind.transpose(2, 1, 0), dtype=np.float64)
         self._pairs.append((codes[different], similar[different]))
         return one, other, similar
 
