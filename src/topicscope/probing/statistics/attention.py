@@ -55,6 +55,8 @@ SUMS = (
 SPARSE = 0.5
 # How many of the pairs of words that a head connects most are kept as examples.
 EXAMPLES = 5
+# Passages whose candidates for examples are held before the best are chosen.
+MOST_CANDIDATES = 64
 # Numbers that are held before they are summed under permutations (32 MB), and pairs of words that are compared at once.
 WAITING, PERMUTED_BLOCK = 1 << 22, 512
 # Up to so many words, a table of all their pairs is kept; with more words it would be larger than everything else. Its
@@ -295,7 +297,7 @@ class PairAccumulator:
         self._tested = [[each is one.labelling for each in labellings].index(True) for one in permuted]
         # Examples come from the labelling with the most words.
         self._widest = max(self._tested, key=lambda place: labellings[place].words, default=None)
-        self._examples = np.full((0, layers * heads, 3), np.nan)
+        self._examples = [np.full((EXAMPLES, layers * heads, 3), np.nan)]
         self._articles: dict[int, dict[str, np.ndarray]] = {}
         self._tables: list[PairTable] = []
         # Which words some permuted labelling keeps: pairs of others need not wait.
@@ -350,8 +352,7 @@ class PairAccumulator:
         }
         table = PairTable.merged(self._tables) if self._tables else PairTable.empty(self._vocabulary)
         article = np.array(order, dtype=np.int64)
-        examples = np.full((EXAMPLES, self.sunk.size, 3), np.nan)
-        examples[: len(self._examples)] = self._examples
+        examples = best_examples(np.concatenate(self._examples))
         return ShardSums(
             article,
             **stacked,
@@ -418,7 +419,9 @@ class PairAccumulator:
             value = flat[best, np.arange(flat.shape[1])] / pairs.directions
             words = np.sort(np.stack([pairs.earlier[best], pairs.later[best]]), axis=0)
             new = np.stack([value, *words.astype(np.float64)], axis=1)
-            self._examples = best_examples(np.concatenate([self._examples, new[None]]))
+            self._examples.append(new[None])
+            if len(self._examples) > MOST_CANDIDATES:
+                self._examples = [best_examples(np.concatenate(self._examples))]
 
     def _add_matched(
         self, found: dict[str, np.ndarray], pairs: PassagePairs, classes: Int[np.ndarray, "labelling pair"]

@@ -127,7 +127,9 @@ class Classes:
         self._single = np.array([each.single for each in labellings])
         self._kept = np.stack([each.kept for each in labellings])
         self._topic = np.stack([each.topic for each in labellings])[self._single]
-        self._bits = np.stack([each.bits for each in labellings if not each.single] or [labellings[0].bits[:0]])
+        # Blocks of bits come first: words are compared along long axes.
+        several = [each.bits.T for each in labellings if not each.single]
+        self._bits = np.stack(several or [labellings[0].bits.T[:, :0]], axis=1)
 
     def of(
         self, first: Int[np.ndarray, " pair"], second: Int[np.ndarray, " pair"]
@@ -136,7 +138,7 @@ class Classes:
         shares = np.empty((len(self._single), len(first)), dtype=bool)
         shares[self._single] = self._topic[:, first] == self._topic[:, second]
         if not self._single.all():
-            shares[~self._single] = (self._bits[:, first] & self._bits[:, second]).any(axis=-1)
+            shares[~self._single] = (self._bits[:, :, first] & self._bits[:, :, second]).any(axis=0)
         found = np.where(first == second, SAME_WORD, np.where(shares, SAME_TOPIC, DIFFERENT_TOPIC))
         return np.where(self._kept[:, first] & self._kept[:, second], found, -1)
 
