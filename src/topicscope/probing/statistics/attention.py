@@ -491,12 +491,12 @@ class AttentionTotals:
         for name in SUMS:
             sums = getattr(shard, name)
             if name not in self._totals:
-                self._totals[name] = np.zeros((len(weights), *sums.shape[1:]))
-            total = self._totals[name]
-            # Most cells of the matched comparison are empty in a shard; these are the largest arrays of a probe.
+                self._totals[name] = np.zeros((*sums.shape[1:], len(weights)))
+            # Most cells of the matched comparison are empty in a shard; these are the largest arrays of a probe. With
+            # replicates last, the cells that are met are whole rows.
             sums = sums.reshape(len(sums), -1)
             used = np.flatnonzero(sums.any(axis=0))
-            total.reshape(len(total), -1)[:, used] += weights @ sums[:, used]
+            self._totals[name].reshape(-1, len(weights))[used] += sums[:, used].T @ weights.T
         self._tables.append(shard.pairs)
         if len(self._tables) > MERGED:
             self._tables = [PairTable.merged(self._tables)]
@@ -509,6 +509,9 @@ class AttentionTotals:
         self._examples.append(shard.examples)
         if shard.hidden:
             self._hidden = [HiddenSums.added([*self._hidden, shard.hidden])]
+
+    def _total(self, name: str) -> Float[np.ndarray, "replicate_plus_one *shape"]:
+        return np.moveaxis(self._totals[name], -1, 0)
 
     @property
     def hidden(self) -> HiddenSums | None:
@@ -524,9 +527,9 @@ class AttentionTotals:
 
     def _averages(self, what: str, labelling: int) -> np.ndarray:
         """Averages; NaN where a replicate has no pair."""
-        counts = self._totals[f"{what}counts"][:, labelling]
+        counts = self._total(f"{what}counts")[:, labelling]
         with np.errstate(invalid="ignore", divide="ignore"):
-            return self._totals[f"{what}sums"][:, labelling] / counts[..., None, None]
+            return self._total(f"{what}sums")[:, labelling] / counts[..., None, None]
 
     def within(self, labelling: int) -> Float[np.ndarray, "replicate kind state similarity"]:
         """Average similarity of hidden states within passages, of same- and of different-topic pairs."""
@@ -534,8 +537,8 @@ class AttentionTotals:
 
     def matched_heads(self, tested: int) -> tuple[np.ndarray, np.ndarray]:
         """Same- and different-topic averages of each head over the same distances: ``replicate layer head`` each."""
-        sums = self._totals["distance_sums"][:, tested]
-        counts = np.broadcast_to(self._totals["distance_counts"][:, tested][..., None, None], sums.shape)
+        sums = self._total("distance_sums")[:, tested]
+        counts = np.broadcast_to(self._total("distance_counts")[:, tested][..., None, None], sums.shape)
         # Cells, which are the bins of distance, come last.
         sums, counts = (np.moveaxis(each, 2, -1) for each in (sums, counts))
         found = matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
@@ -559,20 +562,20 @@ class AttentionTotals:
 
     def counts(self, labelling: int) -> Float[np.ndarray, " class"]:
         """How many pairs of positions each class has, each direction of attention counted."""
-        return self._totals["counts"][0, labelling]
+        return self._total("counts")[0, labelling]
 
     def sums(self, labelling: int) -> Float[np.ndarray, "class layer head"]:
         """Sums over all articles."""
-        return self._totals["sums"][0, labelling]
+        return self._total("sums")[0, labelling]
 
     def auc(self, labelling: int) -> Float[np.ndarray, " replicate_plus_one"]:
         """The AUC of attention averaged over layers and heads; its error is that of the histogram's bins."""
-        found = self._totals["histograms"][:, labelling]
+        found = self._total("histograms")[:, labelling]
         return auc_of_histograms(found[:, SAME_TOPIC], found[:, DIFFERENT_TOPIC])
 
     def matched(self, labelling: int) -> Matched:
         """The matched comparison of a labelling."""
-        sums, counts = self._totals["matched_sums"][:, labelling], self._totals["matched_counts"][:, labelling]
+        sums, counts = self._total("matched_sums")[:, labelling], self._total("matched_counts")[:, labelling]
         return matched_averages(sums[:, 0], counts[:, 0], sums[:, 1], counts[:, 1])
 
 
