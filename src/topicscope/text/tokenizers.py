@@ -241,7 +241,7 @@ def train_wordpiece(texts: Callable[[], Iterable[str]], size: int, *, lowercase:
     trainer = tokenizers.trainers.WordPieceTrainer(
         vocab_size=size, special_tokens=fixed, limit_alphabet=len(letters), show_progress=False
     )
-    # The engine that is being trained answers nobody: another one looks for words.
+    # An engine cannot be asked while it is being trained, so another one finds the words.
     other = _engine(tokenizers, normalizer, {})
     engine.train_from_iterator(_without_long_words(texts(), other), trainer)
     found = engine.get_vocab()
