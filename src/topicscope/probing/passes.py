@@ -207,7 +207,7 @@ def attention_sums(
     spellings: the spelling of the word that begins at each of a passage's tokens, −1 where none does.
     articles: the document that each passage comes from.
     batch: tokens that go through the model at once, halved when memory runs out. The shortest passages go first, so
-    that there is little padding; the sums are added in this order, whatever the batch.
+    that there is little padding. Sums are always added in this order, so they do not depend on the batch.
     hidden: for each passage, whether its hidden states are summed too, centred on ``centre``; by default none are.
     """
     layers = 0 if centre is None else len(centre)

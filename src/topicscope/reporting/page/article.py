@@ -1,7 +1,7 @@
 """The page as an article: an argument in the paper's order, whose sentences are chosen by the verdicts of claims.
 
-The words are in ``assets/article.toml``, and the numbers in sentences come from claims.json. A sentence whose claim was
-not run is left out, and so is a section none of whose claims was run.
+The words are in ``assets/article.toml``, and the numbers in sentences come from claims.json. A sentence is left out if
+its claim was not run, and a section if none of its claims was.
 """
 
 import math
