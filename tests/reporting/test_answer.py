@@ -56,7 +56,7 @@ def test_a_clear_whole_without_a_clear_topic_is_explained() -> None:
     assert (
         "encoded: 1 in the embeddings, 0 in attention, 0 in hidden states. In attention and hidden states no " in said
     )
-    assert "no single topic is clear by itself, because it has few pairs of words; all topics together are." in said
+    assert "no single topic is clear by itself, though all together are." in said
 
 
 def test_the_answer_is_taken_from_the_largest_threshold_and_uses_labels() -> None:

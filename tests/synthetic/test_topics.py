@@ -175,7 +175,7 @@ def test_topic_words_are_read_from_text(tmp_path: Path, suffix: str, delimiter: 
     [
         (b"frog,toad\n0.5,0.5\n", "in line 1: remove a header line or a column of names, and give a row per topic"),
         (b"0.5,0.5\n\nsecond,1\n", "not a matrix of numbers in line 3"),
-        (b"0.5,0.5\n1\n", "has 1 numbers in line 2, but 2 in the first row"),
+        (b"0.5,0.5\n1\n", "has a row of length 1 in line 2, but of length 2 before it"),
         (b"\xff\xfe", "not text in UTF-8"),
     ],
 )

@@ -146,8 +146,7 @@ def _of_topics(row: Row) -> list[str]:
     }
     # Otherwise "Attention: yes" and "0 in attention" would read as a contradiction.
     if unclear := [where for where, count in counts.items() if not count and "yes" in together[where]]:
-        reason = "because it has few pairs of words; all topics together are"
-        said.append(f"In {' and '.join(unclear)} no single topic is clear by itself, {reason}.")
+        said.append(f"In {' and '.join(unclear)} no single topic is clear by itself, though all together are.")
     return said
 
 

@@ -127,7 +127,7 @@ def load_topic_words(path: Path) -> Float[np.ndarray, "topic word"]:
                 "give a row per topic, a column per word."
             ) from None
         if rows and len(row) != len(rows[0]):
-            wrong = f"{len(row)} numbers in line {place}, but {len(rows[0])} in the first row"
+            wrong = f"a row of length {len(row)} in line {place}, but of length {len(rows[0])} before it"
             raise InputError(f"{name} has {wrong}: give a row per topic, a column per word.")
         rows.append(row)
     return check_topic_words(np.array(rows, dtype=np.float64), name)
